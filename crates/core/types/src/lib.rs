@@ -1,0 +1,25 @@
+//! The vocabulary of Ferrolet: ids, times, quantities, QoS, and typed views over the API's pod.
+//!
+//! Owned by nobody and used by everybody, so it depends on nothing of ours. The API's `Pod` travels whole, as a shared
+//! immutable value ([`Pod`]); core reads it only through [`pod`]'s views, which parse once and answer with enums.
+//! Refuses: I/O, clocks, policy.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod hash;
+mod ids;
+pub mod observed;
+pub mod pod;
+mod qos;
+mod quantity;
+mod time;
+
+use std::sync::Arc;
+
+pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
+pub use qos::{Qos, qos_of};
+pub use quantity::{Quantity, QuantityError};
+pub use time::{DurationError, GracePeriod, Timestamp, format_go_duration, parse_go_duration};
+
+/// A pod as the API describes it, shared and immutable.
+pub type Pod = Arc<k8s_openapi::api::core::v1::Pod>;

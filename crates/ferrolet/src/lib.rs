@@ -1,0 +1,2 @@
+//! Wiring.
+#![forbid(unsafe_code)]

@@ -1,0 +1,87 @@
+//! The image service: what is here, and fetching what is not.
+
+use crate::{Fut, Retry, RuntimeError};
+
+/// An image service.
+pub trait Images: Send + Sync {
+    /// Looks an image up by name or reference; `None` when it is not here.
+    fn image_status<'a>(
+        &'a self,
+        image: &'a str,
+    ) -> Fut<'a, Result<Option<ImageInfo>, RuntimeError>>;
+    /// Fetches an image and answers with its reference.
+    fn pull_image<'a>(
+        &'a self,
+        image: &'a str,
+        auth: Option<&'a RegistryAuth>,
+    ) -> Fut<'a, Result<String, ImageError>>;
+    /// Everything that is here.
+    fn list_images(&self) -> Fut<'_, Result<Vec<ImageInfo>, RuntimeError>>;
+    /// Removes an image. Not found is success.
+    fn remove_image<'a>(&'a self, image: &'a str) -> Fut<'a, Result<(), RuntimeError>>;
+}
+
+/// An image that is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// The runtime's id.
+    pub id: String,
+    /// Names with tags.
+    pub tags: Vec<String>,
+    /// Names with digests.
+    pub digests: Vec<String>,
+    /// Bytes on disk.
+    pub size: u64,
+    /// Numeric user of the image, if it has one.
+    pub user_id: Option<i64>,
+    /// User name of the image, if it has one.
+    pub username: String,
+    /// Never to be removed.
+    pub is_pinned: bool,
+}
+
+/// Credentials for a registry. `Debug` shows none of it.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct RegistryAuth {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+    /// Base64 of `user:password`.
+    pub auth: String,
+    /// Which server it is for.
+    pub server_address: String,
+    /// Token that buys an access token.
+    pub identity_token: String,
+    /// Token sent as it is.
+    pub registry_token: String,
+}
+
+impl std::fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegistryAuth")
+            .field("server_address", &self.server_address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A pull that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// The registry cannot be reached.
+    #[error("registry is unavailable: {0}")]
+    RegistryUnavailable(String),
+    /// The image's signature is not accepted.
+    #[error("image signature validation failed: {0}")]
+    SignatureValidationFailed(String),
+    /// Any other refusal, in the runtime's words.
+    #[error(transparent)]
+    Runtime(RuntimeError),
+}
+
+impl ImageError {
+    /// When to try again.
+    pub fn retry(&self) -> Retry {
+        Retry::Later
+    }
+}

@@ -1,0 +1,42 @@
+//! The few narrow traits the engine needs from the world, and their plain data.
+//!
+//! Every trait is object-safe ([`Fut`] instead of `async fn`): the engine holds `Arc<dyn …>`, so a new port never changes the
+//! type of a loop. Errors answer [`Retry`]. Refuses: implementations; they live in adapters and in `testkit`.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod clock;
+mod events;
+mod host;
+mod images;
+mod runtime;
+mod views;
+mod volumes;
+
+use std::{future::Future, pin::Pin};
+
+pub use clock::Clock;
+pub use events::{Event, EventKind, EventObject, Events};
+pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
+pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
+pub use runtime::{
+    CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
+    ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
+    RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
+};
+pub use views::{HealthCheck, PodsView};
+pub use volumes::{PodVolumes, VolumeError, VolumeMount};
+
+/// A boxed future, so that ports can be trait objects.
+pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// When it makes sense to try the same thing again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// At once: the cause has passed.
+    Now,
+    /// After a pause: the cause may pass.
+    Later,
+    /// Never: the same input gives the same answer.
+    Never,
+}

@@ -1,0 +1,45 @@
+//! A pod's volumes, seen from its worker: make them ready, and take them away again.
+
+use std::collections::BTreeMap;
+
+use ferrolet_types::{Pod, PodUid};
+
+use crate::{Fut, Retry};
+
+/// The volumes of pods.
+pub trait PodVolumes: Send + Sync {
+    /// Makes every volume of the pod ready and answers where each stands. Idempotent; safe to repeat and to abandon.
+    fn ensure<'a>(
+        &'a self,
+        pod: &'a Pod,
+    ) -> Fut<'a, Result<BTreeMap<String, VolumeMount>, VolumeError>>;
+    /// Takes every volume of the pod away. Absent is success.
+    fn release<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), VolumeError>>;
+}
+
+/// Where a volume stands on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeMount {
+    /// Path on the node.
+    pub host_path: String,
+    /// Cannot be written, whatever a container asks for.
+    pub is_read_only: bool,
+    /// An image to be mounted instead of a path.
+    pub image: Option<String>,
+    /// To be relabelled for SELinux.
+    pub selinux_relabel: bool,
+}
+
+/// A volume that is not ready. `message` is what the pod's event says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct VolumeError {
+    /// The volume, when it is about one.
+    pub volume: Option<String>,
+    /// The event's reason, `FailedMount` and its like.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// When to try again.
+    pub retry: Retry,
+}

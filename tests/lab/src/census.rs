@@ -1,0 +1,127 @@
+//! Counting what a run left on the host: processes, mounts, cgroups, network namespaces, links, files.
+//!
+//! Things are recognised by the run's id in their name or by the run's namespaces, never by being new:
+//! other runs and other people work on the same machine at the same time.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::cgroups;
+use crate::isolation::RunId;
+
+/// The namespaces of a run, as the kernel numbers them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaces {
+    /// The first process, in the host's numbering.
+    pub first_pid: u32,
+    mount: String,
+    pid: String,
+    net: String,
+}
+
+impl Namespaces {
+    /// The namespaces of a process, once all of them differ from our own.
+    #[must_use]
+    pub fn of_another_world(pid: u32) -> Option<Namespaces> {
+        let found = Namespaces::of(&pid.to_string(), pid)?;
+        let own = Namespaces::of("self", pid)?;
+        let differs = found.mount != own.mount && found.pid != own.pid && found.net != own.net;
+        differs.then_some(found)
+    }
+
+    fn of(process: &str, first_pid: u32) -> Option<Namespaces> {
+        let read = |kind: &str| {
+            let link = fs::read_link(format!("/proc/{process}/ns/{kind}")).ok()?;
+            Some(link.to_string_lossy().into_owned())
+        };
+        Some(Namespaces { first_pid, mount: read("mnt")?, pid: read("pid")?, net: read("net")? })
+    }
+
+    fn shares_any(&self, other: &Namespaces) -> bool {
+        self.mount == other.mount || self.pid == other.pid || self.net == other.net
+    }
+}
+
+/// Everything of the run that is still there, one line each; the run's own directory may exist but must be empty
+/// apart from the cover of `/var`.
+pub fn leftovers(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>> {
+    let mut left = processes(run, namespaces)?;
+    left.extend(mounts(run)?);
+    for dir in cgroups::directories(&run.cgroup())? {
+        left.push(format!("cgroup {}", dir.display()));
+    }
+    for (kind, dir) in [("network namespace", "/run/netns"), ("link", "/sys/class/net"), ("file", "/run")] {
+        for name in names(Path::new(dir)) {
+            if name.contains(&run.id) {
+                left.push(format!("{kind} {dir}/{name}"));
+            }
+        }
+    }
+    for name in names(&run.directory()) {
+        if name != "var" {
+            left.push(format!("file {}", run.directory().join(name).display()));
+        }
+    }
+    for name in names(Path::new("/tmp")) {
+        if name.contains(&run.id) && Path::new("/tmp").join(&name) != run.directory() {
+            left.push(format!("file /tmp/{name}"));
+        }
+    }
+    Ok(left)
+}
+
+fn processes(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>> {
+    let own = std::process::id();
+    let mut left = Vec::new();
+    for name in names(Path::new("/proc")) {
+        let Ok(pid) = name.parse::<u32>() else { continue };
+        if pid == own {
+            continue;
+        }
+        let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+        let command = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        let is_inside = match (namespaces, Namespaces::of(&name, pid)) {
+            (Some(ours), Some(theirs)) => ours.shares_any(&theirs),
+            _ => false,
+        };
+        if is_inside || command.contains(&format!("ferrolet-{}", run.id)) {
+            left.push(format!("process {pid} {command}"));
+        }
+    }
+    Ok(left)
+}
+
+fn mounts(run: &RunId) -> Result<Vec<String>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let ours = table.lines().filter(|line| line.contains(&run.id));
+    Ok(ours.map(|line| format!("mount {line}")).collect())
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isolation::Network;
+
+    #[test]
+    fn a_forgotten_file_is_found_by_the_run_id() {
+        let run = RunId { id: format!("test{}", std::process::id()), block: 1, network: Network::Private };
+        assert_eq!(leftovers(&run, None).unwrap(), Vec::<String>::new());
+        let path = Path::new("/tmp").join(format!("stray-{}", run.id));
+        fs::write(&path, "").unwrap();
+        let left = leftovers(&run, None).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(left, [format!("file {}", path.display())]);
+    }
+
+    #[test]
+    fn our_own_namespaces_are_not_another_world() {
+        assert_eq!(Namespaces::of_another_world(std::process::id()), None);
+    }
+}

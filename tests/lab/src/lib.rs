@@ -1,0 +1,37 @@
+//! The test bench: real containerd, real images, real agent processes, in a world of their own.
+//!
+//! `xtask`, the end-to-end tests and the benchmarks are built on this crate. It is synchronous, talks to the
+//! user through `log` lines on standard error, and knows nothing of the agent's insides: it starts the
+//! executable, writes manifests and looks at the result from outside.
+//!
+//! ```text
+//! isolation::run ── outer process ── unshare(mount, pid, net) ── init (reaps) ── inner process: your closure
+//!                     │ cleans and counts what is left                            │ gets a `Bench`
+//!                     │                                                           ├─ parts::…   what must be installed or built
+//!                     │                                                           ├─ image::…   OCI archives from local binaries
+//!                     │                                                           ├─ Containerd one private instance
+//!                     └─ census                                                   └─ Node       one agent on it
+//! ```
+//!
+//! It refuses to touch anything that does not carry its run id.
+#![forbid(unsafe_code)]
+
+pub mod census;
+pub mod cgroups;
+pub mod containerd;
+pub mod http;
+pub mod image;
+pub mod isolation;
+pub mod mounts;
+pub mod node;
+pub mod parts;
+pub mod pods;
+pub mod process;
+pub mod wait;
+
+pub use containerd::Containerd;
+pub use isolation::{Bench, Network};
+pub use node::{Node, NodeOptions};
+pub use parts::{Part, Toolbox};
+pub use pods::{ContainerView, PodView};
+pub use wait::wait_until;

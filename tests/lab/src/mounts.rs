@@ -1,0 +1,53 @@
+//! The mount table, and unmounting what is below a directory of ours.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::mount::{UnmountFlags, unmount};
+
+/// Mount points at or below `dir`, deepest last-mounted first, as this process sees them.
+pub fn below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
+    Ok(points_below(&table, dir))
+}
+
+/// Unmounts everything at or below `dir`.
+pub fn detach_below(dir: &Path) -> Result<()> {
+    for point in below(dir)? {
+        unmount(&point, UnmountFlags::DETACH)
+            .with_context(|| format!("unmount {}", point.display()))?;
+    }
+    Ok(())
+}
+
+fn points_below(table: &str, dir: &Path) -> Vec<PathBuf> {
+    let mut points: Vec<PathBuf> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| PathBuf::from(unescape(field)))
+        .filter(|point| point.starts_with(dir))
+        .collect();
+    points.reverse();
+    points
+}
+
+/// The kernel writes blanks in paths as octal escapes.
+fn unescape(field: &str) -> String {
+    field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mounts_below_are_listed_and_the_newest_comes_first() {
+        let table = "43 42 254:0 / / rw shared:1 - ext4 /dev/vda rw\n\
+                     50 43 0:30 / /tmp/a rw - tmpfs tmpfs rw\n\
+                     51 50 0:31 / /tmp/a/b\\040c rw - tmpfs tmpfs rw\n\
+                     52 43 0:32 / /tmp/ab rw - tmpfs tmpfs rw\n";
+        let points = points_below(table, Path::new("/tmp/a"));
+        assert_eq!(points, [PathBuf::from("/tmp/a/b c"), PathBuf::from("/tmp/a")]);
+    }
+}

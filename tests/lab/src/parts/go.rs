@@ -1,0 +1,111 @@
+//! Binaries of other projects, built from a go.mod of ours through the Go module proxy, one by one into a cache.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::image::hex_digest;
+use crate::process::{find_program, output, say};
+
+/// File name and package.
+type Binary = (&'static str, &'static str);
+
+pub(super) const CONTAINERD: &[Binary] = &[
+    ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    ("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+    ("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
+];
+
+pub(super) const CONTAINERD_FLAGS: &[&str] = &[
+    "-trimpath",
+    "-tags=no_btrfs",
+    "-ldflags=-s -w -X github.com/containerd/containerd/v2/version.Version=2.4.2",
+];
+
+pub(super) const CONTROL_PLANE: &[Binary] = &[
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+];
+
+/// Without these the API server takes itself for v0.0.0.
+pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
+    "-trimpath",
+    "-ldflags=-s -w \
+     -X k8s.io/component-base/version.gitVersion=v1.37.1 \
+     -X k8s.io/component-base/version.gitMajor=1 \
+     -X k8s.io/component-base/version.gitMinor=37 \
+     -X k8s.io/component-base/version.gitTreeState=clean \
+     -X k8s.io/client-go/pkg/version.gitVersion=v1.37.1 \
+     -X k8s.io/client-go/pkg/version.gitMajor=1 \
+     -X k8s.io/client-go/pkg/version.gitMinor=37 \
+     -X k8s.io/client-go/pkg/version.gitTreeState=clean",
+];
+
+/// A directory with go.mod and go.sum, and how its binaries are built.
+pub(super) struct Module {
+    pub(super) directory: PathBuf,
+    pub(super) flags: &'static [&'static str],
+}
+
+impl Module {
+    /// The directory with all of `binaries`; what is missing is built and moved there whole.
+    pub(super) fn build(&self, binaries: &[Binary]) -> Result<PathBuf> {
+        let target = self.target()?;
+        let missing: Vec<&Binary> = binaries.iter().filter(|(name, _)| !target.join(name).exists()).collect();
+        if missing.is_empty() {
+            return Ok(target);
+        }
+        let go = find_program("go").context("Go is not installed")?;
+        fs::create_dir_all(&target)?;
+        for (name, package) in missing {
+            say(&format!("go build {package} (once, kept in {})", target.display()));
+            let draft = target.join(format!(".{name}.{}", std::process::id()));
+            let built = output(
+                Command::new(&go)
+                    .current_dir(&self.directory)
+                    .env("CGO_ENABLED", "0")
+                    .arg("build")
+                    .args(self.flags)
+                    .arg("-o")
+                    .arg(&draft)
+                    .arg(package),
+            );
+            if let Err(error) = built {
+                // A half-written draft is of no use to anyone.
+                let _ = fs::remove_file(&draft);
+                return Err(error.context(format!("build {name}")));
+            }
+            fs::rename(&draft, target.join(name))?;
+        }
+        Ok(target)
+    }
+
+    fn target(&self) -> Result<PathBuf> {
+        let mut key = Vec::new();
+        for file in ["go.mod", "go.sum"] {
+            let path = self.directory.join(file);
+            key.extend(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
+        }
+        for flag in self.flags {
+            key.extend_from_slice(flag.as_bytes());
+        }
+        let digest = hex_digest(&key);
+        let name = self.directory.file_name().context("module directory has no name")?.to_string_lossy().into_owned();
+        Ok(cache_directory()?.join(format!("{name}-{}", &digest[..12])).join("bin"))
+    }
+}
+
+/// `$XDG_CACHE_HOME/ferrolet`, or `~/.cache/ferrolet`.
+pub fn cache_directory() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
+        _ => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("ferrolet"))
+}

@@ -1,0 +1,178 @@
+//! What a run needs from outside, found, installed or built, each with a plain reason when it cannot be had.
+//!
+//! Called before the private network exists, because building needs the module proxy; called again inside, where
+//! everything is found in the cache. Built binaries live in `~/.cache/ferrolet/<module>-<hash>/bin`, keyed by the
+//! module's go.mod, go.sum and the build flags, outside the checkout.
+
+mod debian;
+mod go;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{find_program, output, say};
+
+pub use go::cache_directory;
+
+/// A part that is there, or why it is not.
+#[derive(Debug, Clone)]
+pub enum Part<T> {
+    Available(T),
+    Missing(String),
+}
+
+impl<T> Part<T> {
+    /// The part, or its absence as an error.
+    pub fn required(self) -> Result<T> {
+        match self {
+            Part::Available(part) => Ok(part),
+            Part::Missing(reason) => bail!(reason),
+        }
+    }
+}
+
+impl<T> From<Result<T>> for Part<T> {
+    fn from(result: Result<T>) -> Part<T> {
+        match result {
+            Ok(part) => Part::Available(part),
+            Err(error) => Part::Missing(format!("{error:#}")),
+        }
+    }
+}
+
+/// Everything to run containers with.
+#[derive(Debug, Clone)]
+pub struct Toolbox {
+    pub containerd: ContainerdBinaries,
+    pub runc: PathBuf,
+    pub cni_plugins: PathBuf,
+    pub busybox: PathBuf,
+    pub pause: PathBuf,
+}
+
+/// One containerd with its shim and client.
+#[derive(Debug, Clone)]
+pub struct ContainerdBinaries {
+    pub containerd: PathBuf,
+    pub ctr: PathBuf,
+    /// The directory of the shim, for containerd's PATH.
+    pub directory: PathBuf,
+    pub major: u32,
+    pub version: String,
+}
+
+/// The directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd and upstream's kubelet.
+#[derive(Debug, Clone)]
+pub struct ControlPlane {
+    pub directory: PathBuf,
+}
+
+impl ControlPlane {
+    /// The path of one of the binaries.
+    #[must_use]
+    pub fn binary(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+/// Finds, installs or builds everything to run containers with; says what it installs or builds.
+#[must_use]
+pub fn toolbox() -> Part<Toolbox> {
+    find_toolbox().into()
+}
+
+/// Builds the control plane of `tests/control-plane` unless the cache has it: about nine minutes the first time.
+#[must_use]
+pub fn control_plane() -> Part<ControlPlane> {
+    let module = go::Module { directory: modules().join("control-plane"), flags: go::CONTROL_PLANE_FLAGS };
+    module.build(go::CONTROL_PLANE).map(|directory| ControlPlane { directory }).into()
+}
+
+fn find_toolbox() -> Result<Toolbox> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("running containers needs root");
+    }
+    debian::install_missing()?;
+    let runc = find_program("runc").context("runc is not installed")?;
+    let busybox = find_program("busybox").context("busybox is not installed")?;
+    let cni_plugins = ["/usr/lib/cni", "/opt/cni/bin"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|dir| dir.join("bridge").exists())
+        .context("the CNI plugins are not installed")?;
+    let pause = build_pause()?;
+    Ok(Toolbox { containerd: find_containerd()?, runc, cni_plugins, busybox, pause })
+}
+
+fn find_containerd() -> Result<ContainerdBinaries> {
+    let module = go::Module { directory: modules().join("containerd"), flags: go::CONTAINERD_FLAGS };
+    let directory = match module.build(go::CONTAINERD) {
+        Ok(directory) => directory,
+        Err(error) => {
+            say(&format!("no containerd 2 ({error:#}); taking Debian's, which has no container events"));
+            debian::install(&["containerd"])?;
+            let found = find_program("containerd").context("containerd is not installed")?;
+            found.parent().context("containerd in no directory")?.to_owned()
+        }
+    };
+    let containerd = directory.join("containerd");
+    let (version, major) = containerd_version(&containerd)?;
+    Ok(ContainerdBinaries { ctr: directory.join("ctr"), containerd, directory, major, version })
+}
+
+fn containerd_version(containerd: &Path) -> Result<(String, u32)> {
+    let said = output(Command::new(containerd).arg("--version"))?;
+    parse_version(&said).with_context(|| format!("no version in {said:?}"))
+}
+
+/// `containerd github.com/containerd/containerd/v2 2.4.2 <revision>`, or `… v1.6.20~ds1 1.6.20~ds1-1+b1`.
+fn parse_version(said: &str) -> Option<(String, u32)> {
+    said.split_whitespace().skip(2).find_map(|word| {
+        let version = word.trim_start_matches('v');
+        let major = version.split('.').next()?.parse().ok()?;
+        Some((version.to_owned(), major))
+    })
+}
+
+/// A pod's sandbox process: a few lines of C, linked statically, because no registry can be reached.
+fn build_pause() -> Result<PathBuf> {
+    const SOURCE: &str = include_str!("../../assets/pause.c");
+    let key = crate::image::hex_digest(SOURCE.as_bytes());
+    let target = cache_directory()?.join(format!("pause-{}", &key[..12])).join("pause");
+    if target.exists() {
+        return Ok(target);
+    }
+    let directory = target.parent().context("cache path has no parent")?;
+    std::fs::create_dir_all(directory)?;
+    let draft = directory.join(format!("pause.{}", std::process::id()));
+    let compiler = find_program("cc").or_else(|| find_program("gcc")).context("no C compiler for the pause image")?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/pause.c");
+    output(Command::new(compiler).args(["-Os", "-static", "-s", "-o"]).arg(&draft).arg(source))?;
+    std::fs::rename(&draft, &target)?;
+    Ok(target)
+}
+
+fn modules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_printing_a_version_are_understood() {
+        let cases = [
+            ("containerd github.com/containerd/containerd/v2 2.4.2 \n", Some(("2.4.2", 2))),
+            ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1", Some(("1.6.20~ds1", 1))),
+            ("containerd github.com/containerd/containerd/v2 v2.0.0-rc.1 abc", Some(("2.0.0-rc.1", 2))),
+            ("containerd", None),
+        ];
+        for (said, expected) in cases {
+            let expected = expected.map(|(version, major)| (version.to_owned(), major));
+            assert_eq!(parse_version(said), expected, "{said}");
+        }
+    }
+}

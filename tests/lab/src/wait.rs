@@ -1,0 +1,72 @@
+//! Waiting on conditions, never for a fixed time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// Calls `attempt` until it gives a value or `timeout` has passed.
+///
+/// `Ok(None)` and `Err` both mean "not yet"; the last error becomes part of the failure, so conditions should say
+/// what they saw.
+pub fn wait_until<T>(
+    what: &str,
+    timeout: Duration,
+    mut attempt: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let began = Instant::now();
+    let mut last = None;
+    loop {
+        match attempt() {
+            Ok(Some(value)) => return Ok(value),
+            Ok(None) => {}
+            Err(error) => last = Some(error),
+        }
+        if began.elapsed() >= timeout {
+            let text = format!("waited {timeout:?} for {what}");
+            return Err(match last {
+                Some(error) => error.context(text),
+                None => anyhow!(text),
+            });
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Checks that `holds` stays true for the whole `span`; fails at the first false answer.
+pub fn stays_true(what: &str, span: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < span {
+        if !holds()? {
+            return Err(anyhow!("{what} stopped being true after {:?}", began.elapsed()));
+        }
+        thread::sleep(POLL * 5);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_comes_true_gives_its_value() {
+        let mut calls = 0;
+        let value = wait_until("three calls", Duration::from_secs(5), || {
+            calls += 1;
+            Ok((calls == 3).then_some(calls))
+        });
+        assert_eq!(value.unwrap(), 3);
+    }
+
+    #[test]
+    fn a_timeout_names_the_condition_and_the_last_error() {
+        let error = wait_until("rain", Duration::ZERO, || -> Result<Option<()>> {
+            Err(anyhow!("the sky is blue"))
+        })
+        .unwrap_err();
+        assert_eq!(format!("{error:#}"), "waited 0ns for rain: the sky is blue");
+    }
+}
