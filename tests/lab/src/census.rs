@@ -36,7 +36,12 @@ impl Namespaces {
             let link = fs::read_link(format!("/proc/{process}/ns/{kind}")).ok()?;
             Some(link.to_string_lossy().into_owned())
         };
-        Some(Namespaces { first_pid, mount: read("mnt")?, pid: read("pid")?, net: read("net")? })
+        Some(Namespaces {
+            first_pid,
+            mount: read("mnt")?,
+            pid: read("pid")?,
+            net: read("net")?,
+        })
     }
 
     fn shares_any(&self, other: &Namespaces) -> bool {
@@ -44,28 +49,26 @@ impl Namespaces {
     }
 }
 
-/// Everything of the run that is still there, one line each; the run's own directory may exist but must be empty
-/// apart from the cover of `/var`.
+/// Everything of the run that is still there, one line each.
 pub fn leftovers(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>> {
     let mut left = processes(run, namespaces)?;
     left.extend(mounts(run)?);
     for dir in cgroups::directories(&run.cgroup())? {
         left.push(format!("cgroup {}", dir.display()));
     }
-    for (kind, dir) in [("network namespace", "/run/netns"), ("link", "/sys/class/net"), ("file", "/run")] {
+    for (kind, dir) in [
+        ("network namespace", "/run/netns"),
+        ("link", "/sys/class/net"),
+        ("file", "/run"),
+    ] {
         for name in names(Path::new(dir)) {
             if name.contains(&run.id) {
                 left.push(format!("{kind} {dir}/{name}"));
             }
         }
     }
-    for name in names(&run.directory()) {
-        if name != "var" {
-            left.push(format!("file {}", run.directory().join(name).display()));
-        }
-    }
     for name in names(Path::new("/tmp")) {
-        if name.contains(&run.id) && Path::new("/tmp").join(&name) != run.directory() {
+        if name.contains(&run.id) {
             left.push(format!("file /tmp/{name}"));
         }
     }
@@ -76,11 +79,15 @@ fn processes(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>
     let own = std::process::id();
     let mut left = Vec::new();
     for name in names(Path::new("/proc")) {
-        let Ok(pid) = name.parse::<u32>() else { continue };
+        let Ok(pid) = name.parse::<u32>() else {
+            continue;
+        };
         if pid == own {
             continue;
         }
-        let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+        let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else {
+            continue;
+        };
         let command = String::from_utf8_lossy(&bytes).replace('\0', " ");
         let is_inside = match (namespaces, Namespaces::of(&name, pid)) {
             (Some(ours), Some(theirs)) => ours.shares_any(&theirs),
@@ -100,8 +107,13 @@ fn mounts(run: &RunId) -> Result<Vec<String>> {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -111,7 +123,11 @@ mod tests {
 
     #[test]
     fn a_forgotten_file_is_found_by_the_run_id() {
-        let run = RunId { id: format!("test{}", std::process::id()), block: 1, network: Network::Private };
+        let run = RunId {
+            id: format!("test{}", std::process::id()),
+            block: 1,
+            network: Network::Private,
+        };
         assert_eq!(leftovers(&run, None).unwrap(), Vec::<String>::new());
         let path = Path::new("/tmp").join(format!("stray-{}", run.id));
         fs::write(&path, "").unwrap();

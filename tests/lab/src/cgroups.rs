@@ -69,7 +69,11 @@ pub fn processes(group: &str) -> Result<Vec<u32>> {
     let mut pids: Vec<u32> = directories(group)?
         .iter()
         .filter_map(|dir| fs::read_to_string(dir.join("cgroup.procs")).ok())
-        .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>())
+        .flat_map(|text| {
+            text.lines()
+                .filter_map(|line| line.parse().ok())
+                .collect::<Vec<u32>>()
+        })
         .filter(|pid| *pid != 0)
         .collect();
     pids.sort_unstable();
@@ -79,16 +83,20 @@ pub fn processes(group: &str) -> Result<Vec<u32>> {
 
 /// Kills what runs inside `group` and removes it everywhere.
 pub fn remove(group: &str) -> Result<()> {
-    wait_until(&format!("cgroup {group} to be empty and removed"), Duration::from_secs(10), || {
-        for pid in processes(group)? {
-            // It may have ended on its own since we looked.
-            let _ = send_signal(pid, Signal::KILL);
-        }
-        for dir in directories(group)? {
-            fs::remove_dir(&dir).with_context(|| format!("remove {}", dir.display()))?;
-        }
-        Ok(Some(()))
-    })
+    wait_until(
+        &format!("cgroup {group} to be empty and removed"),
+        Duration::from_secs(10),
+        || {
+            for pid in processes(group)? {
+                // It may have ended on its own since we looked.
+                let _ = send_signal(pid, Signal::KILL);
+            }
+            for dir in directories(group)? {
+                fs::remove_dir(&dir).with_context(|| format!("remove {}", dir.display()))?;
+            }
+            Ok(Some(()))
+        },
+    )
 }
 
 /// One value of a group's file, looked up in the hierarchy that has it.
@@ -103,7 +111,9 @@ pub fn value(group: &str, file: &str) -> Result<String> {
 }
 
 fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             collect(&entry.path(), found);

@@ -27,22 +27,40 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// One entry of an image's only layer. Paths are absolute in the image.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    Directory { path: String, mode: u32 },
-    File { path: String, mode: u32, content: Vec<u8> },
-    Link { path: String, target: String },
+    Directory {
+        path: String,
+        mode: u32,
+    },
+    File {
+        path: String,
+        mode: u32,
+        content: Vec<u8>,
+    },
+    Link {
+        path: String,
+        target: String,
+    },
 }
 
 impl Entry {
     /// A copy of an executable of this machine.
     pub fn program(path: &str, source: &Path) -> Result<Entry> {
         let content = fs::read(source).with_context(|| format!("read {}", source.display()))?;
-        Ok(Entry::File { path: path.to_owned(), mode: 0o755, content })
+        Ok(Entry::File {
+            path: path.to_owned(),
+            mode: 0o755,
+            content,
+        })
     }
 
     /// A text file.
     #[must_use]
     pub fn text(path: &str, content: &str) -> Entry {
-        Entry::File { path: path.to_owned(), mode: 0o644, content: content.as_bytes().to_vec() }
+        Entry::File {
+            path: path.to_owned(),
+            mode: 0o644,
+            content: content.as_bytes().to_vec(),
+        }
     }
 }
 
@@ -61,14 +79,33 @@ pub struct ImageSpec {
 
 /// busybox with all its applets, a shell as the command, and a few accounts.
 pub fn busybox(binary: &Path) -> Result<ImageSpec> {
-    let mut entries: Vec<Entry> = [("/bin", 0o755), ("/etc", 0o755), ("/root", 0o700), ("/tmp", 0o1777), ("/var", 0o755), ("/www", 0o755)]
-        .map(|(path, mode)| Entry::Directory { path: path.to_owned(), mode })
-        .into();
+    let mut entries: Vec<Entry> = [
+        ("/bin", 0o755),
+        ("/etc", 0o755),
+        ("/root", 0o700),
+        ("/tmp", 0o1777),
+        ("/var", 0o755),
+        ("/www", 0o755),
+    ]
+    .map(|(path, mode)| Entry::Directory {
+        path: path.to_owned(),
+        mode,
+    })
+    .into();
     entries.push(Entry::program("/bin/busybox", binary)?);
-    for applet in output(Command::new(binary).arg("--list"))?.lines().filter(|name| *name != "busybox") {
-        entries.push(Entry::Link { path: format!("/bin/{applet}"), target: "busybox".to_owned() });
+    for applet in output(Command::new(binary).arg("--list"))?
+        .lines()
+        .filter(|name| *name != "busybox")
+    {
+        entries.push(Entry::Link {
+            path: format!("/bin/{applet}"),
+            target: "busybox".to_owned(),
+        });
     }
-    entries.push(Entry::text("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"));
+    entries.push(Entry::text(
+        "/etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    ));
     entries.push(Entry::text("/etc/group", "root:x:0:\nnogroup:x:65534:\n"));
     entries.push(Entry::text("/www/index.html", "It works.\n"));
     Ok(ImageSpec {
@@ -123,10 +160,20 @@ pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
 
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let mut archive = tar::Builder::new(file);
-    append(&mut archive, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    append(
+        &mut archive,
+        "oci-layout",
+        0o644,
+        br#"{"imageLayoutVersion":"1.0.0"}"#,
+    )?;
     append(&mut archive, "index.json", 0o644, &index)?;
     for blob in [&manifest, &config, &layer] {
-        append(&mut archive, &format!("blobs/sha256/{}", hex_digest(blob)), 0o644, blob)?;
+        append(
+            &mut archive,
+            &format!("blobs/sha256/{}", hex_digest(blob)),
+            0o644,
+            blob,
+        )?;
     }
     archive.into_inner()?.flush()?;
     Ok(())
@@ -149,10 +196,12 @@ pub fn write_archives(dir: &Path, images: &[ImageSpec]) -> Result<Vec<PathBuf>> 
 /// SHA-256 as text.
 #[must_use]
 pub fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
-        text
-    })
+    Sha256::digest(bytes)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+            text
+        })
 }
 
 fn descriptor(media_type: &str, blob: &[u8]) -> Value {
@@ -167,7 +216,11 @@ fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
                 let mut header = header(tar::EntryType::Directory, *mode, 0);
                 archive.append_data(&mut header, relative(path), std::io::empty())?;
             }
-            Entry::File { path, mode, content } => append(&mut archive, relative(path), *mode, content)?,
+            Entry::File {
+                path,
+                mode,
+                content,
+            } => append(&mut archive, relative(path), *mode, content)?,
             Entry::Link { path, target } => {
                 let mut header = header(tar::EntryType::Symlink, 0o777, 0);
                 archive.append_link(&mut header, relative(path), target)?;
@@ -177,7 +230,12 @@ fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
     Ok(archive.into_inner()?)
 }
 
-fn append<W: Write>(archive: &mut tar::Builder<W>, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+fn append<W: Write>(
+    archive: &mut tar::Builder<W>,
+    path: &str,
+    mode: u32,
+    content: &[u8],
+) -> Result<()> {
     let mut header = header(tar::EntryType::Regular, mode, content.len() as u64);
     archive.append_data(&mut header, path, content)?;
     Ok(())
@@ -213,8 +271,13 @@ mod tests {
 
     #[test]
     fn an_archive_names_its_image_and_its_digests_fit_its_blobs() {
-        let path = std::env::temp_dir().join(format!("ferrolet-image-test-{}.tar", std::process::id()));
-        let image = ImageSpec { name: "example.test/a/b:v1".to_owned(), entries: vec![Entry::text("/etc/motd", "hi")], ..ImageSpec::default() };
+        let path =
+            std::env::temp_dir().join(format!("ferrolet-image-test-{}.tar", std::process::id()));
+        let image = ImageSpec {
+            name: "example.test/a/b:v1".to_owned(),
+            entries: vec![Entry::text("/etc/motd", "hi")],
+            ..ImageSpec::default()
+        };
         write_archive(&path, &image).unwrap();
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();

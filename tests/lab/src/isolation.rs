@@ -13,8 +13,9 @@
 //! * **Network**: a network namespace with a node address in a `10.X.0.0/16` block that no route of the host uses;
 //!   bridges, ports and iptables rules vanish with it. With [`Network::Uplink`] a veth pair leads to the host,
 //!   so that a person can reach pods and ports; both ends vanish too.
-//! * **Left on the host**: cgroups named after the run and one directory in `/tmp`. The inner removes both,
-//!   and the outer makes sure, whatever happened to the inner; then [`census`](crate::census) counts.
+//! * **Left on the host**: cgroups named after the run and one directory in `/tmp`. The first process removes both
+//!   when the inner process ends, also when the outer one was killed. The outer one [counts](crate::census) what is left,
+//!   and removes it in case the first process was killed.
 //!
 //! The same executable is started again for each stage, so the caller's `main` runs three times up to [`run`].
 //! No stage touches a process, mount, cgroup or link without the run's id in its name.
@@ -31,12 +32,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{WaitOptions, wait};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+};
+use rustix::process::{Signal, WaitOptions, wait};
 
 use crate::census::{self, Namespaces};
 use crate::cgroups;
-use crate::process::{call, say};
+use crate::process::{call, say, send_signal};
 use crate::wait::wait_until;
 
 const STAGE: &str = "FERROLET_LAB_STAGE";
@@ -92,9 +95,19 @@ impl RunId {
 
     fn parse(text: &str) -> Result<RunId> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[id, block, network] = words.as_slice() else { bail!("{RUN} is {text:?}") };
-        let network = if network == Network::Uplink.word() { Network::Uplink } else { Network::Private };
-        Ok(RunId { id: id.to_owned(), block: block.parse()?, network })
+        let &[id, block, network] = words.as_slice() else {
+            bail!("{RUN} is {text:?}")
+        };
+        let network = if network == Network::Uplink.word() {
+            Network::Uplink
+        } else {
+            Network::Private
+        };
+        Ok(RunId {
+            id: id.to_owned(),
+            block: block.parse()?,
+            network,
+        })
     }
 }
 
@@ -162,7 +175,17 @@ fn outer(network: Network) -> Result<u8> {
     let run = choose_run(network)?;
     fs::create_dir_all(run.directory())?;
     let mut child = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+        ])
         .arg(std::env::current_exe().context("own executable")?)
         .args(arguments())
         .env(STAGE, "init")
@@ -184,7 +207,10 @@ fn outer(network: Network) -> Result<u8> {
     clean(&run)?;
     let (code, _) = ended?;
     if !left.is_empty() {
-        say(&format!("the run left behind (removed now):\n  {}", left.join("\n  ")));
+        say(&format!(
+            "the run left behind (removed now):\n  {}",
+            left.join("\n  ")
+        ));
         return Ok(if code == 0 { 1 } else { code });
     }
     Ok(code)
@@ -198,7 +224,9 @@ fn supervise(child: &mut Child, run: &RunId) -> Result<(u8, Option<Namespaces>)>
         if let Some(status) = child.try_wait()? {
             return Ok(Some(Err(status)));
         }
-        Ok(first_child(child.id()).and_then(Namespaces::of_another_world).map(Ok))
+        Ok(first_child(child.id())
+            .and_then(Namespaces::of_another_world)
+            .map(Ok))
     })?;
     let namespaces = match namespaces {
         Ok(namespaces) => namespaces,
@@ -221,16 +249,24 @@ fn supervise(child: &mut Child, run: &RunId) -> Result<(u8, Option<Namespaces>)>
 }
 
 fn exit_code(status: std::process::ExitStatus) -> u8 {
-    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1)
 }
 
 fn watch_signals() -> Result<Arc<AtomicU32>> {
     use tokio::signal::unix::{SignalKind, signal};
     let count = Arc::new(AtomicU32::new(0));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     let (mut interrupts, mut terminations) = {
         let _guard = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
     };
     let shared = Arc::clone(&count);
     thread::spawn(move || {
@@ -239,7 +275,11 @@ fn watch_signals() -> Result<Arc<AtomicU32>> {
                 // Both sides only wait for a notification, so a lost race loses nothing.
                 let came = std::future::poll_fn(|context| {
                     let interrupted = interrupts.poll_recv(context);
-                    if interrupted.is_ready() { interrupted } else { terminations.poll_recv(context) }
+                    if interrupted.is_ready() {
+                        interrupted
+                    } else {
+                        terminations.poll_recv(context)
+                    }
                 });
                 if came.await.is_none() {
                     return;
@@ -259,10 +299,33 @@ fn first_child(parent: u32) -> Option<u32> {
 
 fn connect(run: &RunId, first_pid: u32) -> Result<()> {
     let (link, pid, block) = (run.host_link(), first_pid.to_string(), run.block);
-    call("ip", &["link", "add", &link, "type", "veth", "peer", "name", NODE_LINK, "netns", &pid])?;
-    call("ip", &["address", "add", &format!("10.{block}.255.1/30"), "dev", &link])?;
+    call(
+        "ip",
+        &[
+            "link", "add", &link, "type", "veth", "peer", "name", NODE_LINK, "netns", &pid,
+        ],
+    )?;
+    call(
+        "ip",
+        &[
+            "address",
+            "add",
+            &format!("10.{block}.255.1/30"),
+            "dev",
+            &link,
+        ],
+    )?;
     call("ip", &["link", "set", &link, "up"])?;
-    call("ip", &["route", "add", &format!("10.{block}.0.0/16"), "via", &node_ip(run)])?;
+    call(
+        "ip",
+        &[
+            "route",
+            "add",
+            &format!("10.{block}.0.0/16"),
+            "via",
+            &node_ip(run),
+        ],
+    )?;
     Ok(())
 }
 
@@ -281,13 +344,21 @@ fn clean(run: &RunId) -> Result<()> {
 fn choose_run(network: Network) -> Result<RunId> {
     let mut bytes = [0_u8; 4];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let taken = format!("{}{}", call("ip", &["-4", "address"])?, call("ip", &["-4", "route"])?);
+    let taken = format!(
+        "{}{}",
+        call("ip", &["-4", "address"])?,
+        call("ip", &["-4", "route"])?
+    );
     let start = u16::from(bytes[3]);
     let block = (0..180_u16)
         .map(|step| u8::try_from(70 + (start + step) % 180).expect("70 + 179 fits"))
         .find(|block| !taken.contains(&format!("10.{block}.")))
         .context("every 10.X.0.0/16 is in use")?;
-    Ok(RunId { id: format!("{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]), block, network })
+    Ok(RunId {
+        id: format!("{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]),
+        block,
+        network,
+    })
 }
 
 fn arguments() -> Vec<OsString> {
@@ -301,7 +372,11 @@ fn own_run() -> Result<RunId> {
 /// The namespace's first process: makes the place private, starts the inner process and reaps until that ends.
 fn init() -> Result<u8> {
     let run = own_run()?;
-    mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC).context("share mounts")?;
+    mount_change(
+        "/",
+        MountPropagationFlags::SHARED | MountPropagationFlags::REC,
+    )
+    .context("share mounts")?;
     cover_shared_paths(&run.directory())?;
     call("ip", &["link", "set", "lo", "up"])?;
     let inner = Command::new(std::env::current_exe()?)
@@ -313,11 +388,46 @@ fn init() -> Result<u8> {
         .context("start the inner process")?;
     let pid = i32::try_from(inner.id()).context("process id out of range")?;
     loop {
-        let Some((gone, status)) = wait(WaitOptions::empty()).context("reap")? else { continue };
+        let Some((gone, status)) = wait(WaitOptions::empty()).context("reap")? else {
+            continue;
+        };
         if gone.as_raw_nonzero().get() == pid {
-            return Ok(status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+            end_everybody()?;
+            detach_cover(&run.directory())?;
+            clean(&run)?;
+            return Ok(status
+                .exit_status()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1));
         }
     }
+}
+
+/// Kills and reaps every other process of the namespace, so that nobody writes while files are removed.
+fn end_everybody() -> Result<()> {
+    wait_until(
+        "the run's processes to end",
+        Duration::from_secs(10),
+        || {
+            let others: Vec<u32> = fs::read_dir("/proc")?
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+                .filter(|pid| *pid != 1)
+                .collect();
+            for pid in &others {
+                // It may have ended since the list was read.
+                let _ = send_signal(*pid, Signal::KILL);
+            }
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            Ok(others.is_empty().then_some(()))
+        },
+    )
+}
+
+/// Takes the private `/var` away again; its layers lie in the run's directory.
+fn detach_cover(directory: &Path) -> Result<()> {
+    unmount("/var", UnmountFlags::DETACH).context("uncover /var")?;
+    crate::mounts::detach_below(directory)
 }
 
 fn cover_shared_paths(directory: &Path) -> Result<()> {
@@ -329,9 +439,20 @@ fn cover_shared_paths(directory: &Path) -> Result<()> {
     let (upper, work) = (layers.join("upper"), layers.join("work"));
     fs::create_dir(&upper)?;
     fs::create_dir(&work)?;
-    let options = format!("lowerdir=/var,upperdir={},workdir={}", upper.display(), work.display());
+    let options = format!(
+        "lowerdir=/var,upperdir={},workdir={}",
+        upper.display(),
+        work.display()
+    );
     let options = std::ffi::CString::new(options)?;
-    mount("overlay", "/var", "overlay", MountFlags::empty(), Some(options.as_c_str())).context("cover /var")?;
+    mount(
+        "overlay",
+        "/var",
+        "overlay",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    )
+    .context("cover /var")?;
     mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None).context("cover /run")?;
     Ok(())
 }
@@ -347,32 +468,44 @@ fn inner(body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
     });
     prepare_network(&run)?;
     cgroups::create(&run.cgroup())?;
-    let bench = Bench { run, interrupted, next_subnet: AtomicU32::new(0) };
-    let code = body(&bench);
-    cgroups::remove(&bench.run.cgroup())?;
-    // The /var overlay's layers are mounted in here until the namespace ends; the outer process removes the rest.
-    for entry in fs::read_dir(bench.run.directory())?.flatten().filter(|entry| entry.file_name() != "var") {
-        remove(&entry.path())?;
-    }
-    code
-}
-
-fn remove(path: &Path) -> Result<()> {
-    crate::mounts::detach_below(path)?;
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    removed.with_context(|| format!("remove {}", path.display()))
+    let bench = Bench {
+        run,
+        interrupted,
+        next_subnet: AtomicU32::new(0),
+    };
+    body(&bench)
 }
 
 fn prepare_network(run: &RunId) -> Result<()> {
     let link = Path::new("/sys/class/net").join(NODE_LINK);
     // An uplink is put here by the outer process; without one a bridge that leads nowhere carries the address.
     match run.network {
-        Network::Uplink => wait_until("the uplink", Duration::from_secs(10), || Ok(link.exists().then_some(())))?,
+        Network::Uplink => wait_until("the uplink", Duration::from_secs(10), || {
+            Ok(link.exists().then_some(()))
+        })?,
         Network::Private => drop(call("ip", &["link", "add", NODE_LINK, "type", "bridge"])?),
     }
-    call("ip", &["address", "add", &format!("{}/30", node_ip(run)), "dev", NODE_LINK])?;
+    call(
+        "ip",
+        &[
+            "address",
+            "add",
+            &format!("{}/30", node_ip(run)),
+            "dev",
+            NODE_LINK,
+        ],
+    )?;
     call("ip", &["link", "set", NODE_LINK, "up"])?;
-    call("ip", &["route", "add", "default", "via", &format!("10.{}.255.1", run.block)])?;
+    call(
+        "ip",
+        &[
+            "route",
+            "add",
+            "default",
+            "via",
+            &format!("10.{}.255.1", run.block),
+        ],
+    )?;
     Ok(())
 }
 

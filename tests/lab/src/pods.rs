@@ -13,7 +13,8 @@ pub struct ContainerView(pub Value);
 
 /// The pods of a v1 PodList.
 pub fn parse_list(text: &str) -> Result<Vec<PodView>> {
-    let list: Value = serde_json::from_str(text).with_context(|| format!("PodList, got {text:.200}"))?;
+    let list: Value =
+        serde_json::from_str(text).with_context(|| format!("PodList, got {text:.200}"))?;
     // Go writes an empty list as null.
     let items = list["items"].as_array().cloned().unwrap_or_default();
     Ok(items.into_iter().map(PodView).collect())
@@ -47,13 +48,19 @@ impl PodView {
 
     #[must_use]
     pub fn ip(&self) -> Option<&str> {
-        self.0["status"]["podIP"].as_str().filter(|ip| !ip.is_empty())
+        self.0["status"]["podIP"]
+            .as_str()
+            .filter(|ip| !ip.is_empty())
     }
 
     /// The status (`True`, `False`) of one condition.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&str> {
-        self.0["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == kind)?["status"].as_str()
+        self.0["status"]["conditions"]
+            .as_array()?
+            .iter()
+            .find(|it| it["type"] == kind)?["status"]
+            .as_str()
     }
 
     /// All containers: init first, then regular.
@@ -85,8 +92,15 @@ impl PodView {
     /// The word a person wants in the STATUS column: the first telling container reason, else the phase.
     #[must_use]
     pub fn state(&self) -> String {
-        let waiting = self.containers().into_iter().find_map(|it| it.waiting_reason().map(str::to_owned));
-        let ended = || self.containers().into_iter().find_map(|it| it.failure().map(str::to_owned));
+        let waiting = self
+            .containers()
+            .into_iter()
+            .find_map(|it| it.waiting_reason().map(str::to_owned));
+        let ended = || {
+            self.containers()
+                .into_iter()
+                .find_map(|it| it.failure().map(str::to_owned))
+        };
         match self.phase() {
             "Succeeded" => "Succeeded".to_owned(),
             phase => waiting.or_else(ended).unwrap_or_else(|| phase.to_owned()),
@@ -103,7 +117,10 @@ impl ContainerView {
     /// The runtime's id, without the `containerd://` in front.
     #[must_use]
     pub fn id(&self) -> &str {
-        text(&self.0["containerID"]).rsplit("://").next().unwrap_or_default()
+        text(&self.0["containerID"])
+            .rsplit("://")
+            .next()
+            .unwrap_or_default()
     }
 
     #[must_use]
@@ -147,7 +164,8 @@ impl ContainerView {
     }
 
     fn failure(&self) -> Option<&str> {
-        self.terminated_reason().filter(|_| self.exit_code() != Some(0))
+        self.terminated_reason()
+            .filter(|_| self.exit_code() != Some(0))
     }
 }
 
@@ -163,8 +181,10 @@ mod tests {
     #[test]
     fn the_state_of_a_pod_is_the_word_that_tells_most() {
         let waiting = json!([{"name": "a", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
-        let failed = json!([{"name": "a", "state": {"terminated": {"reason": "Error", "exitCode": 1}}}]);
-        let done = json!([{"name": "a", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}]);
+        let failed =
+            json!([{"name": "a", "state": {"terminated": {"reason": "Error", "exitCode": 1}}}]);
+        let done =
+            json!([{"name": "a", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}]);
         let running = json!([{"name": "a", "state": {"running": {}}}]);
         let cases = [
             ("Running", &waiting, "CrashLoopBackOff"),
@@ -181,6 +201,10 @@ mod tests {
 
     #[test]
     fn an_empty_list_may_be_null() {
-        assert!(parse_list(r#"{"kind":"PodList","items":null}"#).unwrap().is_empty());
+        assert!(
+            parse_list(r#"{"kind":"PodList","items":null}"#)
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -38,7 +38,11 @@ impl Daemon {
             .process_group(0)
             .spawn()
             .with_context(|| format!("start {name} ({command:?})"))?;
-        Ok(Daemon { name: name.to_owned(), child, log: log.to_owned() })
+        Ok(Daemon {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+        })
     }
 
     /// The process id, in the namespace of the caller.
@@ -63,7 +67,9 @@ impl Daemon {
     /// `kill -9`, and waits until the process is gone.
     pub fn kill(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
-            self.child.kill().with_context(|| format!("kill {}", self.name))?;
+            self.child
+                .kill()
+                .with_context(|| format!("kill {}", self.name))?;
             self.child.wait()?;
         }
         Ok(())
@@ -75,9 +81,11 @@ impl Daemon {
             return Ok(status);
         }
         self.signal(Signal::TERM)?;
-        let ended = wait_until(&format!("{} to stop on SIGTERM", self.name), patience, || {
-            Ok(self.child.try_wait()?)
-        });
+        let ended = wait_until(
+            &format!("{} to stop on SIGTERM", self.name),
+            patience,
+            || Ok(self.child.try_wait()?),
+        );
         if ended.is_err() {
             self.kill()?;
         }
@@ -160,7 +168,14 @@ pub fn say(text: &str) {
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/local/go/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    let usual = [
+        "/usr/local/go/bin",
+        "/usr/sbin",
+        "/sbin",
+        "/usr/bin",
+        "/bin",
+    ]
+    .map(PathBuf::from);
     std::env::split_paths(&path)
         .chain(usual)
         .map(|dir| dir.join(name))

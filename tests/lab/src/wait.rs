@@ -36,11 +36,18 @@ pub fn wait_until<T>(
 }
 
 /// Checks that `holds` stays true for the whole `span`; fails at the first false answer.
-pub fn stays_true(what: &str, span: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn stays_true(
+    what: &str,
+    span: Duration,
+    mut holds: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < span {
         if !holds()? {
-            return Err(anyhow!("{what} stopped being true after {:?}", began.elapsed()));
+            return Err(anyhow!(
+                "{what} stopped being true after {:?}",
+                began.elapsed()
+            ));
         }
         thread::sleep(POLL * 5);
     }

@@ -29,12 +29,19 @@ pub(super) fn install_missing() -> Result<()> {
 
 /// Installs `packages` with apt-get; without packages it does nothing.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
-    let packages: Vec<&str> = packages.iter().copied().filter(|package| !is_installed(package)).collect();
+    let packages: Vec<&str> = packages
+        .iter()
+        .copied()
+        .filter(|package| !is_installed(package))
+        .collect();
     if packages.is_empty() {
         return Ok(());
     }
     let Some(apt) = find_program("apt-get") else {
-        bail!("not installed and no apt-get to install it: {}", packages.join(", "));
+        bail!(
+            "not installed and no apt-get to install it: {}",
+            packages.join(", ")
+        );
     };
     say(&format!("apt-get install {}", packages.join(" ")));
     let install = || {

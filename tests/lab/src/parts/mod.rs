@@ -86,8 +86,14 @@ pub fn toolbox() -> Part<Toolbox> {
 /// Builds the control plane of `tests/control-plane` unless the cache has it: about nine minutes the first time.
 #[must_use]
 pub fn control_plane() -> Part<ControlPlane> {
-    let module = go::Module { directory: modules().join("control-plane"), flags: go::CONTROL_PLANE_FLAGS };
-    module.build(go::CONTROL_PLANE).map(|directory| ControlPlane { directory }).into()
+    let module = go::Module {
+        directory: modules().join("control-plane"),
+        flags: go::CONTROL_PLANE_FLAGS,
+    };
+    module
+        .build(go::CONTROL_PLANE)
+        .map(|directory| ControlPlane { directory })
+        .into()
 }
 
 fn find_toolbox() -> Result<Toolbox> {
@@ -103,23 +109,43 @@ fn find_toolbox() -> Result<Toolbox> {
         .find(|dir| dir.join("bridge").exists())
         .context("the CNI plugins are not installed")?;
     let pause = build_pause()?;
-    Ok(Toolbox { containerd: find_containerd()?, runc, cni_plugins, busybox, pause })
+    Ok(Toolbox {
+        containerd: find_containerd()?,
+        runc,
+        cni_plugins,
+        busybox,
+        pause,
+    })
 }
 
 fn find_containerd() -> Result<ContainerdBinaries> {
-    let module = go::Module { directory: modules().join("containerd"), flags: go::CONTAINERD_FLAGS };
+    let module = go::Module {
+        directory: modules().join("containerd"),
+        flags: go::CONTAINERD_FLAGS,
+    };
     let directory = match module.build(go::CONTAINERD) {
         Ok(directory) => directory,
         Err(error) => {
-            say(&format!("no containerd 2 ({error:#}); taking Debian's, which has no container events"));
+            say(&format!(
+                "no containerd 2 ({error:#}); taking Debian's, which has no container events"
+            ));
             debian::install(&["containerd"])?;
             let found = find_program("containerd").context("containerd is not installed")?;
-            found.parent().context("containerd in no directory")?.to_owned()
+            found
+                .parent()
+                .context("containerd in no directory")?
+                .to_owned()
         }
     };
     let containerd = directory.join("containerd");
     let (version, major) = containerd_version(&containerd)?;
-    Ok(ContainerdBinaries { ctr: directory.join("ctr"), containerd, directory, major, version })
+    Ok(ContainerdBinaries {
+        ctr: directory.join("ctr"),
+        containerd,
+        directory,
+        major,
+        version,
+    })
 }
 
 fn containerd_version(containerd: &Path) -> Result<(String, u32)> {
@@ -140,16 +166,25 @@ fn parse_version(said: &str) -> Option<(String, u32)> {
 fn build_pause() -> Result<PathBuf> {
     const SOURCE: &str = include_str!("../../assets/pause.c");
     let key = crate::image::hex_digest(SOURCE.as_bytes());
-    let target = cache_directory()?.join(format!("pause-{}", &key[..12])).join("pause");
+    let target = cache_directory()?
+        .join(format!("pause-{}", &key[..12]))
+        .join("pause");
     if target.exists() {
         return Ok(target);
     }
     let directory = target.parent().context("cache path has no parent")?;
     std::fs::create_dir_all(directory)?;
     let draft = directory.join(format!("pause.{}", std::process::id()));
-    let compiler = find_program("cc").or_else(|| find_program("gcc")).context("no C compiler for the pause image")?;
+    let compiler = find_program("cc")
+        .or_else(|| find_program("gcc"))
+        .context("no C compiler for the pause image")?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/pause.c");
-    output(Command::new(compiler).args(["-Os", "-static", "-s", "-o"]).arg(&draft).arg(source))?;
+    output(
+        Command::new(compiler)
+            .args(["-Os", "-static", "-s", "-o"])
+            .arg(&draft)
+            .arg(source),
+    )?;
     std::fs::rename(&draft, &target)?;
     Ok(target)
 }
@@ -165,9 +200,18 @@ mod tests {
     #[test]
     fn both_ways_of_printing_a_version_are_understood() {
         let cases = [
-            ("containerd github.com/containerd/containerd/v2 2.4.2 \n", Some(("2.4.2", 2))),
-            ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1", Some(("1.6.20~ds1", 1))),
-            ("containerd github.com/containerd/containerd/v2 v2.0.0-rc.1 abc", Some(("2.0.0-rc.1", 2))),
+            (
+                "containerd github.com/containerd/containerd/v2 2.4.2 \n",
+                Some(("2.4.2", 2)),
+            ),
+            (
+                "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1",
+                Some(("1.6.20~ds1", 1)),
+            ),
+            (
+                "containerd github.com/containerd/containerd/v2 v2.0.0-rc.1 abc",
+                Some(("2.0.0-rc.1", 2)),
+            ),
             ("containerd", None),
         ];
         for (said, expected) in cases {

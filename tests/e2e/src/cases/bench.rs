@@ -1,0 +1,140 @@
+//! Tests of the bench itself: a run leaves nothing behind, however it ends, and two runs don't meet.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ferrolet_lab::isolation::{self, RunId};
+use ferrolet_lab::{Bench, Containerd, Network, Node, NodeOptions, Toolbox, census, wait_until};
+
+use crate::build::{pod, sleeper};
+use crate::cases::cases;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_run_that_ends_leaves_nothing_behind,
+    an_interrupted_run_leaves_nothing_behind,
+    a_killed_run_leaves_nothing_behind,
+    two_runs_side_by_side_do_not_meet,
+];
+
+/// The body of a sample run: one pod on a containerd of its own.
+pub(crate) fn sample_run(bench: &Bench, tools: &Toolbox, agent: &Path, kind: &str) -> Result<u8> {
+    let containerd = Containerd::start(bench, tools, "containerd")?;
+    let mut node = Node::start(bench, &containerd, NodeOptions::new("sample", agent))?;
+    node.wait_healthy()?;
+    node.put_pod(&pod("same-name", &[sleeper("main")]))?;
+    node.wait_pod("same-name", "running", Duration::from_secs(60), |pod| {
+        pod.phase() == "Running"
+    })?;
+    println!("ready {} {}", bench.run_id().id, node.pods()?.len());
+    while kind == "hold" && !bench.is_interrupted() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(0)
+}
+
+fn a_run_that_ends_leaves_nothing_behind(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut sample = Sample::start(context, "once")?;
+    sample.wait_ready()?;
+    sample.wait_gone()
+}
+
+fn an_interrupted_run_leaves_nothing_behind(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut sample = Sample::start(context, "hold")?;
+    sample.wait_ready()?;
+    ferrolet_lab::process::call("kill", &["-INT", &sample.child.id().to_string()])?;
+    sample.wait_gone()
+}
+
+fn a_killed_run_leaves_nothing_behind(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut sample = Sample::start(context, "hold")?;
+    sample.wait_ready()?;
+    sample.child.kill()?;
+    sample.wait_gone()
+}
+
+fn two_runs_side_by_side_do_not_meet(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut samples = [
+        Sample::start(context, "hold")?,
+        Sample::start(context, "hold")?,
+    ];
+    for sample in &mut samples {
+        // Each knows one pod of that name: its own.
+        ensure!(sample.wait_ready()? == 1, "a run sees pods of another");
+    }
+    for sample in &mut samples {
+        ferrolet_lab::process::call("kill", &["-INT", &sample.child.id().to_string()])?;
+        sample.wait_gone()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+struct Sample {
+    child: Child,
+    run: Option<RunId>,
+}
+
+impl Sample {
+    fn start(context: &Context<'_>, kind: &str) -> Result<Sample> {
+        let mut command = Command::new(std::env::current_exe()?);
+        isolation::forget_stage(&mut command)
+            .args(["--sample-run", kind, "--agent"])
+            .arg(&context.options.agent)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Ok(Sample {
+            child: command.spawn().context("start a sample run")?,
+            run: None,
+        })
+    }
+
+    /// The number of pods that the sample's agent knows.
+    fn wait_ready(&mut self) -> Result<usize> {
+        let pipe = self
+            .child
+            .stdout
+            .take()
+            .context("standard output is read once")?;
+        for line in BufReader::new(pipe).lines() {
+            let line = line?;
+            if let Some((id, n_pods)) = line
+                .strip_prefix("ready ")
+                .and_then(|rest| rest.split_once(' '))
+            {
+                self.run = Some(RunId {
+                    id: id.to_owned(),
+                    block: 0,
+                    network: Network::Private,
+                });
+                return Ok(n_pods.parse()?);
+            }
+        }
+        bail!("the sample run ended without being ready")
+    }
+
+    fn wait_gone(&mut self) -> Result<Outcome> {
+        wait_until("the sample run to end", Duration::from_secs(30), || {
+            Ok(self.child.try_wait()?)
+        })?;
+        let run = self.run.as_ref().context("the run was ready before")?;
+        wait_until("nothing to be left", Duration::from_secs(30), || {
+            let left = census::leftovers(run, None)?;
+            ensure!(left.is_empty(), "left: {left:#?}");
+            Ok(Some(()))
+        })?;
+        Ok(Outcome::Passed)
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        // Only a failing test gets here with a run that still goes on.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

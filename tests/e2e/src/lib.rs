@@ -1,1 +1,0 @@
-//! ferrolet-e2e

@@ -1,0 +1,107 @@
+//! End-to-end tests: the real agent on a real containerd, one line per test.
+//!
+//! A program of its own and not a set of `#[test]` functions, because all tests share one private world
+//! ([`ferrolet_lab::isolation`]) and because a test can be skipped with a reason. Each test has a containerd and an agent
+//! of its own; several run at a time, as most of their time is waiting.
+//!
+//! The last line is always `N passed, N failed, N skipped`.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    reason = "the report of a test program goes to standard output"
+)]
+
+mod build;
+mod cases;
+mod context;
+mod runner;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use ferrolet_lab::{Network, isolation, parts};
+
+const USAGE: &str = "\
+usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
+
+  --agent PATH  the executable to test; upstream's kubelet works too, for comparison
+  --jobs N      tests at a time (default 4)
+  --keep DIR    where logs of failed tests are kept (default target/e2e-failures)
+  --list        print the names of all tests and end
+  NAME…         run the tests whose name contains one of these words";
+
+/// What the command line asks for.
+pub(crate) struct Options {
+    pub(crate) agent: PathBuf,
+    pub(crate) n_jobs: usize,
+    pub(crate) keep: PathBuf,
+    pub(crate) filters: Vec<String>,
+    wants_list: bool,
+    /// For the bench's own tests: one pod in a run of its own, then `once` ends and `hold` waits to be interrupted.
+    sample_run: Option<String>,
+}
+
+fn main() -> ExitCode {
+    match drive() {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("ferrolet-e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn drive() -> Result<u8> {
+    let options = parse(std::env::args().skip(1))?;
+    if options.wants_list {
+        for case in cases::all() {
+            println!("{}", case.name);
+        }
+        return Ok(0);
+    }
+    let tools = match parts::toolbox() {
+        parts::Part::Available(tools) => tools,
+        parts::Part::Missing(reason) => return Ok(runner::skip_all(&options, &reason)),
+    };
+    isolation::run(Network::Private, |bench| match &options.sample_run {
+        Some(kind) => cases::bench::sample_run(bench, &tools, &options.agent, kind),
+        None => runner::run(bench, &tools, &options),
+    })
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut agent = None;
+    let mut options = Options {
+        agent: PathBuf::new(),
+        n_jobs: 4,
+        keep: PathBuf::from("target/e2e-failures"),
+        filters: Vec::new(),
+        wants_list: false,
+        sample_run: None,
+    };
+    while let Some(arg) = args.next() {
+        let mut value = || {
+            args.next()
+                .with_context(|| format!("{arg} wants a value\n{USAGE}"))
+        };
+        match arg.as_str() {
+            "--agent" => agent = Some(PathBuf::from(value()?)),
+            "--jobs" => options.n_jobs = value()?.parse().context("--jobs wants a number")?,
+            "--keep" => options.keep = PathBuf::from(value()?),
+            "--sample-run" => options.sample_run = Some(value()?),
+            "--list" => options.wants_list = true,
+            "--help" | "-h" => bail!(USAGE),
+            flag if flag.starts_with('-') => bail!("unknown option {flag}\n{USAGE}"),
+            name => options.filters.push(name.to_owned()),
+        }
+    }
+    if !options.wants_list {
+        let given = agent.with_context(|| format!("--agent is missing\n{USAGE}"))?;
+        options.agent = given
+            .canonicalize()
+            .with_context(|| format!("agent {}", given.display()))?;
+        options.keep = std::path::absolute(&options.keep)?;
+    }
+    Ok(options)
+}

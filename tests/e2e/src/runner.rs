@@ -1,0 +1,126 @@
+//! Runs the cases, several at a time, and reports one line each.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use ferrolet_lab::{Bench, Toolbox};
+
+use crate::Options;
+use crate::cases::{self, Case};
+use crate::context::Context;
+
+/// How a case ended when it did not fail.
+pub(crate) enum Outcome {
+    Passed,
+    Skipped(String),
+}
+
+#[derive(Default)]
+struct Totals {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Totals {
+    fn print(&self) -> u8 {
+        println!(
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        );
+        u8::from(self.failed > 0)
+    }
+}
+
+/// Runs what the options select; the exit code says whether all went well.
+pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u8> {
+    let selected = select(options);
+    println!(
+        "{} end-to-end tests on containerd {}",
+        selected.len(),
+        tools.containerd.version
+    );
+    let next = AtomicUsize::new(0);
+    let totals = Mutex::new(Totals::default());
+    thread::scope(|scope| {
+        for _ in 0..options.n_jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(case) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if bench.is_interrupted() {
+                        return;
+                    }
+                    run_one(bench, tools, options, case, &totals);
+                }
+            });
+        }
+    });
+    let totals = totals
+        .into_inner()
+        .map_err(|_| anyhow!("a test thread broke off"))?;
+    Ok(totals.print())
+}
+
+/// Nothing can run here: says why, once per case.
+pub(crate) fn skip_all(options: &Options, reason: &str) -> u8 {
+    let mut totals = Totals::default();
+    for case in select(options) {
+        println!("skipped {}: {reason}", case.name);
+        totals.skipped += 1;
+    }
+    totals.print()
+}
+
+fn select(options: &Options) -> Vec<Case> {
+    let wanted = |name: &str| {
+        options.filters.is_empty()
+            || options
+                .filters
+                .iter()
+                .any(|word| name.contains(word.as_str()))
+    };
+    cases::all()
+        .into_iter()
+        .filter(|case| wanted(case.name))
+        .collect()
+}
+
+fn run_one(bench: &Bench, tools: &Toolbox, options: &Options, case: &Case, totals: &Mutex<Totals>) {
+    let began = Instant::now();
+    let mut context = Context::new(bench, tools, options, case.name);
+    let result = catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context)));
+    let result =
+        result.unwrap_or_else(|cause| Err(anyhow!("panicked: {}", panic_text(cause.as_ref()))));
+    let kept = result.is_err().then(|| context.keep());
+    let cleaned = context.clean();
+    let took = began.elapsed().as_secs_f32();
+    let mut totals = totals
+        .lock()
+        .expect("the report is printed without panicking");
+    match result.and_then(|outcome| cleaned.map(|()| outcome)) {
+        Ok(Outcome::Passed) => {
+            totals.passed += 1;
+            println!("ok      {:<70} {took:6.1} s", case.name);
+        }
+        Ok(Outcome::Skipped(reason)) => {
+            totals.skipped += 1;
+            println!("skipped {}: {reason}", case.name);
+        }
+        Err(error) => {
+            totals.failed += 1;
+            println!("FAILED  {:<70} {took:6.1} s\n    {error:#}", case.name);
+            if let Some(kept) = kept {
+                println!("{kept}");
+            }
+        }
+    }
+}
+
+fn panic_text(cause: &(dyn std::any::Any + Send)) -> String {
+    let text = cause.downcast_ref::<String>().cloned();
+    text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}
