@@ -1,34 +1,37 @@
-//! Cgroup arithmetic: from requests and limits to the kernel's numbers, and the names of cgroups.
+//! Resource arithmetic: from requests and limits to the kernel's numbers.
 //!
-//! In: a pod's specification. Out: [`PodCgroup`], what the host adapter writes. Later also admission and assignment policies.
-//! Refuses: touching a cgroup file.
+//! In: a pod's specification and a few facts about the node. Out: [`PodCgroup`], which the host adapter writes, and
+//! [`LinuxResources`], which the runtime is asked for. Later also admission and assignment policies.
+//! Refuses: touching a cgroup file, naming a cgroup's directory, reading a clock.
+//!
+//! ```
+//! use ferrolet_resources::{CgroupPolicy, pod_cgroup};
+//! use k8s_openapi::api::core::v1::Pod;
+//!
+//! let cgroup = pod_cgroup(&Pod::default(), &CgroupPolicy::default());
+//! assert_eq!(cgroup.limits.cpu_shares, Some(2));
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-use ferrolet_types::{PodUid, Qos};
+mod amounts;
+mod cgroup;
+mod container;
+mod cpu;
+mod oom;
+#[cfg(test)]
+mod tests_pods;
 
-/// A pod's cgroup: where it stands and what bounds it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodCgroup {
-    /// Whose it is.
-    pub uid: PodUid,
-    /// Decides the parent.
-    pub qos: Qos,
-    /// Bounds.
-    pub limits: CgroupLimits,
-}
-
-/// Bounds of one cgroup; `None` leaves the kernel's default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct CgroupLimits {
-    /// Weight in v1's scale (2..262144).
-    pub cpu_shares: Option<u64>,
-    /// Microseconds per period; `None` is unlimited.
-    pub cpu_quota: Option<i64>,
-    /// Microseconds of a period.
-    pub cpu_period: Option<u64>,
-    /// Bytes.
-    pub memory: Option<i64>,
-    /// Processes and threads.
-    pub pids: Option<i64>,
-}
+pub use amounts::{
+    Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
+    has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,
+};
+pub use cgroup::{
+    CgroupLimits, CgroupPolicy, PodCgroup, burstable_shares, huge_page_limits, pod_cgroup, pod_qos,
+};
+pub use container::{
+    CgroupMode, LinuxResources, MemoryQos, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,
+    container_resources, huge_page_size_name, overhead_resources, sandbox_resources,
+};
+pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares};
+pub use oom::oom_score_adj;

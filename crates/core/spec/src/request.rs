@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+pub use ferrolet_resources::LinuxResources;
 use ferrolet_types::{ContainerName, PodKey, PodUid};
 
 /// A pod sandbox to be made.
@@ -154,31 +155,6 @@ pub struct Device {
     pub host_path: String,
     /// `r`, `w`, `m` in any combination.
     pub permissions: String,
-}
-
-/// Bounds in the kernel's units; zero means not set.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct LinuxResources {
-    /// Length of a CPU period in microseconds.
-    pub cpu_period: i64,
-    /// CPU time per period in microseconds.
-    pub cpu_quota: i64,
-    /// CPU weight.
-    pub cpu_shares: i64,
-    /// Memory limit in bytes.
-    pub memory_limit: i64,
-    /// Memory plus swap limit in bytes.
-    pub memory_swap_limit: i64,
-    /// Adjustment of the OOM killer's score.
-    pub oom_score_adj: i64,
-    /// CPUs the container may use.
-    pub cpuset_cpus: String,
-    /// Memory nodes the container may use.
-    pub cpuset_mems: String,
-    /// Limits of huge pages by size (`2MB`).
-    pub hugepage_limits: Vec<(String, u64)>,
-    /// Further files of the unified hierarchy.
-    pub unified: BTreeMap<String, String>,
 }
 
 /// Whose namespaces are shared, by kind.

@@ -170,7 +170,6 @@ fn scale(whole: &str, fraction: &str, power: i32, factor: i128) -> i128 {
     // The decimal point stands this many digits from the left.
     let point = i64::try_from(whole.len()).unwrap_or(i64::MAX) + i64::from(power);
     let point = usize::try_from(point.max(0)).unwrap_or(0);
-    let lost_above = i64::try_from(whole.len()).unwrap_or(0) + i64::from(power) < 0;
     if digits.len() < point {
         digits.resize(point.min(80), 0);
     }
@@ -180,9 +179,7 @@ fn scale(whole: &str, fraction: &str, power: i32, factor: i128) -> i128 {
     });
     let tail_is_zero = dropped.iter().all(|digit| *digit == 0);
     if factor == 1 {
-        return value.saturating_add(i128::from(
-            !tail_is_zero || lost_above && value == 0 && !tail_is_zero,
-        ));
+        return value.saturating_add(i128::from(!tail_is_zero));
     }
     // Binary suffixes scale the fraction too; nine further digits are as exact as the API is.
     let mut fine = value.saturating_mul(factor);
