@@ -1,0 +1,131 @@
+//! The one entry point: facts in, status out.
+//!
+//! Owned by the pod workers. Everything that depends on more than one part of the status is decided here: which phase
+//! wins, what of the previous status stays, and in what order the parts are made.
+
+use ferrolet_types::{pod::Phase, pod::PodView, qos_of};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+
+use crate::{
+    addresses,
+    conditions::{self, conditions},
+    containers::{self, text, time},
+    inputs::{Stage, StatusInputs, StatusOverride},
+    normalize::normalize,
+    phase::{PhaseFacts, parse, phase},
+    resources,
+    terminate::terminate,
+};
+
+/// Computes what the API is told of a pod, given everything that is known of it.
+pub fn compute(inputs: &StatusInputs<'_>) -> PodStatus {
+    let mut status = match inputs.verdict {
+        Some(StatusOverride::Rejected { reason, message }) => rejected(inputs, reason, message),
+        Some(StatusOverride::Ended { .. }) | None => generated(inputs),
+    };
+    let old = inputs.old();
+    status.observed_generation = inputs.generation().max(old.observed_generation);
+    // A pod starts once, whatever happens to its containers.
+    status.start_time = old.start_time.clone().or_else(|| Some(time(inputs.now)));
+    status.volume_health.clone_from(&old.volume_health);
+    normalize(inputs.pod, &mut status);
+    status
+}
+
+/// A pod the node never took has no containers to tell of.
+fn rejected(inputs: &StatusInputs<'_>, reason: &str, message: &str) -> PodStatus {
+    PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: text(reason),
+        message: Some(format!("Pod was rejected: {message}")),
+        qos_class: Some(qos(inputs.pod)),
+        ..PodStatus::default()
+    }
+}
+
+fn generated(inputs: &StatusInputs<'_>) -> PodStatus {
+    let statuses = containers::statuses(inputs);
+    let (phase, reason, message) = phase_and_reason(inputs, &statuses);
+    let mut status = PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        reason,
+        message,
+        qos_class: Some(qos(inputs.pod)),
+        conditions: Some(conditions(inputs, &statuses, phase)),
+        container_statuses: Some(statuses.regular).filter(|list| !list.is_empty()),
+        init_container_statuses: Some(statuses.init).filter(|list| !list.is_empty()),
+        ephemeral_container_statuses: Some(statuses.ephemeral).filter(|list| !list.is_empty()),
+        allocated_resources: resources::pod_allocated(inputs),
+        resources: Some(resources::pod_resources(inputs)),
+        ..PodStatus::default()
+    };
+    addresses::fill(&mut status, inputs);
+    if inputs.stage == Stage::Terminated {
+        terminate(inputs.pod, &mut status);
+        conditions::settle_readiness(&mut status, inputs.old(), inputs.generation(), inputs.now);
+    }
+    status
+}
+
+/// The phase, and the reason and message that go with it.
+fn phase_and_reason(
+    inputs: &StatusInputs<'_>,
+    statuses: &containers::Statuses,
+) -> (Phase, Option<String>, Option<String>) {
+    let old = inputs.old();
+    let api = inputs.pod.status.as_ref();
+    let old_phase = parse(old.phase.as_deref());
+    let api_phase = inputs.pod.api_phase();
+    let terminal = |phase: Option<Phase>| phase.filter(|phase| phase.is_terminal());
+    let computed = phase(
+        inputs.pod,
+        &statuses.init,
+        &statuses.regular,
+        PhaseFacts {
+            is_over: matches!(inputs.stage, Stage::Stopped | Stage::Terminated),
+            is_initialized: is_initialized(inputs),
+        },
+    );
+    // Nothing leads out of a terminal phase: first what the API already shows, then what we told before.
+    let settled = terminal(api_phase).or_else(|| match terminal(Some(computed)) {
+        Some(phase) => Some(phase),
+        None => terminal(old_phase),
+    });
+    let mut outcome = settled.unwrap_or(computed);
+    let (mut reason, mut message) = (None, None);
+    if Some(outcome) == old_phase {
+        let kept = |of: fn(&PodStatus) -> &Option<String>| {
+            let own = of(old).clone().filter(|text| !text.is_empty());
+            own.or_else(|| api.and_then(|api| of(api).clone()))
+        };
+        reason = kept(|status| &status.reason);
+        message = kept(|status| &status.message);
+    }
+    if let Some(StatusOverride::Ended {
+        phase,
+        reason: why,
+        message: sentence,
+        ..
+    }) = inputs.verdict
+    {
+        (reason, message) = (text(why), text(sentence));
+        outcome = terminal(api_phase).unwrap_or(*phase);
+    }
+    (outcome, reason, message)
+}
+
+/// True when a regular container exists in the sandbox in use, which init containers come before.
+fn is_initialized(inputs: &StatusInputs<'_>) -> bool {
+    let newest = inputs.observation.newest_sandbox();
+    let Some(sandbox) = newest.filter(|sandbox| sandbox.is_ready) else {
+        return false;
+    };
+    inputs.pod.spec_ref().containers.iter().any(|container| {
+        let mut named = inputs.observation.containers_named(&container.name);
+        named.any(|seen| seen.sandbox == sandbox.id)
+    })
+}
+
+fn qos(pod: &Pod) -> String {
+    qos_of(pod.spec_ref()).as_str().to_owned()
+}
