@@ -74,6 +74,9 @@ pub enum ImageError {
     /// The image's signature is not accepted.
     #[error("image signature validation failed: {0}")]
     SignatureValidationFailed(String),
+    /// A refusal without a gRPC code of its own, in the runtime's words; users see it without the `rpc error` in front.
+    #[error("{0}")]
+    Unspecified(String),
     /// Any other refusal, in the runtime's words.
     #[error(transparent)]
     Runtime(RuntimeError),

@@ -1,0 +1,135 @@
+//! What is not in a port yet: addresses of streams into containers, live resource changes, reopened logs.
+//!
+//! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
+
+use ferrolet_ports::RuntimeError;
+use ferrolet_spec::LinuxResources;
+use ferrolet_types::{ContainerId, SandboxId};
+
+use crate::client::CriClient;
+use crate::error::incomplete;
+use crate::{encode, proto};
+
+/// Which of a process's streams are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// With a terminal.
+    pub tty: bool,
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output.
+    pub stdout: bool,
+    /// Standard error.
+    pub stderr: bool,
+}
+
+impl CriClient {
+    /// Prepares a command in a container; answers with the address to stream it from.
+    pub async fn exec_url(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, RuntimeError> {
+        let request = proto::ExecRequest {
+            container_id: id.to_string(),
+            cmd: command.to_vec(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        let mut client = self.runtime();
+        let answer = self
+            .call("Exec")
+            .run(request, |request| async move { client.exec(request).await })
+            .await?;
+        url("Exec", answer.url)
+    }
+
+    /// Prepares an attachment to a container's main process; answers with the address to stream it from.
+    pub async fn attach_url(
+        &self,
+        id: &ContainerId,
+        streams: StreamOptions,
+    ) -> Result<String, RuntimeError> {
+        let request = proto::AttachRequest {
+            container_id: id.to_string(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        let mut client = self.runtime();
+        let answer = self
+            .call("Attach")
+            .run(
+                request,
+                |request| async move { client.attach(request).await },
+            )
+            .await?;
+        url("Attach", answer.url)
+    }
+
+    /// Prepares connections to ports of a sandbox; answers with the address to stream them from.
+    pub async fn port_forward_url(
+        &self,
+        id: &SandboxId,
+        ports: &[i32],
+    ) -> Result<String, RuntimeError> {
+        let request = proto::PortForwardRequest {
+            pod_sandbox_id: id.to_string(),
+            port: ports.to_vec(),
+        };
+        let mut client = self.runtime();
+        let answer = self
+            .call("PortForward")
+            .run(request, |request| async move {
+                client.port_forward(request).await
+            })
+            .await?;
+        url("PortForward", answer.url)
+    }
+
+    /// Changes the bounds of a container that runs.
+    pub async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> Result<(), RuntimeError> {
+        let request = proto::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: Some(encode::resources(resources)),
+            ..Default::default()
+        };
+        let mut client = self.runtime();
+        self.call("UpdateContainerResources")
+            .run(request, |request| async move {
+                client.update_container_resources(request).await
+            })
+            .await
+            .map(drop)
+    }
+
+    /// Makes the runtime open a container's log file anew, after it was moved away.
+    pub async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = proto::ReopenContainerLogRequest {
+            container_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        self.call("ReopenContainerLog")
+            .run(request, |request| async move {
+                client.reopen_container_log(request).await
+            })
+            .await
+            .map(drop)
+    }
+}
+
+fn url(call: &'static str, url: String) -> Result<String, RuntimeError> {
+    if url.is_empty() {
+        Err(incomplete(call, "URL is not set".to_owned()))
+    } else {
+        Ok(url)
+    }
+}
