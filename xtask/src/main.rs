@@ -1,1 +1,110 @@
-fn main() {}
+//! The project's chores: `cargo xtask <command>`.
+//!
+//! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
+//! (cluster, conformance, differential) is a module here and one line in [`command`] and [`dispatch`].
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    reason = "a command-line tool talks on standard output"
+)]
+
+mod bench;
+mod build;
+mod run;
+mod span;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+fn main() -> ExitCode {
+    match dispatch(&command().get_matches()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> Command {
+    let fast = Arg::new("fast")
+        .long("fast")
+        .action(ArgAction::SetTrue)
+        .help("Build with the lab profile: release speed without the minutes of link-time optimisation");
+    let agent = Arg::new("agent")
+        .long("agent")
+        .value_name("PATH")
+        .help("Take this executable, such as upstream's kubelet, instead of building ours");
+    Command::new("cargo xtask")
+        .about("Chores of the Ferrolet workspace. What a command needs it installs or builds by itself.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(Command::new("tidy").about("Check the house rules: crate edges, no I/O in core, unsafe, leftovers, file sizes"))
+        .subcommand(
+            Command::new("test")
+                .about("Format, clippy, tidy, unit tests and end-to-end tests; ends with `N passed, N failed, N skipped`")
+                .arg(
+                    Arg::new("only")
+                        .long("only")
+                        .value_name("STEP")
+                        .action(ArgAction::Append)
+                        .value_parser(test::Step::ALL.map(test::Step::name))
+                        .help("Run only this step; may be given several times"),
+                )
+                .arg(Arg::new("jobs").long("jobs").value_name("N").help("End-to-end tests at a time"))
+                .arg(Arg::new("name").value_name("NAME").num_args(0..).help("Run the end-to-end tests whose name contains NAME")),
+        )
+        .subcommand(
+            Command::new("run")
+                .about("A node on a private containerd, running examples/pods, with a live table of its pods")
+                .arg(fast.clone())
+                .arg(agent.clone())
+                .arg(
+                    Arg::new("for")
+                        .long("for")
+                        .value_name("TIME")
+                        .value_parser(span::parse)
+                        .help("End after this time (20s, 2m), with success if every example pod reached its expected state"),
+                ),
+        )
+        .subcommand(
+            Command::new("bench")
+                .about("Measure")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(
+                    Command::new("start")
+                        .about("Time from a manifest's rename to its container's start, memory and CPU of the agent")
+                        .arg(fast)
+                        .arg(Arg::new("singles").long("singles").value_name("N").default_value("30").help("Pods started one at a time"))
+                        .arg(Arg::new("burst").long("burst").value_name("N").default_value("50").help("Pods started at once"))
+                        .arg(Arg::new("quiet").long("quiet").value_name("TIME").value_parser(span::parse).default_value("60s").help("How long to watch the idle agent"))
+                        .arg(agent),
+                ),
+        )
+}
+
+fn dispatch(matches: &ArgMatches) -> Result<u8> {
+    match matches.subcommand() {
+        Some(("tidy", _)) => tidy::command(),
+        Some(("test", args)) => test::command(args),
+        Some(("run", args)) => run::command(args),
+        Some(("bench", args)) => match args.subcommand() {
+            Some(("start", args)) => bench::command(args),
+            _ => bail!("no such benchmark"),
+        },
+        _ => bail!("no such command"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}

@@ -33,7 +33,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+    mount_move, unmount,
 };
 use rustix::process::{Signal, WaitOptions, wait};
 
@@ -203,10 +204,15 @@ fn outer(network: Network) -> Result<u8> {
     let _ = child.kill();
     let _ = child.wait();
 
-    let left = census::leftovers(&run, namespaces.as_ref())?;
+    // The kernel takes a network apart a moment after its last process ended.
+    let mut left = Vec::new();
+    let emptied = wait_until("nothing to be left", Duration::from_secs(5), || {
+        left = census::leftovers(&run, namespaces.as_ref())?;
+        Ok(left.is_empty().then_some(()))
+    });
     clean(&run)?;
     let (code, _) = ended?;
-    if !left.is_empty() {
+    if emptied.is_err() {
         say(&format!(
             "the run left behind (removed now):\n  {}",
             left.join("\n  ")
@@ -372,12 +378,14 @@ fn own_run() -> Result<RunId> {
 /// The namespace's first process: makes the place private, starts the inner process and reaps until that ends.
 fn init() -> Result<u8> {
     let run = own_run()?;
+    cover_shared_paths(&run.directory())?;
+    show_own_links(&run.directory())?;
+    // Last, because a mount below a shared one cannot be moved.
     mount_change(
         "/",
         MountPropagationFlags::SHARED | MountPropagationFlags::REC,
     )
     .context("share mounts")?;
-    cover_shared_paths(&run.directory())?;
     call("ip", &["link", "set", "lo", "up"])?;
     let inner = Command::new(std::env::current_exe()?)
         .args(arguments())
@@ -454,6 +462,17 @@ fn cover_shared_paths(directory: &Path) -> Result<()> {
     )
     .context("cover /var")?;
     mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None).context("cover /run")?;
+    Ok(())
+}
+
+/// `/sys` shows the links of the network it was mounted in, so this world needs its own, with the same cgroups in it.
+fn show_own_links(directory: &Path) -> Result<()> {
+    let aside = directory.join("cgroup");
+    fs::create_dir(&aside)?;
+    mount_bind_recursive("/sys/fs/cgroup", &aside).context("set cgroups aside")?;
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("mount /sys")?;
+    mount_move(&aside, "/sys/fs/cgroup").context("bring cgroups back")?;
+    fs::remove_dir(&aside)?;
     Ok(())
 }
 

@@ -33,6 +33,25 @@ pub struct NodeOptions {
     /// Further command-line arguments.
     pub arguments: Vec<String>,
     pub verbosity: u8,
+    pub ports: Ports,
+}
+
+/// Where an agent listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// On any free ports, so that several agents can share the run's network.
+    Free,
+    /// On the ports people know: 10248 for health, 10250, and 10255 for reading.
+    Usual,
+}
+
+impl Ports {
+    fn choose(self, usual: u16) -> Result<u16> {
+        match self {
+            Ports::Free => http::free_port(),
+            Ports::Usual => Ok(usual),
+        }
+    }
 }
 
 impl NodeOptions {
@@ -44,6 +63,7 @@ impl NodeOptions {
             configuration: json!({}),
             arguments: Vec::new(),
             verbosity: 4,
+            ports: Ports::Free,
         }
     }
 }
@@ -84,8 +104,8 @@ impl Node {
             cgroup_root: format!("{}/{}", bench.run_id().cgroup(), options.name),
             endpoint: endpoint.to_owned(),
             node_ip: bench.node_ip(),
-            healthz: format!("127.0.0.1:{}", http::free_port()?),
-            read_only: format!("{}:{}", bench.node_ip(), http::free_port()?),
+            healthz: format!("127.0.0.1:{}", options.ports.choose(10248)?),
+            read_only: format!("{}:{}", bench.node_ip(), options.ports.choose(10255)?),
             daemon: None,
             directory,
             options,
@@ -341,7 +361,7 @@ impl Node {
             "podLogsDir": self.pod_logs(),
             "resolvConf": self.directory.join("resolv.conf"),
             "address": self.node_ip,
-            "port": http::free_port()?,
+            "port": self.options.ports.choose(10250)?,
             "readOnlyPort": port(&self.read_only),
             "healthzPort": port(&self.healthz),
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },

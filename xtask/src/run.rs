@@ -1,0 +1,191 @@
+//! `cargo xtask run`: a node on a private containerd, running `examples/pods`, as a live table.
+//!
+//! The node lives in a network of its own with an uplink, so pods and host ports can be reached from this
+//! machine at the addresses that the table shows. Each example names the state it should reach in the annotation
+//! `examples.ferrolet.dev/expect`. Ctrl-C ends everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ArgMatches;
+use ferrolet_lab::node::Ports;
+use ferrolet_lab::{
+    Bench, Containerd, Network, Node, NodeOptions, PodView, Toolbox, isolation, parts,
+};
+
+use crate::build;
+use crate::span::brief;
+
+const EXPECT: &str = "examples.ferrolet.dev/expect";
+const REFRESH: Duration = Duration::from_millis(250);
+
+pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
+    let limit = args.get_one::<Duration>("for").copied();
+    let agent = build::agent(args)?;
+    let tools = parts::toolbox().required()?;
+    isolation::run(Network::Uplink, |bench| show(bench, &tools, agent, limit))
+}
+
+fn show(bench: &Bench, tools: &Toolbox, agent: PathBuf, limit: Option<Duration>) -> Result<u8> {
+    let containerd = Containerd::start(bench, tools, "containerd")?;
+    let mut options = NodeOptions::new("lab", &agent);
+    options.ports = Ports::Usual;
+    let mut node = Node::prepare(bench, &containerd, options)?;
+    let n_examples = put_examples(&node)?;
+    let began = Instant::now();
+    node.launch()?;
+    node.wait_healthy()?;
+    println!(
+        "containerd {}, {n_examples} manifests from examples/pods",
+        tools.containerd.version
+    );
+    println!(
+        "pods as JSON: http://{}/pods   node address: {}   Ctrl-C ends",
+        node.read_only_address(),
+        bench.node_ip()
+    );
+
+    let mut table = Table::new();
+    let mut reached = BTreeSet::new();
+    while !bench.is_interrupted() {
+        node.wait("the list of pods", Duration::from_secs(20), |node| {
+            Ok(Some(node.pods()?))
+        })
+        .and_then(|pods| {
+            for pod in pods
+                .iter()
+                .filter(|pod| pod.annotation(EXPECT) == Some(pod.state().as_str()))
+            {
+                reached.insert(pod.name().to_owned());
+            }
+            table.draw(&pods)
+        })
+        .with_context(|| {
+            format!(
+                "read the node's pods\n{}",
+                ferrolet_lab::process::tail(&node.log(), 20)
+            )
+        })?;
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            let pods = node.pods()?;
+            return Ok(judge(&pods, &reached, n_examples));
+        }
+        thread::sleep(REFRESH);
+    }
+    println!("\nstopping");
+    Ok(0)
+}
+
+/// Copies the examples into the node's manifest directory and gives their number.
+fn put_examples(node: &Node) -> Result<usize> {
+    let dir = build::root().join("examples/pods");
+    let mut count = 0;
+    for entry in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ext| ext == "yaml") {
+            let name = path
+                .file_name()
+                .context("a directory entry has a name")?
+                .to_string_lossy();
+            node.put_manifest(&name, &fs::read_to_string(&path)?)?;
+            count += 1;
+        }
+    }
+    ensure!(count > 0, "no examples in {}", dir.display());
+    Ok(count)
+}
+
+/// Says of each pod whether it reached its state; the exit code says it of all.
+fn judge(pods: &[PodView], reached: &BTreeSet<String>, n_examples: usize) -> u8 {
+    println!();
+    let mut is_fine = pods.len() == n_examples;
+    if !is_fine {
+        println!("{n_examples} examples but {} pods", pods.len());
+    }
+    for pod in pods {
+        let expected = pod
+            .annotation(EXPECT)
+            .unwrap_or("nothing: the annotation is missing");
+        if reached.contains(pod.name()) {
+            println!("{} reached {expected}", pod.name());
+        } else {
+            is_fine = false;
+            println!(
+                "{} should have reached {expected} but is {}",
+                pod.name(),
+                pod.state()
+            );
+        }
+    }
+    u8::from(!is_fine)
+}
+
+/// The table: redrawn in a terminal, and elsewhere printed line by line when something changed.
+struct Table {
+    is_terminal: bool,
+    n_drawn: usize,
+    first_seen: BTreeMap<String, Instant>,
+    printed: BTreeMap<String, String>,
+}
+
+impl Table {
+    fn new() -> Table {
+        Table {
+            is_terminal: std::io::stdout().is_terminal(),
+            n_drawn: 0,
+            first_seen: BTreeMap::new(),
+            printed: BTreeMap::new(),
+        }
+    }
+
+    fn draw(&mut self, pods: &[PodView]) -> Result<()> {
+        let mut pods: Vec<&PodView> = pods.iter().collect();
+        pods.sort_by_key(|pod| pod.name().to_owned());
+        let now = Instant::now();
+        let mut text = String::new();
+        for pod in pods {
+            let first = *self.first_seen.entry(pod.uid().to_owned()).or_insert(now);
+            let facts = format!(
+                "{:<32} {:<20} {:>8}",
+                pod.name(),
+                pod.state(),
+                pod.restarts()
+            );
+            let (age, ip) = (brief(now - first), pod.ip().unwrap_or("-"));
+            let line = format!("{facts} {age:>7}  {ip}\n");
+            let is_news = self
+                .printed
+                .insert(pod.uid().to_owned(), format!("{facts} {ip}"))
+                != Some(format!("{facts} {ip}"));
+            if self.is_terminal || is_news {
+                text.push_str(&line);
+            }
+        }
+        let mut out = std::io::stdout().lock();
+        let head = format!(
+            "{:<32} {:<20} {:>8} {:>7}  {}\n",
+            "NAME", "STATE", "RESTARTS", "AGE", "IP"
+        );
+        if self.is_terminal {
+            if self.n_drawn > 0 {
+                // Back to the head of the table, and everything below it away.
+                write!(out, "\x1b[{}A\x1b[J", self.n_drawn)?;
+            }
+            self.n_drawn = text.lines().count() + 1;
+            write!(out, "{head}{text}")?;
+        } else {
+            if self.n_drawn == 0 {
+                self.n_drawn = 1;
+                write!(out, "{head}")?;
+            }
+            write!(out, "{text}")?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
