@@ -1,1 +1,43 @@
-//! ferrolet-testkit
+//! The paused world: fakes for every port, builders for pods, and the contract suites that fakes and real parts share.
+//!
+//! One [`World`] holds what a node would hold: sandboxes, containers, images, cgroups, directories, logs, volumes. The fakes
+//! ([`World::runtime`], [`World::images`], …) are doors into it, so what one port does the others see. The world outlives the
+//! agent under test: drop every loop, wire again on the same world, and that was a `kill -9`.
+//!
+//! Time comes from tokio alone: wall time is a fixed start plus what tokio's (paused) clock has elapsed, and processes end when
+//! their [`Script`] says so on that clock. Refuses: expectations and call counts for their own sake. Tests ask the world what
+//! is true, or its [`journal`](World::journal) what happened and in which order.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod build;
+mod call;
+pub mod contract;
+mod control;
+mod faults;
+mod files;
+mod host;
+mod images;
+mod journal;
+mod observe;
+mod runtime;
+mod script;
+mod state;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod volumes;
+mod world;
+
+pub use build::{PodBuilder, container_spec, pod, sandbox_spec};
+pub use call::Call;
+pub use files::{LOG_ROOT, ROOT_DIRECTORY};
+pub use host::{FakeCgroups, FakeFiles};
+pub use images::FakeImages;
+pub use journal::{Act, Entry};
+pub use runtime::FakeRuntime;
+pub use script::Script;
+pub use state::{FakeContainer, FakeSandbox};
+pub use streams::{FakeClock, FakeEventStream, FakeEvents};
+pub use volumes::FakeVolumes;
+pub use world::World;

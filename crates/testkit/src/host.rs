@@ -1,0 +1,309 @@
+//! The fake node: pod cgroups, pod directories and logs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ferrolet_ports::{Fut, HostError, PodCgroups, PodFiles, Retry, StoredPod};
+use ferrolet_resources::PodCgroup;
+use ferrolet_types::{ContainerId, PodKey, PodUid, Qos};
+
+use crate::files::{log_directory, pod_directory};
+use crate::state::State;
+use crate::{Act, Call, World};
+
+/// Looking at and writing to the node's files.
+impl World {
+    /// What a file holds; `None` when it is not there.
+    pub fn file(&self, path: &str) -> Option<String> {
+        self.look(|state| state.files.read(path).map(str::to_owned))
+    }
+
+    /// Appends to a file, as a container writing its log would. Text without the runtime's prefixes.
+    pub fn append_file(&self, path: &str, text: &str) {
+        self.change(|state| state.files.append(path, text));
+    }
+
+    /// The links under `/var/log/containers`: name to target.
+    pub fn log_links(&self) -> BTreeMap<String, String> {
+        self.look(|state| state.files.links.clone())
+    }
+
+    /// The pods that have a cgroup, with its bounds.
+    pub fn pod_cgroups(&self) -> BTreeMap<PodUid, PodCgroup> {
+        self.look(|state| state.cgroups.clone())
+    }
+
+    /// A call on the node: through the gate, then the deed.
+    async fn host<T>(
+        &self,
+        call: Call,
+        uid: Option<&PodUid>,
+        deed: impl FnOnce(&mut State) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        let guard = self.enter(call, uid.cloned()).await;
+        let _guard = guard.map_err(|fault| fault.of_host(call))?;
+        self.change(deed)
+    }
+}
+
+fn refusal(call: Call, path: &str, cause: &str) -> HostError {
+    HostError {
+        attempt: format!("{} {path}", call.name()),
+        cause: cause.to_owned(),
+        retry: Retry::Later,
+    }
+}
+
+/// The port of pod cgroups on a [`World`].
+pub struct FakeCgroups {
+    world: World,
+}
+
+impl FakeCgroups {
+    pub(crate) fn new(world: World) -> Self {
+        Self { world }
+    }
+}
+
+impl PodCgroups for FakeCgroups {
+    fn parent_of(&self, pod: &PodCgroup) -> String {
+        match pod.qos {
+            Qos::Guaranteed => format!("/kubepods/pod{}", pod.uid),
+            Qos::Burstable => format!("/kubepods/burstable/pod{}", pod.uid),
+            Qos::BestEffort => format!("/kubepods/besteffort/pod{}", pod.uid),
+        }
+    }
+
+    fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>> {
+        let uid = &pod.uid;
+        Box::pin(self.world.host(Call::CgroupExists, Some(uid), |state| {
+            let found = state.cgroups.get(uid);
+            Ok(found.is_some_and(|it| it.qos == pod.qos))
+        }))
+    }
+
+    fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>> {
+        let uid = &pod.uid;
+        Box::pin(self.world.host(Call::EnsureCgroup, Some(uid), |state| {
+            if state.cgroups.insert(uid.clone(), pod.clone()).is_none() {
+                state.write(Some(uid), Act::CgroupMade);
+            }
+            Ok(())
+        }))
+    }
+
+    fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.world.host(Call::RemoveCgroup, Some(uid), |state| {
+            if state.cgroups.remove(uid).is_none() {
+                return Ok(());
+            }
+            let inside = state.containers.iter().filter(|it| it.uid == *uid);
+            let inside: Vec<ContainerId> = inside.map(|it| it.id.clone()).collect();
+            for id in inside {
+                state.kill(&id, 137, "Error");
+            }
+            state.write(Some(uid), Act::CgroupRemoved);
+            Ok(())
+        }))
+    }
+
+    fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>> {
+        Box::pin(self.world.host(Call::ListCgroups, None, |state| {
+            Ok(state.cgroups.keys().cloned().collect())
+        }))
+    }
+}
+
+/// The port of pod directories and logs on a [`World`].
+pub struct FakeFiles {
+    world: World,
+}
+
+impl FakeFiles {
+    pub(crate) fn new(world: World) -> Self {
+        Self { world }
+    }
+}
+
+impl PodFiles for FakeFiles {
+    fn log_directory(&self, key: &PodKey, uid: &PodUid) -> PathBuf {
+        log_directory(key, uid)
+    }
+
+    fn ensure_pod<'a>(
+        &'a self,
+        key: &'a PodKey,
+        uid: &'a PodUid,
+    ) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.world.host(Call::EnsurePodFiles, Some(uid), |state| {
+            let is_new = state.files.pods.insert(uid.clone());
+            let has_no_logs = state.files.logs.insert(uid.clone(), key.clone()).is_none();
+            if is_new || has_no_logs {
+                state.write(Some(uid), Act::DirectoriesMade);
+            }
+            Ok(())
+        }))
+    }
+
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
+        let call = Call::RemovePodFiles;
+        Box::pin(self.world.host(call, Some(uid), move |state| {
+            let directory = pod_directory(uid);
+            if state.volumes.contains_key(uid) {
+                return Err(refusal(call, &directory, "something is mounted there"));
+            }
+            if state.files.pods.remove(uid) {
+                state.files.remove(&directory);
+                state.write(Some(uid), Act::DirectoriesRemoved);
+            }
+            Ok(())
+        }))
+    }
+
+    fn remove_logs<'a>(
+        &'a self,
+        key: &'a PodKey,
+        uid: &'a PodUid,
+    ) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.world.host(Call::RemoveLogs, Some(uid), |state| {
+            let directory = log_directory(key, uid).to_string_lossy().into_owned();
+            let prefix = format!("{directory}/");
+            state.files.remove(&directory);
+            state
+                .files
+                .links
+                .retain(|_, target| !target.starts_with(&prefix));
+            if state.files.logs.remove(uid).is_some() {
+                state.write(Some(uid), Act::LogsRemoved);
+            }
+            Ok(())
+        }))
+    }
+
+    fn list(&self) -> Fut<'_, Result<Vec<StoredPod>, HostError>> {
+        Box::pin(self.world.host(Call::ListPodFiles, None, |state| {
+            let files = &state.files;
+            let mut stored: BTreeMap<PodUid, Option<PodKey>> =
+                files.pods.iter().map(|uid| (uid.clone(), None)).collect();
+            let logs = files.logs.iter();
+            stored.extend(logs.map(|(uid, key)| (uid.clone(), Some(key.clone()))));
+            let stored = stored.into_iter();
+            Ok(stored.map(|(uid, key)| StoredPod { uid, key }).collect())
+        }))
+    }
+
+    fn write_hosts<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        content: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        let call = Call::WriteHosts;
+        Box::pin(self.world.host(call, Some(uid), move |state| {
+            let path = format!("{}/etc-hosts", pod_directory(uid));
+            if !state.files.pods.contains(uid) {
+                return Err(refusal(call, &path, "No such file or directory"));
+            }
+            state.files.put(path.clone(), content.to_owned());
+            Ok(PathBuf::from(path))
+        }))
+    }
+
+    fn ensure_container_logs<'a>(
+        &'a self,
+        key: &'a PodKey,
+        uid: &'a PodUid,
+        container: &'a str,
+    ) -> Fut<'a, Result<Option<u32>, HostError>> {
+        let call = Call::EnsureContainerLogs;
+        Box::pin(self.world.host(call, Some(uid), move |state| {
+            state.files.logs.insert(uid.clone(), key.clone());
+            let directory = log_directory(key, uid).join(container);
+            let directory = directory.to_string_lossy().into_owned();
+            let names = state.files.below(&directory);
+            let counts = names.filter_map(|path| {
+                let name = path.rsplit('/').next()?;
+                name.split_once(".log")?.0.parse().ok()
+            });
+            Ok(counts.max())
+        }))
+    }
+
+    fn new_termination_log<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        container: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        let call = Call::NewTerminationLog;
+        Box::pin(self.world.host(call, Some(uid), move |state| {
+            let number = state.next_id();
+            let path = format!("{}/containers/{container}/{number:08x}", pod_directory(uid));
+            if !state.files.pods.contains(uid) {
+                return Err(refusal(call, &path, "No such file or directory"));
+            }
+            state.files.put(path.clone(), String::new());
+            Ok(PathBuf::from(path))
+        }))
+    }
+
+    fn read_termination_log<'a>(
+        &'a self,
+        path: &'a str,
+        limit: usize,
+    ) -> Fut<'a, Result<String, HostError>> {
+        let call = Call::ReadTerminationLog;
+        Box::pin(self.world.host(call, None, move |state| {
+            let text = state.files.read(path);
+            let text = text.ok_or_else(|| refusal(call, path, "No such file or directory"))?;
+            let head = &text.as_bytes()[..text.len().min(limit)];
+            Ok(String::from_utf8_lossy(head).into_owned())
+        }))
+    }
+
+    fn read_log_tail<'a>(
+        &'a self,
+        path: &'a str,
+        lines: usize,
+        limit: usize,
+    ) -> Fut<'a, Result<String, HostError>> {
+        let call = Call::ReadLogTail;
+        Box::pin(self.world.host(call, None, move |state| {
+            let text = state.files.read(path);
+            let text = text.ok_or_else(|| refusal(call, path, "No such file or directory"))?;
+            let all: Vec<&str> = text.split_inclusive('\n').collect();
+            let tail = all[all.len().saturating_sub(lines)..].concat();
+            let from = tail.len().saturating_sub(limit);
+            Ok(String::from_utf8_lossy(&tail.as_bytes()[from..]).into_owned())
+        }))
+    }
+
+    fn link_container_log<'a>(
+        &'a self,
+        key: &'a PodKey,
+        container: &'a str,
+        id: &'a ContainerId,
+        log_path: &'a str,
+    ) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.world.host(Call::LinkContainerLog, None, move |state| {
+            let name = link_name(key, container, id);
+            state.files.links.insert(name, log_path.to_owned());
+            Ok(())
+        }))
+    }
+
+    fn remove_container_log<'a>(
+        &'a self,
+        log_path: &'a str,
+        (key, container, id): (&'a PodKey, &'a str, &'a ContainerId),
+    ) -> Fut<'a, Result<(), HostError>> {
+        let call = Call::RemoveContainerLog;
+        Box::pin(self.world.host(call, None, move |state| {
+            state.files.remove(log_path);
+            state.files.links.remove(&link_name(key, container, id));
+            Ok(())
+        }))
+    }
+}
+
+fn link_name(key: &PodKey, container: &str, id: &ContainerId) -> String {
+    format!("{}_{}_{container}-{id}.log", key.name, key.namespace)
+}
