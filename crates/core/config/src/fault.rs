@@ -19,20 +19,38 @@ pub struct FieldError {
 
 impl FieldError {
     /// A fault in a field's value.
-    pub(crate) fn at(path: impl Into<String>, value: impl fmt::Display, message: impl Into<String>) -> Self {
+    pub(crate) fn at(
+        path: impl Into<String>,
+        value: impl fmt::Display,
+        message: impl Into<String>,
+    ) -> Self {
         let (path, message) = (path.into(), message.into());
-        let value = if path.starts_with("staticPodURLHeader") { "<masked>".to_owned() } else { value.to_string() };
-        Self { origin: None, path, value, message }
+        let value = if path.starts_with("staticPodURLHeader") {
+            "<masked>".to_owned()
+        } else {
+            value.to_string()
+        };
+        Self {
+            origin: None,
+            path,
+            value,
+            message,
+        }
     }
 
     /// A fault of a text as a whole.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self { origin: None, path: String::new(), value: String::new(), message: message.into() }
+        Self {
+            origin: None,
+            path: String::new(),
+            value: String::new(),
+            message: message.into(),
+        }
     }
 
     /// The same fault, with the place it came from.
     #[must_use]
-    pub(crate) fn from_origin(mut self, origin: &str) -> Self {
+    pub(crate) fn blamed_on(mut self, origin: &str) -> Self {
         self.origin = Some(origin.to_owned());
         self
     }

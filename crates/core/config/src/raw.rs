@@ -28,7 +28,10 @@ impl RawConfig {
     /// Reads a configuration file's text strictly; relative paths in it are resolved against its directory.
     pub fn decode(text: &NamedText) -> Result<Self, Vec<FieldError>> {
         let mut fields = checked(text, Nulls::Dropped)?;
-        let directory = text.name.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let directory = text
+            .name
+            .rsplit_once('/')
+            .map_or("", |(directory, _)| directory);
         resolve_paths(&mut fields, FIELDS, directory);
         Ok(Self { fields })
     }
@@ -49,7 +52,9 @@ impl RawConfig {
 
     /// Sets the value at a dotted path; objects on the way are made.
     pub(crate) fn set(&mut self, path: &str, value: Value) {
-        let (parents, name) = path.rsplit_once('.').map_or(("", path), |(parents, name)| (parents, name));
+        let (parents, name) = path
+            .rsplit_once('.')
+            .map_or(("", path), |(parents, name)| (parents, name));
         let mut at = &mut self.fields;
         for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
             let slot = at.entry(parent).or_insert_with(|| json!({}));
@@ -73,7 +78,7 @@ impl RawConfig {
     }
 
     /// The configuration as an API object, as upstream serves it at `/configz`: empty optional fields left out.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut object = written(&self.fields, FIELDS);
         object.insert("apiVersion".to_owned(), json!(API_VERSION));
         object.insert("kind".to_owned(), json!(KIND));
@@ -83,26 +88,44 @@ impl RawConfig {
 
 /// Checks one text against the schema; the result has neither `apiVersion` nor `kind`.
 fn checked(text: &NamedText, nulls: Nulls) -> Result<Map<String, Value>, Vec<FieldError>> {
-    let named = |faults: Vec<FieldError>| faults.into_iter().map(|fault| fault.from_origin(&text.name)).collect();
+    let named = |faults: Vec<FieldError>| {
+        faults
+            .into_iter()
+            .map(|fault| fault.blamed_on(&text.name))
+            .collect()
+    };
     if text.text.trim().is_empty() {
         return Err(named(vec![FieldError::whole("the file is empty")]));
     }
     let tree = yaml::read(&text.text).map_err(|message| named(vec![FieldError::whole(message)]))?;
-    let mut faults: Vec<FieldError> =
-        tree.duplicates.iter().map(|path| FieldError::at(path, "", "this field is given twice")).collect();
+    let mut faults: Vec<FieldError> = tree
+        .duplicates
+        .iter()
+        .map(|path| FieldError::at(path, "", "this field is given twice"))
+        .collect();
     let Value::Object(mut object) = tree.value else {
         let found = describe(&tree.value);
-        return Err(named(vec![FieldError::whole(format!("expected a {KIND} object, found {found}"))]));
+        return Err(named(vec![FieldError::whole(format!(
+            "expected a {KIND} object, found {found}"
+        ))]));
     };
     for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         match object.remove(name) {
             Some(Value::String(given)) if given == wanted => {}
-            Some(Value::Null) | None => faults.push(FieldError::at(name, "", format!("is missing, must be {wanted}"))),
+            Some(Value::Null) | None => faults.push(FieldError::at(
+                name,
+                "",
+                format!("is missing, must be {wanted}"),
+            )),
             Some(given) => faults.push(FieldError::at(name, given, format!("must be {wanted}"))),
         }
     }
     let fields = check_object(&object, FIELDS, "", nulls, &mut faults);
-    if faults.is_empty() { Ok(fields) } else { Err(named(faults)) }
+    if faults.is_empty() {
+        Ok(fields)
+    } else {
+        Err(named(faults))
+    }
 }
 
 fn check_object(
@@ -117,7 +140,11 @@ fn check_object(
         let here = join(path, name);
         let Some(field) = fields.iter().find(|field| field.name == name) else {
             let names = fields.iter().map(|field| field.name);
-            faults.push(FieldError::at(here, value, suggest::or_suggest("unknown field", name, names)));
+            faults.push(FieldError::at(
+                here,
+                value,
+                suggest::or_suggest("unknown field", name, names),
+            ));
             continue;
         };
         if value.is_null() {
@@ -140,7 +167,12 @@ fn check_value(
     nulls: Nulls,
     faults: &mut Vec<FieldError>,
 ) -> Option<Value> {
-    let integer = |lowest: i64, highest: i64| value.as_i64().filter(|n| (lowest..=highest).contains(n)).map(Value::from);
+    let integer = |lowest: i64, highest: i64| {
+        value
+            .as_i64()
+            .filter(|n| (lowest..=highest).contains(n))
+            .map(Value::from)
+    };
     let checked = match (kind, value) {
         (Kind::Bool, Value::Bool(_)) | (Kind::Float, Value::Number(_)) => Some(value.clone()),
         (Kind::Text | Kind::Path, Value::String(_)) => Some(value.clone()),
@@ -150,12 +182,18 @@ fn check_value(
         (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => {
             duration::parse(text).map(|nanos| json!(duration::format(nanos)))
         }
-        (Kind::DurationOrNanos, Value::Number(nanos)) => nanos.as_i64().map(|nanos| json!(duration::format(nanos))),
-        (Kind::Quantity, Value::String(text)) => ferrolet_types::Quantity::parse(text).ok().map(|_| json!(text)),
+        (Kind::DurationOrNanos, Value::Number(nanos)) => {
+            nanos.as_i64().map(|nanos| json!(duration::format(nanos)))
+        }
+        (Kind::Quantity, Value::String(text)) => ferrolet_types::Quantity::parse(text)
+            .ok()
+            .map(|_| json!(text)),
         (Kind::Quantity, Value::Number(number)) => Some(json!(number.to_string())),
         (Kind::List(inner), Value::Array(items)) => {
             let items = items.iter().enumerate();
-            let checked = items.filter_map(|(i, item)| check_value(item, *inner, &format!("{path}[{i}]"), nulls, faults));
+            let checked = items.filter_map(|(i, item)| {
+                check_value(item, *inner, &format!("{path}[{i}]"), nulls, faults)
+            });
             return Some(Value::Array(checked.collect()));
         }
         (Kind::Map(inner), Value::Object(entries)) => {
@@ -163,12 +201,17 @@ fn check_value(
                 if item.is_null() && nulls == Nulls::Kept {
                     return Some((key.clone(), Value::Null));
                 }
-                Some((key.clone(), check_value(item, *inner, &join(path, key), nulls, faults)?))
+                Some((
+                    key.clone(),
+                    check_value(item, *inner, &join(path, key), nulls, faults)?,
+                ))
             });
             return Some(Value::Object(entries.collect()));
         }
         (Kind::Object(fields), Value::Object(object)) => {
-            return Some(Value::Object(check_object(object, fields, path, nulls, faults)));
+            return Some(Value::Object(check_object(
+                object, fields, path, nulls, faults,
+            )));
         }
         _ => None,
     };
@@ -194,7 +237,8 @@ fn wrong_type(kind: Kind, value: &Value) -> String {
         Kind::Map(_) => "a map",
         Kind::Object(_) => "an object",
     };
-    let quoted = matches!(kind, Kind::Text | Kind::Path) && (value.is_number() || value.is_boolean());
+    let quoted =
+        matches!(kind, Kind::Text | Kind::Path) && (value.is_number() || value.is_boolean());
     let hint = if quoted { "; put it in quotes" } else { "" };
     format!("expected {wanted}, found {}{hint}", describe(value))
 }
@@ -211,7 +255,11 @@ fn describe(value: &Value) -> &'static str {
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 /// RFC 7386.
@@ -226,7 +274,10 @@ fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
                 if !slot.is_object() {
                     *slot = json!({});
                 }
-                merge_patch(slot.as_object_mut().expect("it was just made an object"), inner);
+                merge_patch(
+                    slot.as_object_mut().expect("it was just made an object"),
+                    inner,
+                );
             }
             other => {
                 target.insert(name, other);
@@ -239,10 +290,14 @@ fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
 fn resolve_paths(object: &mut Map<String, Value>, fields: &[Field], directory: &str) {
     for field in fields {
         match (field.kind, object.get_mut(field.name)) {
-            (Kind::Path, Some(Value::String(path))) if !path.is_empty() && !path.starts_with('/') => {
+            (Kind::Path, Some(Value::String(path)))
+                if !path.is_empty() && !path.starts_with('/') =>
+            {
                 *path = clean(&format!("{directory}/{path}"));
             }
-            (Kind::Object(inner), Some(Value::Object(object))) => resolve_paths(object, inner, directory),
+            (Kind::Object(inner), Some(Value::Object(object))) => {
+                resolve_paths(object, inner, directory)
+            }
             _ => {}
         }
     }
@@ -269,11 +324,18 @@ pub(crate) fn clean(path: &str) -> String {
     }
 }
 
-fn collect_paths(object: &Map<String, Value>, fields: &[Field], path: &str, paths: &mut Vec<String>) {
+fn collect_paths(
+    object: &Map<String, Value>,
+    fields: &[Field],
+    path: &str,
+    paths: &mut Vec<String>,
+) {
     for field in fields {
         let here = join(path, field.name);
         match (field.kind, object.get(field.name)) {
-            (Kind::Object(inner), Some(Value::Object(object))) => collect_paths(object, inner, &here, paths),
+            (Kind::Object(inner), Some(Value::Object(object))) => {
+                collect_paths(object, inner, &here, paths)
+            }
             (_, Some(_)) => paths.push(here),
             (_, None) => {}
         }
@@ -283,7 +345,9 @@ fn collect_paths(object: &Map<String, Value>, fields: &[Field], path: &str, path
 fn written(object: &Map<String, Value>, fields: &[Field]) -> Map<String, Value> {
     let mut result = Map::new();
     for field in fields {
-        let Some(value) = object.get(field.name) else { continue };
+        let Some(value) = object.get(field.name) else {
+            continue;
+        };
         let value = match (field.kind, value) {
             (Kind::Object(inner), Value::Object(object)) => Value::Object(written(object, inner)),
             (Kind::List(_), Value::Array(items)) if items.is_empty() => continue,

@@ -60,14 +60,27 @@ pub(crate) struct Field {
 }
 
 use Fallback::{No, Nothing, Number, Word, Words, Yes};
-use Kind::{Bool, Duration, DurationOrNanos, Float, Int32, Int64, List, Map, Object, Path, Quantity, Text, Uint32};
+use Kind::{
+    Bool, Duration, DurationOrNanos, Float, Int32, Int64, List, Map, Object, Path, Quantity, Text,
+    Uint32,
+};
 
 const fn plain(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
-    Field { name, kind, presence: Presence::Plain, fallback }
+    Field {
+        name,
+        kind,
+        presence: Presence::Plain,
+        fallback,
+    }
 }
 
 const fn pointer(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
-    Field { name, kind, presence: Presence::Pointer, fallback }
+    Field {
+        name,
+        kind,
+        presence: Presence::Pointer,
+        fallback,
+    }
 }
 
 /// The kind at a dotted path such as `logging.options.text.splitStream`.
@@ -77,15 +90,34 @@ pub(crate) fn kind_at(path: &str) -> Option<Kind> {
     for name in path.split('.') {
         let field = fields.iter().find(|field| field.name == name)?;
         found = Some(field.kind);
-        fields = if let Object(inner) = field.kind { inner } else { &[] };
+        fields = if let Object(inner) = field.kind {
+            inner
+        } else {
+            &[]
+        };
     }
     found
 }
 
 const AUTHENTICATION: &[Field] = &[
-    plain("x509", Object(&[plain("clientCAFile", Path, Nothing)]), Nothing),
-    plain("webhook", Object(&[pointer("enabled", Bool, Yes), plain("cacheTTL", Duration, Word("2m"))]), Nothing),
-    plain("anonymous", Object(&[pointer("enabled", Bool, No)]), Nothing),
+    plain(
+        "x509",
+        Object(&[plain("clientCAFile", Path, Nothing)]),
+        Nothing,
+    ),
+    plain(
+        "webhook",
+        Object(&[
+            pointer("enabled", Bool, Yes),
+            plain("cacheTTL", Duration, Word("2m")),
+        ]),
+        Nothing,
+    ),
+    plain(
+        "anonymous",
+        Object(&[pointer("enabled", Bool, No)]),
+        Nothing,
+    ),
 ];
 
 const AUTHORIZATION: &[Field] = &[
@@ -140,12 +172,18 @@ const LOGGING: &[Field] = &[
     pointer("verbosity", Uint32, Number(0)),
     plain(
         "vmodule",
-        List(&Object(&[pointer("filePattern", Text, Word("")), pointer("verbosity", Uint32, Number(0))])),
+        List(&Object(&[
+            pointer("filePattern", Text, Word("")),
+            pointer("verbosity", Uint32, Number(0)),
+        ])),
         Nothing,
     ),
     plain(
         "options",
-        Object(&[plain("text", Object(LOG_OUTPUT), Nothing), plain("json", Object(LOG_OUTPUT), Nothing)]),
+        Object(&[
+            plain("text", Object(LOG_OUTPUT), Nothing),
+            plain("json", Object(LOG_OUTPUT), Nothing),
+        ]),
         Nothing,
     ),
 ];

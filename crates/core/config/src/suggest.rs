@@ -3,7 +3,11 @@
 //! Pure text arithmetic, no knowledge of what the names stand for. Says nothing rather than something far-fetched.
 
 /// The message, followed by the nearest known name when one is near enough.
-pub(crate) fn or_suggest<'a>(message: &str, given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn or_suggest<'a>(
+    message: &str,
+    given: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> String {
     match nearest(given, known) {
         Some(name) => format!("{message}; did you mean {name:?}?"),
         None => message.to_owned(),
@@ -11,9 +15,13 @@ pub(crate) fn or_suggest<'a>(message: &str, given: &str, known: impl IntoIterato
 }
 
 /// The nearest of the known names, if it is at most about a third of the letters away.
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    given: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let wanted = given.to_lowercase();
-    let limit = (given.chars().count() / 3).max(2);
+    let length = given.chars().count();
+    let limit = length.div_ceil(3).min(length.saturating_sub(1));
     known
         .into_iter()
         .map(|name| (distance(&wanted, &name.to_lowercase()), name))
@@ -30,7 +38,9 @@ fn distance(left: &str, right: &str) -> usize {
     for (i, a) in left.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, b) in right.iter().enumerate() {
-            let mut best = (last[j] + usize::from(a != b)).min(last[j + 1] + 1).min(row[j] + 1);
+            let mut best = (last[j] + usize::from(a != b))
+                .min(last[j + 1] + 1)
+                .min(row[j] + 1);
             if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
                 best = best.min(before_last[j - 1] + 1);
             }

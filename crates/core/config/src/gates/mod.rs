@@ -5,8 +5,6 @@
 //! while one it depends on is off. There is no global registry and no way to change a gate after start.
 
 mod table;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 
@@ -85,32 +83,50 @@ impl FeatureGates {
         let mut gates = Self::default();
         for (group, stage) in [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)] {
             if let Some(&on) = settings.get(group) {
-                let free = table::GATES.iter().filter(|gate| gate.stage == stage && gate.lock == Lock::Free);
+                let free = table::GATES
+                    .iter()
+                    .filter(|gate| gate.stage == stage && gate.lock == Lock::Free);
                 free.for_each(|gate| gates.set(gate, on));
             }
         }
-        for (name, &on) in settings.iter().filter(|(name, _)| *name != ALL_ALPHA && *name != ALL_BETA) {
+        for (name, &on) in settings
+            .iter()
+            .filter(|(name, _)| *name != ALL_ALPHA && *name != ALL_BETA)
+        {
             match find(name) {
                 None => faults.push(fault(name, on, unknown(name))),
                 Some(gate) if gate.lock == Lock::Fixed && gate.default != on => {
                     let state = if gate.default { "on" } else { "off" };
-                    faults.push(fault(name, on, format!("this feature gate is locked {state} since {}", gate.since)));
+                    faults.push(fault(
+                        name,
+                        on,
+                        format!("this feature gate is locked {state} since {}", gate.since),
+                    ));
                 }
                 Some(gate) => gates.set(gate, on),
             }
         }
         faults.extend(gates.broken_dependencies());
-        if faults.is_empty() { Ok(gates) } else { Err(faults) }
+        if faults.is_empty() {
+            Ok(gates)
+        } else {
+            Err(faults)
+        }
     }
 
     /// Whether a gate is on. A name nobody knows is off.
     pub fn enabled(&self, name: &str) -> bool {
-        self.changed.get(name).copied().unwrap_or_else(|| find(name).is_some_and(|gate| gate.default))
+        self.changed
+            .get(name)
+            .copied()
+            .unwrap_or_else(|| find(name).is_some_and(|gate| gate.default))
     }
 
     /// Every gate with its present state, for metrics.
     pub fn states(&self) -> impl Iterator<Item = (&'static Gate, bool)> {
-        table::GATES.iter().map(|gate| (gate, self.enabled(gate.name)))
+        table::GATES
+            .iter()
+            .map(|gate| (gate, self.enabled(gate.name)))
     }
 
     fn set(&mut self, gate: &'static Gate, on: bool) {
@@ -122,10 +138,18 @@ impl FeatureGates {
     }
 
     fn broken_dependencies(&self) -> impl Iterator<Item = FieldError> {
-        let pairs = table::DEPENDENCIES.iter().flat_map(|(name, needs)| needs.iter().map(move |need| (*name, *need)));
+        let pairs = table::DEPENDENCIES
+            .iter()
+            .flat_map(|(name, needs)| needs.iter().map(move |need| (*name, *need)));
         pairs
             .filter(|(name, need)| self.enabled(name) && !self.enabled(need))
-            .map(|(name, need)| fault(name, true, format!("needs the feature gate {need}, which is off")))
+            .map(|(name, need)| {
+                fault(
+                    name,
+                    true,
+                    format!("needs the feature gate {need}, which is off"),
+                )
+            })
     }
 }
 
@@ -134,15 +158,23 @@ pub(crate) fn remarks(settings: &BTreeMap<String, bool>) -> Vec<String> {
     let known = settings.keys().filter_map(|name| find(name));
     known
         .filter_map(|gate| match gate.stage {
-            Stage::Ga => Some(format!("feature gate {} is settled (GA) and will disappear; stop setting it", gate.name)),
-            Stage::Deprecated => Some(format!("feature gate {} is deprecated and will disappear", gate.name)),
+            Stage::Ga => Some(format!(
+                "feature gate {} is settled (GA) and will disappear; stop setting it",
+                gate.name
+            )),
+            Stage::Deprecated => Some(format!(
+                "feature gate {} is deprecated and will disappear",
+                gate.name
+            )),
             Stage::Alpha | Stage::Beta => None,
         })
         .collect()
 }
 
 fn find(name: &str) -> Option<&'static Gate> {
-    let index = table::GATES.binary_search_by(|gate| gate.name.cmp(name)).ok()?;
+    let index = table::GATES
+        .binary_search_by(|gate| gate.name.cmp(name))
+        .ok()?;
     table::GATES.get(index)
 }
 
@@ -151,6 +183,9 @@ fn fault(name: &str, on: bool, message: String) -> FieldError {
 }
 
 fn unknown(name: &str) -> String {
-    let names = table::GATES.iter().map(|gate| gate.name).chain([ALL_ALPHA, ALL_BETA]);
+    let names = table::GATES
+        .iter()
+        .map(|gate| gate.name)
+        .chain([ALL_ALPHA, ALL_BETA]);
     suggest::or_suggest("unknown feature gate", name, names)
 }

@@ -7,8 +7,20 @@ use super::{Gate, Lock, Stage};
 use Lock::{Fixed, Free};
 use Stage::{Alpha, Beta, Deprecated, Ga};
 
-const fn gate(name: &'static str, default: bool, stage: Stage, since: &'static str, lock: Lock) -> Gate {
-    Gate { name, default, stage, since, lock }
+const fn gate(
+    name: &'static str,
+    default: bool,
+    stage: Stage,
+    since: &'static str,
+    lock: Lock,
+) -> Gate {
+    Gate {
+        name,
+        default,
+        stage,
+        since,
+        lock,
+    }
 }
 
 /// All known gates, sorted by name.

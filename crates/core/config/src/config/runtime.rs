@@ -1,0 +1,147 @@
+//! The container runtime: where it listens, how long we wait for it, and the log files it writes.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use super::reader::Reader;
+
+/// A unix socket that speaks CRI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The socket's path.
+    pub socket: PathBuf,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix://{}", self.socket.display())
+    }
+}
+
+/// Endpoints and time limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runtime {
+    /// The runtime service.
+    pub endpoint: Endpoint,
+    /// The image service; the same socket unless told otherwise.
+    pub image_endpoint: Endpoint,
+    /// How long a call may take, pulls and streams apart.
+    pub request_timeout: Duration,
+    /// The longest wait between restarts of a crashing container.
+    pub max_restart_back_off: Duration,
+    /// Whether containers without a seccomp profile get the runtime's default one.
+    pub seccomp_default: bool,
+}
+
+/// Upstream's ceiling, which also holds when the gate for another one is off.
+const MAX_RESTART_BACK_OFF: Duration = Duration::from_secs(300);
+
+pub(super) fn read(r: &Reader<'_>) -> Runtime {
+    let endpoint = read_endpoint(r, "containerRuntimeEndpoint");
+    if endpoint.is_none() {
+        r.refuse("containerRuntimeEndpoint", "must not be empty");
+    }
+    let endpoint = endpoint.unwrap_or(Endpoint {
+        socket: PathBuf::new(),
+    });
+    Runtime {
+        image_endpoint: read_endpoint(r, "imageServiceEndpoint")
+            .unwrap_or_else(|| endpoint.clone()),
+        endpoint,
+        request_timeout: r.period("runtimeRequestTimeout"),
+        max_restart_back_off: read_back_off(r),
+        seccomp_default: r.flag("seccompDefault"),
+    }
+}
+
+/// `unix:///path`, or the old form without a scheme, which is accepted with a remark.
+fn read_endpoint(r: &Reader<'_>, path: &str) -> Option<Endpoint> {
+    let text = r.optional_text(path)?;
+    let socket = match text.split_once("://") {
+        Some(("unix", socket)) => socket.to_owned(),
+        None => {
+            r.warn(format!(
+                "{path} = {text}: an endpoint without a scheme is deprecated, write unix://{text}"
+            ));
+            text.clone()
+        }
+        Some(_) => {
+            r.refuse(
+                path,
+                "must be a unix socket such as unix:///run/containerd/containerd.sock",
+            );
+            return Some(Endpoint {
+                socket: PathBuf::new(),
+            });
+        }
+    };
+    if !socket.starts_with('/') {
+        r.refuse(
+            path,
+            "must hold an absolute path such as unix:///run/containerd/containerd.sock",
+        );
+    }
+    Some(Endpoint {
+        socket: socket.into(),
+    })
+}
+
+fn read_back_off(r: &Reader<'_>) -> Duration {
+    let path = "crashLoopBackOff.maxContainerRestartPeriod";
+    let enabled = r.gates.enabled("KubeletCrashLoopBackOffMax");
+    match (enabled, r.nanos(path)) {
+        (true, Some(1_000_000_000..=300_000_000_000)) => r.duration(path),
+        (true, Some(_)) => {
+            r.refuse(path, "must be between 1s and 300s");
+            MAX_RESTART_BACK_OFF
+        }
+        (true, None) => {
+            r.refuse(
+                path,
+                "must be set while the feature gate KubeletCrashLoopBackOffMax is on",
+            );
+            MAX_RESTART_BACK_OFF
+        }
+        (false, Some(_)) => {
+            r.needs_gate(path, "KubeletCrashLoopBackOffMax");
+            MAX_RESTART_BACK_OFF
+        }
+        (false, None) => MAX_RESTART_BACK_OFF,
+    }
+}
+
+/// Rotation of the files that containers write their output to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerLogs {
+    /// The size at which a file is rotated, in bytes.
+    pub max_size: u64,
+    /// How many files one container keeps.
+    pub max_files: u32,
+    /// How many rotations run at once.
+    pub max_workers: u32,
+    /// How often sizes are looked at.
+    pub monitor_interval: Duration,
+}
+
+pub(super) fn read_container_logs(r: &Reader<'_>) -> ContainerLogs {
+    let max_size = r
+        .quantity("containerLogMaxSize", &r.text("containerLogMaxSize"))
+        .value();
+    if max_size < 0 {
+        r.refuse("containerLogMaxSize", "must not be negative");
+    }
+    if r.nanos("containerLogMonitorInterval")
+        .is_some_and(|nanos| nanos < 3_000_000_000)
+    {
+        r.refuse("containerLogMonitorInterval", "must be 3s or more");
+    }
+    ContainerLogs {
+        max_size: u64::try_from(max_size).unwrap_or(0),
+        max_files: r.within("containerLogMaxFiles", 2..=i64::MAX),
+        max_workers: r.within("containerLogMaxWorkers", 1..=i64::MAX),
+        monitor_interval: Duration::from_nanos(
+            r.nanos("containerLogMonitorInterval")
+                .and_then(|nanos| u64::try_from(nanos).ok())
+                .unwrap_or(0),
+        ),
+    }
+}

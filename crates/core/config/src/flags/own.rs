@@ -1,0 +1,220 @@
+//! The flags that are not part of the configuration: where files are, and what this node is called.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    config::{is_label_value, is_qualified_name},
+    duration,
+    flags::table::{FLAGS, Target},
+};
+
+/// What only the command line can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// The configuration file.
+    pub config: Option<PathBuf>,
+    /// The directory of drop-ins.
+    pub config_dir: Option<PathBuf>,
+    /// How to reach the API server; none means that the node stands alone.
+    pub kubeconfig: Option<PathBuf>,
+    /// How to ask for a first client certificate.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// The node's name instead of the host's.
+    pub hostname_override: Option<String>,
+    /// The node's addresses, one or one per family.
+    pub node_ips: Vec<IpAddr>,
+    /// Certificates we are given or make.
+    pub cert_dir: PathBuf,
+    /// `external`, or nothing.
+    pub cloud_provider: Option<String>,
+    /// State of pods and volumes.
+    pub root_dir: PathBuf,
+    /// Whether containers without a seccomp profile get the default one.
+    pub seccomp_default: bool,
+    /// Labels for registration.
+    pub node_labels: BTreeMap<String, String>,
+    /// The file that keeps a second kubelet out.
+    pub lock_file: Option<PathBuf>,
+    /// Whether we exit when somebody else wants that file.
+    pub exit_on_lock_contention: bool,
+    /// How long a dead container is kept at least.
+    pub minimum_container_ttl: Duration,
+    /// How many dead instances are kept per container; none means all.
+    pub maximum_dead_containers_per_container: Option<u32>,
+    /// How many dead containers are kept; none means all.
+    pub maximum_dead_containers: Option<u32>,
+    /// A program that mounts instead of `mount`.
+    pub experimental_mounter_path: Option<PathBuf>,
+    /// Whether hard thresholds are left out of allocatable amounts.
+    pub experimental_allocatable_ignore_eviction: bool,
+    /// The runtime's control group.
+    pub runtime_cgroups: Option<String>,
+    /// Configuration of credential provider plugins.
+    pub image_credential_provider_config: Option<PathBuf>,
+    /// Where those plugins are.
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
+    /// The pace of container statistics.
+    pub housekeeping_interval: Duration,
+    /// The values as given, for `/flagz`.
+    given: BTreeMap<&'static str, String>,
+}
+
+impl Flags {
+    /// Flags that were given, by name, as text.
+    pub(super) fn values(&self) -> &BTreeMap<&'static str, String> {
+        &self.given
+    }
+}
+
+/// Builds the flags from the values that were given; faults are appended.
+pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<String>) -> Flags {
+    let text = |name: &str| {
+        let default = FLAGS
+            .iter()
+            .find(|flag| flag.name == name)
+            .map(|flag| flag.target);
+        let Some(Target::Own(default)) = default else {
+            return String::new();
+        };
+        given
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or(default)
+            .to_owned()
+    };
+    let optional = |name: &str| Some(text(name)).filter(|text| !text.is_empty());
+    let path = |name: &str| optional(name).map(PathBuf::from);
+    let switch = |name: &str| given.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let count = |name: &str, default: i64| {
+        u32::try_from(given.get(name).and_then(Value::as_i64).unwrap_or(default)).ok()
+    };
+    let mut period = |name: &str| {
+        let nanos = duration::parse(&text(name)).and_then(|nanos| u64::try_from(nanos).ok());
+        if nanos.is_none() {
+            faults.push(format!("--{name}: must not be negative"));
+        }
+        Duration::from_nanos(nanos.unwrap_or(0))
+    };
+    let (minimum_container_ttl, housekeeping_interval) = (
+        period("minimum-container-ttl-duration"),
+        period("housekeeping-interval"),
+    );
+    let labels = given
+        .get("node-labels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let node_labels: BTreeMap<String, String> = labels
+        .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect();
+    faults.extend(
+        node_labels
+            .iter()
+            .filter_map(|(key, value)| label_fault(key, value)),
+    );
+    Flags {
+        config: path("config"),
+        config_dir: path("config-dir"),
+        kubeconfig: path("kubeconfig"),
+        bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
+        hostname_override: optional("hostname-override"),
+        node_ips: read_node_ips(&text("node-ip"), faults),
+        cert_dir: text("cert-dir").into(),
+        cloud_provider: optional("cloud-provider"),
+        root_dir: text("root-dir").into(),
+        seccomp_default: switch("seccomp-default"),
+        node_labels,
+        lock_file: path("lock-file"),
+        exit_on_lock_contention: switch("exit-on-lock-contention"),
+        minimum_container_ttl,
+        maximum_dead_containers_per_container: count("maximum-dead-containers-per-container", 1),
+        maximum_dead_containers: count("maximum-dead-containers", -1),
+        experimental_mounter_path: path("experimental-mounter-path"),
+        experimental_allocatable_ignore_eviction: switch(
+            "experimental-allocatable-ignore-eviction",
+        ),
+        runtime_cgroups: optional("runtime-cgroups"),
+        image_credential_provider_config: path("image-credential-provider-config"),
+        image_credential_provider_bin_dir: path("image-credential-provider-bin-dir"),
+        housekeeping_interval,
+        given: given
+            .iter()
+            .map(|(name, value)| (*name, shown(value)))
+            .collect(),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(entries) => {
+            let pairs = entries
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+            pairs.collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn read_node_ips(text: &str, faults: &mut Vec<String>) -> Vec<IpAddr> {
+    let parts: Vec<&str> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect();
+    let addresses: Vec<IpAddr> = parts.iter().filter_map(|part| part.parse().ok()).collect();
+    if addresses.len() != parts.len() {
+        faults.push(format!(
+            "--node-ip: {text:?} is not an IP address, or two with a comma"
+        ));
+    } else if addresses.len() > 2 || matches!(addresses[..], [a, b] if a.is_ipv4() == b.is_ipv4()) {
+        faults.push(format!(
+            "--node-ip: {text:?} must be one address, or one of each family"
+        ));
+    }
+    addresses
+}
+
+/// Labels in Kubernetes' own namespaces that a node may give itself.
+const OWN_LABELS: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+fn label_fault(key: &str, value: &str) -> Option<String> {
+    let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+    let within = |suffix: &str| {
+        namespace == suffix
+            || namespace
+                .strip_suffix(suffix)
+                .is_some_and(|rest| rest.ends_with('.'))
+    };
+    let reserved = within("kubernetes.io") || within("k8s.io");
+    let allowed = within("kubelet.kubernetes.io")
+        || within("node.kubernetes.io")
+        || OWN_LABELS.contains(&key);
+    if reserved && !allowed {
+        return Some(format!(
+            "--node-labels: {key} is reserved; labels of kubernetes.io and k8s.io must begin with \
+             kubelet.kubernetes.io/ or node.kubernetes.io/, or be one of {}",
+            OWN_LABELS.join(", ")
+        ));
+    }
+    if !is_qualified_name(key) {
+        return Some(format!("--node-labels: {key:?} is not a label key"));
+    }
+    (!is_label_value(value))
+        .then(|| format!("--node-labels: {value:?} is not a label value (of {key})"))
+}

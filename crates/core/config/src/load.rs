@@ -1,0 +1,178 @@
+//! From a command line and the texts it names to a configuration that can be used.
+//!
+//! The order is upstream's: defaults, file, drop-ins, flags; the last one counts. The shell reads the files and hands
+//! their texts over; nothing here touches the world.
+
+use serde_json::Value;
+
+use crate::{
+    CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, effect, gates,
+};
+
+/// A text and the name to call it by: the absolute path of the file it was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedText {
+    /// The file's path. Relative paths inside a configuration file are meant from its directory.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Everything known at start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// What only the command line says.
+    pub flags: Flags,
+    /// The effective configuration, field by field.
+    pub raw: RawConfig,
+    /// What it means.
+    pub config: Config,
+    /// Remarks for the log.
+    pub warnings: Vec<String>,
+}
+
+/// Puts everything together, or lists every fault.
+pub fn load(
+    command_line: &CommandLine,
+    main: Option<NamedText>,
+    dropins: &[NamedText],
+) -> Result<Loaded, LoadError> {
+    let mut faults = Vec::new();
+    let mut given = RawConfig::default();
+    let mut origins = Origins::default();
+    let file = main.map(|text| {
+        let file = RawConfig::decode(&text).unwrap_or_else(|found| {
+            faults.extend(found);
+            RawConfig::default()
+        });
+        origins.add(&text.name, &file);
+        file
+    });
+    given.clone_from(file.as_ref().unwrap_or(&RawConfig::default()));
+    for dropin in dropins {
+        match given.patch(dropin) {
+            Ok(()) => origins.add_patch(dropin),
+            Err(found) => faults.extend(found),
+        }
+    }
+    command_line.apply(&mut given);
+    origins.add_command_line(command_line);
+    let settings = given.gate_settings();
+    let gates = FeatureGates::from_settings(&settings).unwrap_or_else(|found| {
+        faults.extend(found.into_iter().map(|fault| origins.blame(fault)));
+        FeatureGates::default()
+    });
+    if !faults.is_empty() {
+        return Err(LoadError { faults });
+    }
+
+    let raw = effective(command_line, file, dropins, &gates);
+    let (config, remarks) = Config::from_raw(&raw, &gates).map_err(|found| LoadError {
+        faults: found
+            .into_iter()
+            .map(|fault| origins.blame(fault))
+            .collect(),
+    })?;
+    let mut warnings = command_line.remarks();
+    warnings.extend(remarks);
+    warnings.extend(gates::remarks(&settings));
+    warnings.extend(cgroup_remark(&config));
+    let idle = effect::fields_without_effect(&given);
+    if !idle.is_empty() {
+        warnings.push(format!(
+            "configuration fields that have no effect yet: {}",
+            idle.join(", ")
+        ));
+    }
+    Ok(Loaded {
+        flags: command_line.flags.clone(),
+        raw,
+        config,
+        warnings,
+    })
+}
+
+/// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already filled in.
+fn effective(
+    command_line: &CommandLine,
+    file: Option<RawConfig>,
+    dropins: &[NamedText],
+    gates: &FeatureGates,
+) -> RawConfig {
+    let mut raw = match file {
+        None => RawConfig::legacy_defaults(gates),
+        Some(mut raw) => {
+            raw.fill_defaults(gates);
+            raw.fill_eviction_hard();
+            raw
+        }
+    };
+    for dropin in dropins {
+        raw.patch(dropin).expect("the drop-ins were decoded before");
+    }
+    raw.fill_defaults(gates);
+    command_line.apply(&mut raw);
+    raw
+}
+
+/// Which text set which field; later entries win.
+#[derive(Default)]
+struct Origins {
+    fields: Vec<(String, String)>,
+}
+
+impl Origins {
+    fn add(&mut self, name: &str, raw: &RawConfig) {
+        self.fields
+            .extend(raw.paths().into_iter().map(|path| (path, name.to_owned())));
+    }
+
+    fn add_patch(&mut self, dropin: &NamedText) {
+        let mut alone = RawConfig::default();
+        if alone.patch(dropin).is_ok() {
+            self.add(&dropin.name, &alone);
+        }
+    }
+
+    fn add_command_line(&mut self, command_line: &CommandLine) {
+        let paths = command_line
+            .overrides()
+            .iter()
+            .map(|(path, _)| (*path).to_owned());
+        self.fields
+            .extend(paths.map(|path| (path, "command line".to_owned())));
+    }
+
+    /// Names the text that a fault comes from. A field nobody set is nobody's.
+    fn blame(&self, fault: FieldError) -> FieldError {
+        let inside = |path: &str| {
+            let rest = fault.path.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        match self.fields.iter().rev().find(|(path, _)| inside(path)) {
+            Some((_, origin)) => fault.blamed_on(origin),
+            None => fault,
+        }
+    }
+}
+
+fn cgroup_remark(config: &Config) -> Option<String> {
+    let (kubelet, kube) = (
+        config.cgroups.kubelet.as_deref()?,
+        config.reservations.kube_cgroup.as_deref()?,
+    );
+    (!kubelet.starts_with(kube))
+        .then(|| format!("kubeletCgroups = {kubelet} is not inside kubeReservedCgroup = {kube}"))
+}
+
+/// The effective configuration for the start-up log, with the headers of the pod source masked.
+/// [`RawConfig::to_json`] is the same without the mask.
+pub fn effective_json(raw: &RawConfig) -> Value {
+    let mut json = raw.to_json();
+    if let Some(Value::Object(headers)) = json.get_mut("staticPodURLHeader") {
+        headers
+            .values_mut()
+            .for_each(|value| *value = serde_json::json!(["<masked>"]));
+    }
+    json
+}
