@@ -68,21 +68,24 @@ fn read_curves(r: &Reader<'_>) -> Vec<u16> {
         .and_then(|value| value.as_array())
         .into_iter()
         .flatten();
-    let numbers = items.filter_map(serde_json::Value::as_i64);
-    let known = numbers.filter_map(|number| {
-        let curve = u16::try_from(number)
+    let mut curves = Vec::new();
+    for number in items.filter_map(serde_json::Value::as_i64) {
+        match u16::try_from(number)
             .ok()
-            .filter(|curve| CURVES.contains(curve));
-        if curve.is_none() {
-            r.fault(
+            .filter(|curve| CURVES.contains(curve))
+        {
+            None => r.fault(
                 "tlsCurvePreferences",
                 number,
                 format!("must be one of {CURVES:?}"),
-            );
+            ),
+            Some(curve) if curves.contains(&curve) => {
+                r.fault("tlsCurvePreferences", number, "is given twice")
+            }
+            Some(curve) => curves.push(curve),
         }
-        curve
-    });
-    known.collect()
+    }
+    curves
 }
 
 /// P-256, P-384, P-521, X25519, and the hybrids with ML-KEM.

@@ -15,6 +15,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("readOnlyPort: 65536", "readOnlyPort", "between 0 and 65535"),
     ("tlsCipherSuites: [TLS_NONE]", "tlsCipherSuites", "not a known cipher suite"),
     ("tlsCurvePreferences: [1]", "tlsCurvePreferences", "must be one of"),
+    ("tlsCurvePreferences: [29, 29]", "tlsCurvePreferences", "twice"),
     ("tlsMinVersion: VersionTLS9", "tlsMinVersion", "must be one of"),
     ("serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "serverTLSBootstrap", "needs the feature gate"),
     ("registryPullQPS: -1", "registryPullQPS", "negative"),
