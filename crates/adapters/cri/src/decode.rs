@@ -172,3 +172,6 @@ pub(crate) fn event(event: proto::ContainerEventResponse) -> Option<RuntimeEvent
         kind,
     })
 }
+
+#[cfg(test)]
+mod tests;

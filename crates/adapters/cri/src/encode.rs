@@ -302,3 +302,6 @@ fn signal(name: &str) -> proto::Signal {
     let name = name.replace('+', "PLUS").replace('-', "MINUS");
     proto::Signal::from_str_name(&format!("SIGNAL_{name}")).unwrap_or(proto::Signal::RuntimeDefault)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -35,7 +35,7 @@ pub(crate) async fn open(
     });
     let refusal_time = std::pin::pin!(tokio::time::sleep(REFUSAL_TIME));
     let state = match select(opening, refusal_time).await {
-        Either::Left((Ok(answer), _)) => State::Open(answer.into_inner()),
+        Either::Left((Ok(answer), _)) => State::Open(Box::new(answer.into_inner())),
         Either::Left((Err(status), _)) => {
             let error = runtime_error(METHOD, &status);
             line.end(error.kind.code_name());
@@ -49,7 +49,7 @@ pub(crate) async fn open(
 
 enum State {
     Opening(Opening),
-    Open(Events),
+    Open(Box<Events>),
     Ended,
 }
 
@@ -66,7 +66,7 @@ impl RuntimeEvents for EventStream {
                 let outcome = match &mut self.state {
                     State::Opening(opening) => match opening.await {
                         Ok(answer) => {
-                            self.state = State::Open(answer.into_inner());
+                            self.state = State::Open(Box::new(answer.into_inner()));
                             continue;
                         }
                         Err(status) => Err(status),

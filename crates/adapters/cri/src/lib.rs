@@ -29,6 +29,11 @@ mod proto;
 mod runtime;
 mod streams;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use client::{CriClient, Timeouts};
 pub use endpoint::EndpointError;
 pub use streams::StreamOptions;

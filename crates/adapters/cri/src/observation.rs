@@ -194,3 +194,6 @@ fn resources(resources: &proto::LinuxContainerResources) -> ObservedResources {
         memory_limit: resources.memory_limit_in_bytes,
     }
 }
+
+#[cfg(test)]
+mod tests;
