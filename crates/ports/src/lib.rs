@@ -25,7 +25,7 @@ pub use runtime::{
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
 pub use views::{HealthCheck, PodsView};
-pub use volumes::{PodVolumes, VolumeError, VolumeMount};
+pub use volumes::{PodVolumes, SubPath, VolumeError, VolumeMount};
 
 /// A boxed future, so that ports can be trait objects.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -13,8 +13,29 @@ pub trait PodVolumes: Send + Sync {
         &'a self,
         pod: &'a Pod,
     ) -> Fut<'a, Result<BTreeMap<String, VolumeMount>, VolumeError>>;
+    /// Makes a part of a volume safe to mount and answers with the path to name to the runtime. Idempotent.
+    fn sub_path<'a>(&'a self, part: &'a SubPath) -> Fut<'a, Result<String, VolumeError>>;
     /// Takes every volume of the pod away. Absent is success.
     fn release<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), VolumeError>>;
+}
+
+/// A part of a volume that one container mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubPath {
+    /// Whose volume it is.
+    pub uid: PodUid,
+    /// The volume, by its name in the pod.
+    pub volume: String,
+    /// Where the volume stands on the node.
+    pub host_path: String,
+    /// The container that mounts it.
+    pub container: String,
+    /// Which of the container's mounts it is, counted from 0.
+    pub index: usize,
+    /// The path inside the volume, with variables expanded.
+    pub path: String,
+    /// Nothing may be created in the volume for it.
+    pub is_read_only: bool,
 }
 
 /// Where a volume stands on the node.

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod change;
 pub mod hash;
+pub mod hint;
 mod ids;
 pub mod observed;
 pub mod pod;
@@ -16,6 +18,7 @@ mod time;
 
 use std::sync::Arc;
 
+pub use change::{PodChange, PodChanges, SourceUpdate, SourcedPod};
 pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
 pub use qos::{Qos, qos_of};
 pub use quantity::{Quantity, QuantityError};

@@ -192,8 +192,8 @@ impl PodObservation {
     }
 
     /// The newest container of that name.
-    pub fn newest_container<'a>(&'a self, name: &'a str) -> Option<&'a ObservedContainer> {
-        self.containers_named(name).next()
+    pub fn newest_container(&self, name: &str) -> Option<&ObservedContainer> {
+        self.containers.iter().find(|container| container.name.as_str() == name)
     }
 
     /// Every container that is running.

@@ -329,3 +329,66 @@ impl ProbeKind {
         }
     }
 }
+
+/// The hash that says whether a container was made from its specification as it is now, as upstream stores it.
+///
+/// Only name and image count: every other field of a running container is immutable or changed in place.
+pub fn spec_hash(container: &Container) -> String {
+    let image = container.image.as_deref().unwrap_or_default();
+    let json = match image {
+        "" => format!("{{\"name\":{}}}", json_string(&container.name)),
+        image => format!(
+            "{{\"image\":{},\"name\":{}}}",
+            json_string(image),
+            json_string(&container.name)
+        ),
+    };
+    // Upstream hashes Go's printed form of the JSON bytes.
+    let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
+    format!(
+        "{:x}",
+        crate::hash::fnv1a_32(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes())
+    )
+}
+
+/// A JSON string as Go writes it: names and images never hold more than quotes that need care.
+fn json_string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spec_hash_equals_upstreams() {
+        let container = |name: &str, image: &str| Container {
+            name: name.to_owned(),
+            image: Some(image.to_owned()),
+            ..Default::default()
+        };
+        assert_eq!(
+            spec_hash(&container("test_container", "foo/image:v1")),
+            "8e45cbd0"
+        );
+        assert_eq!(
+            spec_hash(&container("main", "docker.io/library/busybox:latest")),
+            "85580d84"
+        );
+    }
+}

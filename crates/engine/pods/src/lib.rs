@@ -1,1 +1,32 @@
-//! ferrolet-pods
+//! The sync loop: one dispatcher, one worker per pod, each gathering facts, calling `lifecycle::decide` and executing the step.
+//!
+//! ```text
+//!  PodChanges ─┐                       ┌─► Worker(uid) ─ look ─► decide ─► execute ─┐
+//!  Hint ───────┼─► Dispatcher ─ Inbox ─┼─► Worker(uid)                              ├─► Board (pods with status)
+//!  network ────┘   never awaits work   └─► Worker(uid)                              └─► Events
+//! ```
+//!
+//! The [`Dispatcher`](dispatch::Dispatcher) owns who has a worker; a worker owns everything about its pod; the
+//! [`Board`] owns what others may see. An inbox keeps the latest wish only, and a wish to end can only tighten.
+//! Refuses: policy (that is `lifecycle`, `status` and `spec`), adapters, files and sockets.
+#![forbid(unsafe_code)]
+
+mod board;
+mod dispatch;
+mod execute;
+mod image_name;
+mod inbox;
+mod memory;
+mod pull;
+mod roster;
+mod run;
+mod start;
+#[cfg(test)]
+mod tests;
+mod tell;
+mod worker;
+mod world;
+
+pub use board::{Board, StatusSink, StatusUpdate};
+pub use run::{Inputs, run};
+pub use world::{Doors, NodeFacts, World};

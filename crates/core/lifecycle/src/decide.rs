@@ -1,0 +1,46 @@
+//! The entry point: which state's rules apply.
+
+use ferrolet_types::{GracePeriod, Timestamp, pod::PodView};
+
+use crate::{
+    Facts, PodState, Step, Wish,
+    end::{settle, stop, take_down},
+    run::run,
+};
+
+/// What something that nobody asked for gets before it is killed.
+const ORPHAN_GRACE_SECS: i64 = 1;
+
+/// Decides what to do with a pod now.
+pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
+    match state {
+        PodState::Running => match (facts.pod, facts.wish) {
+            (Some(pod), Wish::Run)
+                if pod.deletion_time().is_none() && !facts.phase.is_terminal() =>
+            {
+                run(pod, facts, now)
+            }
+            _ => stop(facts, grace_of(facts), now),
+        },
+        // A later request may shorten the wait, never lengthen it.
+        PodState::Stopping { grace } => stop(facts, grace_of(facts).min(grace), now),
+        PodState::Stopped => take_down(facts, now),
+        PodState::Settled => settle(facts, now),
+        PodState::Gone => Step::rest(PodState::Gone),
+    }
+}
+
+/// The grace that applies: what was asked for, else what the deletion says, else the specification's.
+fn grace_of(facts: &Facts<'_>) -> GracePeriod {
+    let asked = match facts.wish {
+        Wish::Run => None,
+        Wish::End { grace } | Wish::Forget { grace } => grace,
+    };
+    let spec = match facts.pod {
+        Some(pod) => pod.deletion_grace().unwrap_or_else(|| pod.grace_period()),
+        None => GracePeriod::from_secs(ORPHAN_GRACE_SECS),
+    };
+    asked
+        .map_or(spec, |asked| asked.min(spec))
+        .max(GracePeriod::from_secs(1))
+}

@@ -1,0 +1,187 @@
+//! The way out: stop what runs, take away what was set up, forget the rest.
+
+use ferrolet_types::{
+    GracePeriod, Timestamp,
+    observed::PodObservation,
+    pod::{ContainerKind, PodView},
+};
+
+use crate::{Action, Facts, PodState, Stage, Step, StopCause, Wish, facts::Presence};
+
+/// Even an impatient stop leaves a process this long to end by itself.
+const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
+
+/// Stops every container, then every sandbox.
+pub(crate) fn stop(facts: &Facts<'_>, grace: GracePeriod, now: Timestamp) -> Step {
+    let stages = stop_everything(facts, grace);
+    if stages.is_empty() {
+        return take_down(facts, now);
+    }
+    held_back(
+        Step {
+            stages,
+            ..Step::rest(PodState::Stopping { grace })
+        },
+        facts,
+        now,
+    )
+}
+
+/// The stages that stop what runs: regular containers together, then sidecars from the last to the first, then sandboxes.
+pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stage> {
+    let grace = grace.max(SHORTEST_STOP);
+    let sidecars = facts
+        .pod
+        .map(|pod| pod.containers_of(ContainerKind::Sidecar))
+        .unwrap_or_default();
+    let place = |name: &str| sidecars.iter().rposition(|sidecar| sidecar.name == name);
+    let mut stages: Vec<Stage> = vec![Vec::new(); sidecars.len() + 1];
+    for container in facts.seen.running() {
+        let turn = place(container.name.as_str()).map_or(0, |index| sidecars.len() - index);
+        stages[turn].push(Action::StopContainer {
+            id: container.id.clone(),
+            container: container.name.clone(),
+            grace,
+            cause: StopCause::PodEnds,
+        });
+    }
+    let ready = facts
+        .seen
+        .sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.is_ready);
+    stages.push(
+        ready
+            .map(|sandbox| Action::StopSandbox {
+                id: sandbox.id.clone(),
+            })
+            .collect(),
+    );
+    stages.retain(|stage| !stage.is_empty());
+    stages
+}
+
+/// Takes away volumes and cgroup of a pod that runs nothing any more.
+pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
+    if is_running_anything(facts.seen) {
+        // Something came to life after we looked, a container of a call that was given up for instance.
+        let stages = stop_everything(facts, SHORTEST_STOP);
+        return held_back(
+            Step {
+                stages,
+                ..Step::rest(PodState::Stopped)
+            },
+            facts,
+            now,
+        );
+    }
+    if facts.setup.volumes != Presence::Absent {
+        return held_back(
+            Step::rest(PodState::Stopped).then(vec![Action::ReleaseVolumes]),
+            facts,
+            now,
+        );
+    }
+    if facts.setup.cgroup != Presence::Absent {
+        return held_back(
+            Step::rest(PodState::Stopped).then(vec![Action::RemoveCgroup]),
+            facts,
+            now,
+        );
+    }
+    settle(facts, now)
+}
+
+/// Keeps what logs and status need, or nothing at all when the pod is to be forgotten.
+pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
+    if !matches!(facts.wish, Wish::Forget { .. }) {
+        return Step::rest(PodState::Settled).then(surplus(facts.seen));
+    }
+    let containers: Stage = facts
+        .seen
+        .containers
+        .iter()
+        .map(|dead| Action::RemoveContainer {
+            id: dead.id.clone(),
+            container: dead.name.clone(),
+            log_path: None,
+        })
+        .collect();
+    let sandboxes: Stage = facts
+        .seen
+        .sandboxes
+        .iter()
+        .map(|dead| Action::RemoveSandbox {
+            id: dead.id.clone(),
+        })
+        .collect();
+    if !containers.is_empty() || !sandboxes.is_empty() {
+        return held_back(
+            Step::rest(PodState::Settled)
+                .then(containers)
+                .then(sandboxes),
+            facts,
+            now,
+        );
+    }
+    let mut remains = Vec::new();
+    if facts.setup.files != Presence::Absent {
+        remains.push(Action::RemoveFiles);
+    }
+    if facts.setup.logs != Presence::Absent {
+        remains.push(Action::RemoveLogs);
+    }
+    if remains.is_empty() {
+        return Step::rest(PodState::Gone);
+    }
+    held_back(Step::rest(PodState::Settled).then(remains), facts, now)
+}
+
+/// Dead containers that nobody looks at any more: all but the newest of each name. Logs go with them.
+pub(crate) fn surplus(seen: &PodObservation) -> Stage {
+    let mut stage = Vec::new();
+    for (index, container) in seen.containers.iter().enumerate() {
+        let is_dead = container.state.exit().is_some();
+        let newer_dead = seen.containers[..index]
+            .iter()
+            .any(|it| it.name == container.name && it.state.exit().is_some());
+        if is_dead && newer_dead {
+            stage.push(Action::RemoveContainer {
+                id: container.id.clone(),
+                container: container.name.clone(),
+                log_path: Some(container.log_path.clone()),
+            });
+        }
+    }
+    for (index, sandbox) in seen.sandboxes.iter().enumerate() {
+        let is_used = seen
+            .containers
+            .iter()
+            .any(|container| container.sandbox == sandbox.id);
+        if index > 0 && !sandbox.is_ready && !is_used {
+            stage.push(Action::RemoveSandbox {
+                id: sandbox.id.clone(),
+            });
+        }
+    }
+    stage
+}
+
+fn is_running_anything(seen: &PodObservation) -> bool {
+    seen.running().next().is_some() || seen.sandboxes.iter().any(|sandbox| sandbox.is_ready)
+}
+
+/// After a failure on the way out the same step waits its turn instead of spinning.
+fn held_back(step: Step, facts: &Facts<'_>, now: Timestamp) -> Step {
+    match facts
+        .pod_failure
+        .map(|failure| failure.retry_at(&facts.back_off))
+    {
+        Some(due) if due > now => Step {
+            stages: Vec::new(),
+            wake_at: Some(due),
+            ..step
+        },
+        _ => step,
+    }
+}

@@ -1,0 +1,151 @@
+//! Everything a decision rests on.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ferrolet_types::{ContainerName, GracePeriod, Timestamp, observed::PodObservation, pod::Phase};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::BackOffPolicy;
+
+/// What a decision about one pod rests on. Gathered by the worker, complete before `decide` is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The specification; `None` for something the runtime runs and nobody asked for.
+    pub pod: Option<&'a Pod>,
+    /// What is wanted of it.
+    pub wish: Wish,
+    /// What the runtime runs.
+    pub seen: &'a PodObservation,
+    /// The phase that follows from what was seen.
+    pub phase: Phase,
+    /// What this process has set up for the pod so far.
+    pub setup: Setup,
+    /// What went wrong with a container's last start.
+    pub failures: &'a BTreeMap<ContainerName, Failure>,
+    /// What went wrong with the pod as a whole.
+    pub pod_failure: Option<&'a Failure>,
+    /// What probes say, for containers that have any.
+    pub probes: &'a BTreeMap<ContainerName, ContainerProbes>,
+    /// True when the runtime can connect pods.
+    pub is_network_ready: bool,
+    /// How long to wait after crashes and failed pulls.
+    pub back_off: BackOffPolicy,
+}
+
+/// What is wanted of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It shall run.
+    Run,
+    /// It shall end and stay known: evicted, past its deadline, or being deleted through the API.
+    End {
+        /// Shorter than the specification's, when somebody asked for that.
+        grace: Option<GracePeriod>,
+    },
+    /// It shall end and leave nothing behind.
+    Forget {
+        /// Shorter than the specification's, when somebody asked for that.
+        grace: Option<GracePeriod>,
+    },
+}
+
+/// What this process has set up for a pod, or taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Setup {
+    /// Its cgroup is there with the right bounds.
+    pub cgroup: Presence,
+    /// Its directories are there.
+    pub files: Presence,
+    /// Its volumes are mounted.
+    pub volumes: Presence,
+    /// Its logs are gone.
+    pub logs: Presence,
+}
+
+/// Whether something of a pod is there, as far as this process made sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Presence {
+    /// Nobody looked yet.
+    #[default]
+    Unknown,
+    /// Made sure that it is there.
+    Present,
+    /// Made sure that it is not.
+    Absent,
+}
+
+/// Something that went wrong, and when: the fact a back-off is computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of thing.
+    pub kind: FailureKind,
+    /// The waiting reason users know: `ErrImagePull`, `CreateContainerError`, …
+    pub reason: &'static str,
+    /// The sentence under it.
+    pub message: String,
+    /// How often in a row, at least 1.
+    pub count: u32,
+    /// When it happened last.
+    pub at: Timestamp,
+}
+
+/// Kinds of failure that are waited out differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// An image could not be pulled; the wait is counted per image.
+    ImagePull {
+        /// The image, as the specification names it.
+        image: String,
+    },
+    /// Anything else that a later try may cure.
+    Other,
+}
+
+/// What the probes of one container say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerProbes {
+    /// Its startup probe succeeded, or it has none.
+    pub started: Verdict,
+    /// Its liveness probe.
+    pub live: Verdict,
+    /// Its readiness probe.
+    pub ready: Verdict,
+}
+
+/// What a probe says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing yet.
+    Pending,
+    /// Well.
+    Success,
+    /// Not well.
+    Failure {
+        /// The probe's own grace for the stop that follows.
+        grace: Option<GracePeriod>,
+    },
+}
+
+impl Setup {
+    /// True when everything a container needs is there.
+    pub(crate) fn is_complete(self) -> bool {
+        self.cgroup == Presence::Present
+            && self.files == Presence::Present
+            && self.volumes == Presence::Present
+    }
+}
+
+impl Failure {
+    /// When the next try may begin.
+    pub(crate) fn retry_at(&self, policy: &BackOffPolicy) -> Timestamp {
+        let (first, longest): (Duration, Duration) = match self.kind {
+            FailureKind::ImagePull { .. } => (policy.image_initial, policy.image_max),
+            FailureKind::Other => (policy.retry_initial, policy.retry_max),
+        };
+        self.at.after(crate::doubling(
+            first,
+            longest,
+            self.count.saturating_sub(1),
+        ))
+    }
+}

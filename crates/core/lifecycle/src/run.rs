@@ -1,0 +1,402 @@
+//! A pod that shall run: sandbox, then containers, each when its turn comes.
+
+use ferrolet_types::{
+    ContainerName, SandboxId, Timestamp,
+    observed::{ContainerState, ObservedContainer},
+    pod::{ContainerKind, PodView, RestartPolicy, ephemeral_as_container},
+};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::{
+    Action, Facts, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step, StopCause,
+    Waiting,
+    backoff::aftermath,
+    end::{stop_everything, surplus},
+    facts::{Presence, Verdict},
+    init::{InitProgress, plan_init},
+    restart::{effective_policy, restarts_on_failure, should_restart},
+    sandbox_need,
+};
+
+/// How long a fresh pull error is shown before it becomes a back-off.
+const PULL_ERROR_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What to do with a pod that shall run.
+pub(crate) fn run(pod: &Pod, facts: &Facts<'_>, now: Timestamp) -> Step {
+    match sandbox_need(pod, facts.seen) {
+        SandboxNeed::Usable(sandbox) => run_in(pod, &sandbox, facts, now),
+        SandboxNeed::First => new_sandbox(pod, facts, 0, now),
+        SandboxNeed::Replace { attempt, .. } => new_sandbox(pod, facts, attempt, now),
+    }
+}
+
+/// Clears the place, sets everything up and makes a sandbox; containers follow in the next step.
+fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> Step {
+    let step = Step {
+        stages: stop_everything(facts, pod.grace_period()),
+        ..Step::rest(PodState::Running)
+    };
+    if !deserves_sandbox(pod, facts, attempt) {
+        return step;
+    }
+    if let Some(due) = facts
+        .pod_failure
+        .map(|failure| failure.retry_at(&facts.back_off))
+        .filter(|due| *due > now)
+    {
+        return Step {
+            wake_at: Some(due),
+            ..Step::rest(PodState::Running)
+        };
+    }
+    if !facts.is_network_ready && !pod.is_host_network() {
+        return step;
+    }
+    step.then(init_remains(pod, facts))
+        .then(missing_setup(facts))
+        .then(vec![Action::CreateSandbox {
+            attempt,
+            replaces: attempt > 0,
+        }])
+}
+
+/// A pod that is done gets no new sandbox just to be torn down again.
+fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
+    let has_history = !facts.seen.containers.is_empty();
+    if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
+        return false;
+    }
+    let regular = pod.containers_of(ContainerKind::Regular);
+    let is_done = |container: &&Container| {
+        effective_policy(pod, container) == RestartPolicy::OnFailure
+            && facts
+                .seen
+                .newest_container(&container.name)
+                .is_some_and(|it| it.state.exit().is_some_and(|exit| exit.code == 0))
+    };
+    let ran_before = regular
+        .iter()
+        .any(|container| facts.seen.newest_container(&container.name).is_some());
+    !(ran_before && regular.iter().all(is_done))
+}
+
+/// Init containers of an earlier sandbox: they run again from the first one, so their remains only confuse.
+fn init_remains(pod: &Pod, facts: &Facts<'_>) -> Stage {
+    let is_init = |it: &&ObservedContainer| {
+        !it.state.is_running()
+            && pod
+                .spec_ref()
+                .init_containers
+                .iter()
+                .flatten()
+                .any(|init| init.name == it.name.as_str())
+    };
+    let dead = facts.seen.containers.iter().filter(is_init);
+    dead.map(|it| Action::RemoveContainer {
+        id: it.id.clone(),
+        container: it.name.clone(),
+        log_path: None,
+    })
+    .collect()
+}
+
+/// What this process has not made sure of yet.
+fn missing_setup(facts: &Facts<'_>) -> Stage {
+    let wanted = [
+        (facts.setup.cgroup, Action::EnsureCgroup),
+        (facts.setup.files, Action::EnsureFiles),
+        (facts.setup.volumes, Action::EnsureVolumes),
+    ];
+    wanted
+        .into_iter()
+        .filter(|(is, _)| *is != Presence::Present)
+        .map(|(_, action)| action)
+        .collect()
+}
+
+/// Containers inside a usable sandbox.
+fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> Step {
+    let mut plan = Plan::new(pod, sandbox, facts, now);
+    for ephemeral in pod.spec_ref().ephemeral_containers.iter().flatten() {
+        if facts.seen.newest_container(&ephemeral.name).is_none() {
+            plan.start(&ephemeral_as_container(ephemeral), ContainerKind::Ephemeral);
+        }
+    }
+    match plan_init(&mut plan) {
+        InitProgress::Failed => {
+            return Step {
+                stages: stop_everything(facts, pod.grace_period()),
+                ..Step::rest(PodState::Running)
+            };
+        }
+        InitProgress::UnderWay => return plan.into_step(),
+        InitProgress::Done => {}
+    }
+    let mut is_alive = false;
+    for container in pod.containers_of(ContainerKind::Regular) {
+        is_alive |= plan_regular(&mut plan, container);
+    }
+    if !is_alive {
+        // Everything has ended for good: sidecars must not keep the pod alive.
+        return Step {
+            stages: stop_everything(facts, pod.grace_period()),
+            ..Step::rest(PodState::Running)
+        };
+    }
+    plan.into_step()
+}
+
+/// Plans one regular container; true when it runs or will run.
+fn plan_regular(plan: &mut Plan<'_>, container: &Container) -> bool {
+    let newest = plan.facts.seen.newest_container(&container.name);
+    match newest.map(|it| (it, &it.state)) {
+        Some((it, ContainerState::Running { .. })) => {
+            let Some((cause, always_restarts)) = plan.why_stop(container, it) else {
+                return true;
+            };
+            let restarts = always_restarts || restarts_on_failure(plan.pod, container);
+            plan.stop(it, cause);
+            restarts
+        }
+        other => {
+            if !should_restart(plan.pod, container, other.map(|(it, _)| it)) {
+                return false;
+            }
+            match other {
+                Some((it, ContainerState::Unknown)) => plan.stop(it, StopCause::Unknown),
+                _ => plan.start(container, ContainerKind::Regular),
+            }
+            true
+        }
+    }
+}
+
+/// A step under construction: stops first, then what is missing, then starts.
+pub(crate) struct Plan<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) sandbox: &'a SandboxId,
+    pub(crate) facts: &'a Facts<'a>,
+    now: Timestamp,
+    stops: Stage,
+    starts: Vec<Stage>,
+    step: Step,
+}
+
+impl<'a> Plan<'a> {
+    fn new(pod: &'a Pod, sandbox: &'a SandboxId, facts: &'a Facts<'a>, now: Timestamp) -> Self {
+        Self {
+            pod,
+            sandbox,
+            facts,
+            now,
+            stops: Vec::new(),
+            starts: Vec::new(),
+            step: Step::rest(PodState::Running),
+        }
+    }
+
+    /// Why a running container must stop, and whether it restarts whatever its policy says.
+    pub(crate) fn why_stop(
+        &self,
+        container: &Container,
+        it: &ObservedContainer,
+    ) -> Option<(StopCause, bool)> {
+        if !is_same_spec(container, it) {
+            return Some((StopCause::Changed, true));
+        }
+        let probes = self.facts.probes.get(container.name.as_str())?;
+        match (probes.live, probes.started) {
+            (Verdict::Failure { .. }, _) => Some((StopCause::NotLive, false)),
+            (_, Verdict::Failure { .. }) => Some((StopCause::NotStarted, false)),
+            _ => None,
+        }
+    }
+
+    /// Stops one container; its successor, if any, follows once it is seen dead.
+    pub(crate) fn stop(&mut self, it: &ObservedContainer, cause: StopCause) {
+        let probes = self.facts.probes.get(&it.name);
+        let own = match (&cause, probes) {
+            (StopCause::NotLive, Some(probes)) => verdict_grace(probes.live),
+            (StopCause::NotStarted, Some(probes)) => verdict_grace(probes.started),
+            _ => None,
+        };
+        let grace = own
+            .unwrap_or_else(|| self.pod.grace_period())
+            .max(ferrolet_types::GracePeriod::from_secs(2));
+        self.stops.push(Action::StopContainer {
+            id: it.id.clone(),
+            container: it.name.clone(),
+            grace,
+            cause,
+        });
+    }
+
+    /// Starts a container now, or says until when it waits.
+    pub(crate) fn start(&mut self, container: &Container, kind: ContainerKind) {
+        let name = ContainerName::new(container.name.as_str());
+        let newest = self.facts.seen.newest_container(&container.name);
+        let mut crash_streak = 0;
+        let dead = newest.and_then(|it| it.state.exit().map(|exit| (it, exit)));
+        if let Some((it, exit)) = dead {
+            let after = aftermath(it, exit, is_same_spec(container, it), &self.facts.back_off);
+            crash_streak = after.next_streak;
+            let due = exit.finished_at.after(after.wait);
+            if due > self.now {
+                return self.wait(name, due, crash_loop(self.pod, container, after.wait));
+            }
+        }
+        if let Some(failure) = self.facts.failures.get(&name) {
+            let due = failure.retry_at(&self.facts.back_off);
+            if due > self.now {
+                let image = container.image.as_deref().unwrap_or_default();
+                let shown_until = failure.at.after(PULL_ERROR_SHOWN);
+                return match &failure.kind {
+                    FailureKind::ImagePull { image: failed } if failed == image => {
+                        if self.now < shown_until {
+                            self.step.wake(shown_until);
+                            self.wait(
+                                name,
+                                due,
+                                Waiting {
+                                    reason: failure.reason,
+                                    message: failure.message.clone(),
+                                },
+                            );
+                        } else {
+                            self.wait(name, due, pull_back_off(image, &failure.message));
+                        }
+                    }
+                    FailureKind::ImagePull { .. } => {
+                        self.start_now(name, kind, newest, crash_streak)
+                    }
+                    FailureKind::Other => {
+                        self.wait(
+                            name,
+                            due,
+                            Waiting {
+                                reason: failure.reason,
+                                message: failure.message.clone(),
+                            },
+                        );
+                    }
+                };
+            }
+        }
+        self.start_now(name, kind, newest, crash_streak);
+    }
+
+    fn start_now(
+        &mut self,
+        container: ContainerName,
+        kind: ContainerKind,
+        newest: Option<&ObservedContainer>,
+        crash_streak: u32,
+    ) {
+        let restarts = match newest {
+            Some(it) => RestartCount::Exactly(
+                it.restart_count + u32::from(it.state != ContainerState::Created),
+            ),
+            None => RestartCount::FromLogs,
+        };
+        let start = Action::Start {
+            container,
+            kind,
+            sandbox: self.sandbox.clone(),
+            restarts,
+            crash_streak,
+        };
+        // A container that was made and never started stands in the way of its own successor.
+        let leftover = newest
+            .filter(|it| it.state == ContainerState::Created)
+            .map(|it| Action::RemoveContainer {
+                id: it.id.clone(),
+                container: it.name.clone(),
+                log_path: None,
+            });
+        self.stops.extend(leftover);
+        match (kind, self.starts.last_mut()) {
+            // Regular containers do not wait for one another.
+            (ContainerKind::Regular, Some(stage)) if is_regular_stage(stage) => stage.push(start),
+            _ => self.starts.push(vec![start]),
+        }
+    }
+
+    fn wait(&mut self, container: ContainerName, due: Timestamp, why: Waiting) {
+        self.step.wake(due);
+        self.step.waiting.insert(container, why);
+    }
+
+    fn into_step(mut self) -> Step {
+        let setup = if self.starts.is_empty() && self.facts.setup.is_complete() {
+            Vec::new()
+        } else {
+            missing_setup(self.facts)
+        };
+        // Setting up again what a restarted agent merely has not looked at yet may fail; that must not spin.
+        let due = self
+            .facts
+            .pod_failure
+            .map(|failure| failure.retry_at(&self.facts.back_off));
+        if let Some(due) = due.filter(|due| *due > self.now && !setup.is_empty()) {
+            self.step.wake(due);
+            return self.step.then(self.stops);
+        }
+        let mut step = self.step.then(self.stops).then(setup);
+        for stage in self.starts {
+            step = step.then(stage);
+        }
+        step.then(surplus(self.facts.seen))
+    }
+}
+
+fn is_regular_stage(stage: &Stage) -> bool {
+    stage.iter().all(|action| {
+        matches!(
+            action,
+            Action::Start {
+                kind: ContainerKind::Regular,
+                ..
+            }
+        )
+    })
+}
+
+fn verdict_grace(verdict: Verdict) -> Option<ferrolet_types::GracePeriod> {
+    match verdict {
+        Verdict::Failure { grace } => grace,
+        Verdict::Pending | Verdict::Success => None,
+    }
+}
+
+/// True when the container was made from the specification as it is now.
+pub(crate) fn is_same_spec(container: &Container, it: &ObservedContainer) -> bool {
+    it.spec_hash
+        .as_deref()
+        .is_none_or(|hash| hash == ferrolet_types::pod::spec_hash(container))
+}
+
+fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Waiting {
+    let (key, uid) = (pod.key(), pod.uid());
+    Waiting {
+        reason: "CrashLoopBackOff",
+        message: format!(
+            "back-off {} restarting failed container={} pod={}_{}({uid})",
+            ferrolet_types::format_go_duration(wait),
+            container.name,
+            key.name,
+            key.namespace
+        ),
+    }
+}
+
+fn pull_back_off(image: &str, cause: &str) -> Waiting {
+    let message = if cause.is_empty() {
+        format!("Back-off pulling image {image:?}")
+    } else {
+        format!("Back-off pulling image {image:?}: ErrImagePull: {cause}")
+    };
+    Waiting {
+        reason: "ImagePullBackOff",
+        message,
+    }
+}

@@ -1,0 +1,217 @@
+//! The loop over events and listings.
+//!
+//! ```text
+//!          stream open                          stream ends, or none offered
+//!  Events ─────────────► list every minute ◄───────────────────────────────► list often, the quieter the rarer
+//! ```
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ferrolet_ports::{HealthCheck, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvents};
+use ferrolet_types::hint::Hint;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use crate::known::Known;
+
+/// With an event stream, listings only repair what was lost.
+const REPAIR_PERIOD: Duration = Duration::from_secs(60);
+/// Without one, a change is followed by a quick second look, and quiet by ever slower ones.
+const FASTEST_PERIOD: Duration = Duration::from_millis(100);
+const SLOWEST_PERIOD: Duration = Duration::from_secs(1);
+/// First and longest pause before the stream is opened again.
+const REOPEN_FIRST: Duration = Duration::from_millis(100);
+const REOPEN_LONGEST: Duration = Duration::from_secs(3);
+/// Without a successful listing for this long the runtime counts as lost (upstream's PLEG threshold).
+const LISTING_OVERDUE: Duration = Duration::from_secs(180);
+
+/// When the runtime was last listed: the health check that upstream calls PLEG.
+#[derive(Debug, Default)]
+pub struct ListingHealth {
+    last: Mutex<Option<Instant>>,
+}
+
+impl ListingHealth {
+    fn note(&self) {
+        *self.last.lock().expect("no panic while the lock is held") = Some(Instant::now());
+    }
+}
+
+impl HealthCheck for ListingHealth {
+    fn name(&self) -> &'static str {
+        "pleg"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match *self.last.lock().expect("no panic while the lock is held") {
+            None => Err("pleg has yet to be successful".to_owned()),
+            Some(last) if last.elapsed() > LISTING_OVERDUE => Err(format!(
+                "pleg was last seen active {}s ago; threshold is 3m0s",
+                last.elapsed().as_secs()
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Watches containers until `hints` is closed.
+pub async fn watch_containers(
+    runtime: Arc<dyn Runtime>,
+    hints: mpsc::Sender<Hint>,
+    health: Arc<ListingHealth>,
+) {
+    let mut watch = Watch {
+        runtime,
+        health,
+        known: Known::default(),
+        stream: Stream::Closed {
+            reopen_at: Instant::now(),
+            pause: REOPEN_FIRST,
+        },
+        list_at: Instant::now(),
+        quiet_period: FASTEST_PERIOD,
+        is_failing: false,
+    };
+    while !hints.is_closed() {
+        for hint in watch.next_hints().await {
+            if hints.send(hint).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+struct Watch {
+    runtime: Arc<dyn Runtime>,
+    health: Arc<ListingHealth>,
+    known: Known,
+    stream: Stream,
+    list_at: Instant,
+    quiet_period: Duration,
+    is_failing: bool,
+}
+
+enum Stream {
+    Open(Box<dyn RuntimeEvents>),
+    Closed {
+        reopen_at: Instant,
+        pause: Duration,
+    },
+    /// The runtime has no events.
+    Unsupported,
+}
+
+enum Woken {
+    Event(Option<Result<ferrolet_ports::RuntimeEvent, RuntimeError>>),
+    Reopen(Duration),
+    List,
+}
+
+impl Watch {
+    async fn next_hints(&mut self) -> Vec<Hint> {
+        let list_at = self.list_at;
+        let woken = match &mut self.stream {
+            Stream::Open(stream) => tokio::select! {
+                // `next` is cancel-safe by contract: an event is only taken when it is returned.
+                event = stream.next() => Woken::Event(event),
+                () = sleep_until(list_at) => Woken::List,
+            },
+            Stream::Closed { reopen_at, pause } => {
+                let (reopen_at, pause) = (*reopen_at, *pause);
+                tokio::select! {
+                    // Timers lose nothing when dropped.
+                    () = sleep_until(reopen_at) => Woken::Reopen(pause),
+                    () = sleep_until(list_at) => Woken::List,
+                }
+            }
+            Stream::Unsupported => {
+                sleep_until(list_at).await;
+                Woken::List
+            }
+        };
+        match woken {
+            Woken::Event(Some(Ok(event))) => self.known.take_event(event).into_iter().collect(),
+            Woken::Event(ended) => {
+                let error = ended.and_then(Result::err).map(|error| error.to_string());
+                tracing::info!(
+                    error,
+                    "Container event stream ended, listing until it is back"
+                );
+                self.stream = Stream::Closed {
+                    reopen_at: Instant::now() + REOPEN_FIRST,
+                    pause: REOPEN_FIRST,
+                };
+                self.list_soon();
+                Vec::new()
+            }
+            Woken::Reopen(pause) => {
+                self.reopen(pause).await;
+                Vec::new()
+            }
+            Woken::List => self.list().await,
+        }
+    }
+
+    async fn reopen(&mut self, pause: Duration) {
+        match self.runtime.events().await {
+            Ok(stream) => {
+                tracing::debug!("Container event stream is open");
+                self.stream = Stream::Open(stream);
+                // What happened before the stream was open is only found by looking.
+                self.list_at = Instant::now();
+            }
+            Err(error) if error.kind == RuntimeErrorKind::Unimplemented => {
+                tracing::info!("The runtime has no container events, listing instead");
+                self.stream = Stream::Unsupported;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "Container event stream cannot be opened");
+                let pause = (pause * 2).min(REOPEN_LONGEST);
+                self.stream = Stream::Closed {
+                    reopen_at: Instant::now() + pause,
+                    pause,
+                };
+            }
+        }
+    }
+
+    async fn list(&mut self) -> Vec<Hint> {
+        let hints = match self.runtime.list().await {
+            Ok(listing) => {
+                self.health.note();
+                self.is_failing = false;
+                self.known.take_listing(&listing)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(%error, "The runtime cannot be listed");
+                }
+                Vec::new()
+            }
+        };
+        let has_news = hints
+            .iter()
+            .any(|hint| matches!(hint, Hint::Changed { .. }));
+        self.quiet_period = if has_news {
+            FASTEST_PERIOD
+        } else {
+            (self.quiet_period * 2).min(SLOWEST_PERIOD)
+        };
+        let period = match self.stream {
+            Stream::Open(_) => REPAIR_PERIOD,
+            Stream::Closed { .. } | Stream::Unsupported => self.quiet_period,
+        };
+        self.list_at = Instant::now() + period;
+        hints
+    }
+
+    fn list_soon(&mut self) {
+        self.quiet_period = FASTEST_PERIOD;
+        self.list_at = Instant::now();
+    }
+}

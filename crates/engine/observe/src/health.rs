@@ -1,0 +1,81 @@
+//! How the runtime feels, asked every few seconds.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_ports::{Runtime, RuntimeStatus};
+use tokio::{sync::watch, time::sleep};
+
+/// Upstream asks this often.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Until the first good answer we ask much more often: nothing can start before it.
+const IMPATIENT_FIRST: Duration = Duration::from_millis(50);
+
+/// How the runtime feels.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum RuntimeHealth {
+    /// It has not answered yet.
+    #[default]
+    Unknown,
+    /// It does not answer.
+    Silent(String),
+    /// It answered.
+    Answered(RuntimeStatus),
+}
+
+impl RuntimeHealth {
+    /// True when containers can run.
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Answered(status) if status.runtime.is_ok)
+    }
+
+    /// True when pods can be connected.
+    pub fn is_network_ready(&self) -> bool {
+        matches!(self, Self::Answered(status) if status.network.is_ok)
+    }
+}
+
+/// Asks the runtime how it feels until nobody listens any more.
+pub async fn watch_health(runtime: Arc<dyn Runtime>, health: watch::Sender<RuntimeHealth>) {
+    let mut pause = IMPATIENT_FIRST;
+    while !health.is_closed() {
+        let answer = match runtime.status().await {
+            Ok(status) => RuntimeHealth::Answered(status),
+            Err(error) => RuntimeHealth::Silent(error.to_string()),
+        };
+        let is_well = answer.is_ready() && answer.is_network_ready();
+        health.send_if_modified(|known| {
+            let is_new = *known != answer;
+            if is_new {
+                report(&answer);
+                *known = answer;
+            }
+            is_new
+        });
+        pause = if is_well {
+            PERIOD
+        } else {
+            (pause * 2).min(PERIOD)
+        };
+        sleep(pause).await;
+        if is_well {
+            pause = IMPATIENT_FIRST;
+        }
+    }
+}
+
+fn report(health: &RuntimeHealth) {
+    match health {
+        RuntimeHealth::Unknown => {}
+        RuntimeHealth::Silent(error) => tracing::error!(error, "Container runtime does not answer"),
+        RuntimeHealth::Answered(status) if status.runtime.is_ok && status.network.is_ok => {
+            tracing::info!("Container runtime is ready");
+        }
+        RuntimeHealth::Answered(status) => {
+            for (what, condition) in [("runtime", &status.runtime), ("network", &status.network)] {
+                if !condition.is_ok {
+                    tracing::warn!(what, reason = %condition.reason, message = %condition.message, "Container runtime is not ready");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What others may see of the pods: the latest specification and status of each, replaced as a whole.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use ferrolet_ports::PodsView;
+use ferrolet_types::{Pod, PodUid, pod::PodView};
+use k8s_openapi::api::core::v1::PodStatus;
+
+/// A status that changed.
+#[derive(Clone, Debug)]
+pub struct StatusUpdate {
+    /// The pod with its new status.
+    pub pod: Pod,
+    /// Rises with every change of this pod's status.
+    pub version: u64,
+    /// True when nothing of the pod runs or is mounted any more.
+    pub is_settled: bool,
+}
+
+/// Takes changed statuses; never blocks.
+pub trait StatusSink: Send + Sync {
+    /// A pod's status changed.
+    fn publish(&self, update: StatusUpdate);
+    /// A pod is gone from this node.
+    fn forget(&self, uid: &PodUid);
+}
+
+/// The pods of this node with their status.
+#[derive(Default)]
+pub struct Board {
+    entries: Mutex<BTreeMap<PodUid, Entry>>,
+    sink: Option<Arc<dyn StatusSink>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    pod: Pod,
+    version: u64,
+}
+
+impl Board {
+    /// A board that also tells `sink` of every change.
+    pub fn with_sink(sink: Arc<dyn StatusSink>) -> Self {
+        Self { entries: Mutex::default(), sink: Some(sink) }
+    }
+
+    /// Publishes a pod with its status.
+    pub(crate) fn publish(&self, pod: &Pod, status: &PodStatus, is_settled: bool) {
+        let mut shown = k8s_openapi::api::core::v1::Pod::clone(pod);
+        shown.status = Some(status.clone());
+        let shown: Pod = Arc::new(shown);
+        let version = {
+            let mut entries = self.entries.lock().expect("no panic while the lock is held");
+            let version = entries.get(&pod.uid()).map_or(1, |entry| entry.version + 1);
+            entries.insert(pod.uid(), Entry { pod: shown.clone(), version });
+            version
+        };
+        if let Some(sink) = &self.sink {
+            sink.publish(StatusUpdate { pod: shown, version, is_settled });
+        }
+    }
+
+    /// Forgets a pod.
+    pub(crate) fn forget(&self, uid: &PodUid) {
+        self.entries.lock().expect("no panic while the lock is held").remove(uid);
+        if let Some(sink) = &self.sink {
+            sink.forget(uid);
+        }
+    }
+}
+
+impl PodsView for Board {
+    fn pods(&self) -> Vec<Pod> {
+        let entries = self.entries.lock().expect("no panic while the lock is held");
+        entries.values().map(|entry| entry.pod.clone()).collect()
+    }
+}

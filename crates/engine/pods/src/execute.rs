@@ -1,0 +1,220 @@
+//! Executes what was decided: one arm per action, one call and one outcome per arm. A choice found here is a bug in `decide`.
+
+use std::collections::BTreeMap;
+
+use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
+use ferrolet_ports::{EventKind, VolumeMount};
+use ferrolet_resources::pod_cgroup;
+use ferrolet_types::{
+    ContainerId, ContainerName, GracePeriod, Pod, SandboxId, Timestamp,
+    pod::{ContainerKind, PodView},
+};
+use futures::future::join_all;
+
+use crate::{
+    World,
+    memory::Memory,
+    start::{StartFailure, StartOrder, create_sandbox, start_container},
+    tell::{ContainerEvents, Happened, say_of_pod},
+};
+
+/// What came of one action.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Done, nothing to remember: the next look shows it.
+    Done,
+    /// Something is there, or gone, for certain.
+    Setup(Part, Presence),
+    /// Volumes are mounted.
+    Volumes(BTreeMap<String, VolumeMount>),
+    /// A container was started, in this sandbox.
+    Started { container: ContainerName, sandbox: SandboxId },
+    /// A container could not be started.
+    NotStarted { container: ContainerName, failure: StartFailure },
+    /// Something about the pod as a whole failed.
+    Failed { reason: &'static str, message: String },
+}
+
+/// A part of a pod's set-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Cgroup,
+    Files,
+    Volumes,
+    Logs,
+}
+
+impl Outcome {
+    pub(crate) fn is_ok(&self) -> bool {
+        !matches!(self, Self::NotStarted { .. } | Self::Failed { .. })
+    }
+
+    /// Keeps what the next decision needs to know.
+    pub(crate) fn remember(self, memory: &mut Memory, world: &World, now: Timestamp) {
+        match self {
+            Self::Done => {}
+            Self::Setup(part, presence) => match part {
+                Part::Cgroup => memory.setup.cgroup = presence,
+                Part::Files => memory.setup.files = presence,
+                Part::Volumes => memory.setup.volumes = presence,
+                Part::Logs => memory.setup.logs = presence,
+            },
+            Self::Volumes(volumes) => {
+                memory.volumes = volumes;
+                memory.setup.volumes = Presence::Present;
+            }
+            Self::Started { container, sandbox } => {
+                memory.failures.remove(&container);
+                memory.hosts_for = Some(sandbox);
+            }
+            Self::NotStarted { container, failure } => {
+                if let Some(pod) = &memory.pod {
+                    let kind = pod.find_container(container.as_str()).map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+                    let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
+                    tell.say(Happened::Failed(failure.event_text()));
+                }
+                memory.note_start_failure(&container, failure, now);
+            }
+            Self::Failed { reason, message } => {
+                tracing::warn!(pod = memory.key.as_ref().map(ToString::to_string), reason, error = %message, "Pod cannot be synced");
+                if let Some(pod) = &memory.pod {
+                    say_of_pod(world.events.as_ref(), pod, EventKind::Warning, reason, message.clone());
+                }
+                memory.note_pod_failure(reason, message, now);
+            }
+        }
+    }
+}
+
+/// Executes the actions of one stage side by side.
+pub(crate) async fn execute_stage(world: &World, memory: &Memory, stage: Stage) -> Vec<Outcome> {
+    join_all(stage.into_iter().map(|action| execute(world, memory, action))).await
+}
+
+async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
+    let Some(key) = &memory.key else {
+        // Without a name there is nothing on disk that could be found; containers carry their own ids.
+        return execute_nameless(world, memory, action).await;
+    };
+    match (action, &memory.pod) {
+        (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
+        (Action::EnsureFiles, Some(_)) => match world.files.ensure_pod(key, &memory.uid).await {
+            Ok(()) => Outcome::Setup(Part::Files, Presence::Present),
+            Err(error) => failed("Failed", format!("error making pod data directories: {error}")),
+        },
+        (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
+            Ok(volumes) => Outcome::Volumes(volumes),
+            Err(error) => failed(error.reason, error.message),
+        },
+        (Action::CreateSandbox { attempt, replaces }, Some(pod)) => {
+            if replaces {
+                let message = "Pod sandbox changed, it will be killed and re-created.".to_owned();
+                say_of_pod(world.events.as_ref(), pod, EventKind::Normal, "SandboxChanged", message);
+            }
+            match create_sandbox(world, memory, pod, attempt).await {
+                Ok(()) => Outcome::Done,
+                Err(message) => failed("FailedCreatePodSandBox", message),
+            }
+        }
+        (Action::Start { container, kind, sandbox, restarts, crash_streak }, Some(pod)) => {
+            let order = StartOrder { container: container.clone(), kind, sandbox: sandbox.clone(), restarts, crash_streak };
+            match start_container(world, memory, pod, order).await {
+                Ok(()) => Outcome::Started { container, sandbox },
+                Err(failure) => Outcome::NotStarted { container, failure },
+            }
+        }
+        (Action::RemoveContainer { id, container, log_path: Some(log) }, _) => {
+            match world.runtime.remove_container(&id).await {
+                Ok(()) => done(world.files.remove_container_log(&log, (key, container.as_str(), &id)).await),
+                Err(error) => failed("FailedSync", format!("error removing container: {error}")),
+            }
+        }
+        (Action::RemoveLogs, _) => match world.files.remove_logs(key, &memory.uid).await {
+            Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
+            Err(error) => failed("FailedSync", error.to_string()),
+        },
+        (action, _) => execute_nameless(world, memory, action).await,
+    }
+}
+
+/// Actions that need no more than ids.
+async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Outcome {
+    match action {
+        Action::StopContainer { id, container, grace, cause } => stop(world, memory, &id, &container, grace, &cause).await,
+        Action::StopSandbox { id } => match world.runtime.stop_sandbox(&id).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => failed("FailedKillPod", format!("error killing pod: {error}")),
+        },
+        Action::RemoveContainer { id, .. } => done(world.runtime.remove_container(&id).await),
+        Action::RemoveSandbox { id } => done(world.runtime.remove_sandbox(&id).await),
+        Action::ReleaseVolumes => match world.volumes.release(&memory.uid).await {
+            Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
+            Err(error) => failed(error.reason, error.message),
+        },
+        Action::RemoveCgroup => match world.cgroups.remove(&memory.uid).await {
+            Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Absent),
+            Err(error) => failed("FailedSync", error.to_string()),
+        },
+        Action::RemoveFiles => match world.files.remove_pod(&memory.uid).await {
+            Ok(()) => Outcome::Setup(Part::Files, Presence::Absent),
+            Err(error) => failed("FailedSync", error.to_string()),
+        },
+        Action::RemoveLogs => Outcome::Setup(Part::Logs, Presence::Absent),
+        Action::EnsureCgroup
+        | Action::EnsureFiles
+        | Action::EnsureVolumes
+        | Action::CreateSandbox { .. }
+        | Action::Start { .. } => failed("FailedSync", "the pod has no specification".to_owned()),
+    }
+}
+
+async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
+    let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
+    match world.cgroups.ensure(&cgroup).await {
+        Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
+        Err(error) => {
+            let message = format!("unable to ensure pod container exists: failed to create container for {}: {error}", pod.uid());
+            failed("FailedCreatePodContainer", message)
+        }
+    }
+}
+
+async fn stop(
+    world: &World,
+    memory: &Memory,
+    id: &ContainerId,
+    container: &ContainerName,
+    grace: GracePeriod,
+    cause: &StopCause,
+) -> Outcome {
+    if let Some(pod) = &memory.pod {
+        let kind = pod.find_container(container.as_str()).map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+        let restarts = *cause == StopCause::Changed || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
+        let message = cause.message(container.as_str(), kind, restarts);
+        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str()).say(Happened::Killing(message));
+    }
+    match world.runtime.stop_container(id, grace).await {
+        Ok(()) => Outcome::Done,
+        Err(error) => failed("FailedKillPod", format!("error killing pod: failed to {:?} for {container:?}: {error}", "KillContainer")),
+    }
+}
+
+fn failed(reason: &'static str, message: String) -> Outcome {
+    Outcome::Failed { reason, message }
+}
+
+fn done<E: std::fmt::Display>(result: Result<(), E>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(error) => failed("FailedSync", error.to_string()),
+    }
+}
+
+/// The number a container's log file gets.
+pub(crate) fn restart_number(restarts: RestartCount, newest_log: Option<u32>) -> u32 {
+    match (restarts, newest_log) {
+        (RestartCount::Exactly(count), _) => count,
+        (RestartCount::FromLogs, Some(newest)) => newest.saturating_add(1),
+        (RestartCount::FromLogs, None) => 0,
+    }
+}

@@ -1,0 +1,131 @@
+//! What a worker is told: the latest pod, the latest wish, and what the runtime hinted at. Never a queue of work.
+
+use std::sync::Mutex;
+
+use ferrolet_lifecycle::Wish;
+use ferrolet_types::{GracePeriod, Pod, hint::News};
+use tokio::sync::Notify;
+
+/// More hints than this and the worker simply looks for itself.
+const MOST_NEWS: usize = 32;
+
+/// One worker's inbox. The dispatcher writes, the worker reads; neither waits for the other.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<Orders>,
+    changed: Notify,
+}
+
+/// What a worker is told to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) pod: Option<Pod>,
+    pub(crate) wish: Wish,
+    pub(crate) is_network_ready: bool,
+    pub(crate) news: Vec<News>,
+    pub(crate) must_look: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new(pod: Option<Pod>, wish: Wish, is_network_ready: bool) -> Self {
+        let orders = Orders { pod, wish, is_network_ready, news: Vec::new(), must_look: false };
+        Self { state: Mutex::new(orders), changed: Notify::new() }
+    }
+
+    /// Replaces the specification.
+    pub(crate) fn set_pod(&self, pod: Pod) {
+        self.change(|orders| orders.pod = Some(pod));
+    }
+
+    /// Asks for an end; an earlier, stricter wish stays.
+    pub(crate) fn wish(&self, wish: Wish) {
+        self.change(|orders| orders.wish = tighten(orders.wish, wish));
+    }
+
+    /// Passes a hint on.
+    pub(crate) fn hint(&self, news: News) {
+        self.change(|orders| {
+            if orders.news.len() < MOST_NEWS {
+                orders.news.push(news);
+            } else {
+                orders.must_look = true;
+            }
+        });
+    }
+
+    /// Says whether pods can be connected.
+    pub(crate) fn set_network(&self, is_ready: bool) {
+        self.change(|orders| orders.is_network_ready = is_ready);
+    }
+
+    /// The orders as they are now; hints are handed over once.
+    pub(crate) fn take(&self) -> Orders {
+        let mut orders = self.state.lock().expect("no panic while the lock is held");
+        let taken = orders.clone();
+        orders.news.clear();
+        orders.must_look = false;
+        taken
+    }
+
+    /// The wish as it is now.
+    pub(crate) fn current_wish(&self) -> Wish {
+        self.state.lock().expect("no panic while the lock is held").wish
+    }
+
+    /// Waits for a change since the last `changed`. Cancel-safe: a change that was not waited for is remembered.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Waits until the wish is stricter than `known`. Cancel-safe: the wish is looked at, not taken.
+    pub(crate) async fn tightened(&self, known: Wish) {
+        loop {
+            if self.current_wish() != known {
+                // The loop that follows must see the change too.
+                self.changed.notify_one();
+                return;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut Orders)) {
+        edit(&mut self.state.lock().expect("no panic while the lock is held"));
+        self.changed.notify_one();
+    }
+}
+
+/// The stricter of two wishes: an end is never taken back, a grace never grows, what is to be forgotten stays so.
+fn tighten(was: Wish, asked: Wish) -> Wish {
+    match (was, asked) {
+        (was, Wish::Run) => was,
+        (Wish::Run, asked) => asked,
+        (Wish::Forget { grace: a }, Wish::End { grace: b } | Wish::Forget { grace: b })
+        | (Wish::End { grace: a }, Wish::Forget { grace: b }) => Wish::Forget { grace: shorter(a, b) },
+        (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End { grace: shorter(a, b) },
+    }
+}
+
+fn shorter(a: Option<GracePeriod>, b: Option<GracePeriod>) -> Option<GracePeriod> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_only_tightens() {
+        let secs = |n| Some(GracePeriod::from_secs(n));
+        let check = |was, asked, expected| assert_eq!(tighten(was, asked), expected);
+        check(Wish::Run, Wish::Run, Wish::Run);
+        check(Wish::Run, Wish::End { grace: None }, Wish::End { grace: None });
+        check(Wish::End { grace: secs(5) }, Wish::Run, Wish::End { grace: secs(5) });
+        check(Wish::End { grace: secs(5) }, Wish::End { grace: secs(50) }, Wish::End { grace: secs(5) });
+        check(Wish::End { grace: None }, Wish::Forget { grace: secs(3) }, Wish::Forget { grace: secs(3) });
+        check(Wish::Forget { grace: secs(3) }, Wish::End { grace: secs(1) }, Wish::Forget { grace: secs(1) });
+    }
+}

@@ -1,0 +1,115 @@
+//! What a worker remembers of its pod between two decisions. Lost with the process, and rebuilt by looking.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ferrolet_lifecycle::{ContainerProbes, Failure, FailureKind, PodState, Presence, Setup, Waiting};
+use ferrolet_ports::VolumeMount;
+use ferrolet_types::{
+    ContainerId, ContainerName, Pod, PodKey, PodUid, SandboxId, Timestamp,
+    hint::{News, Seen},
+    observed::{ContainerState, PodObservation},
+    pod::PodView,
+};
+use k8s_openapi::api::core::v1::PodStatus;
+
+use crate::start::StartFailure;
+
+/// One pod, as its worker knows it.
+pub(crate) struct Memory {
+    pub(crate) uid: PodUid,
+    pub(crate) key: Option<PodKey>,
+    pub(crate) pod: Option<Pod>,
+    pub(crate) state: PodState,
+    pub(crate) seen: PodObservation,
+    pub(crate) setup: Setup,
+    pub(crate) volumes: BTreeMap<String, VolumeMount>,
+    pub(crate) failures: BTreeMap<ContainerName, Failure>,
+    pub(crate) pod_failure: Option<Failure>,
+    pub(crate) waiting: BTreeMap<ContainerName, Waiting>,
+    pub(crate) probes: BTreeMap<ContainerName, ContainerProbes>,
+    pub(crate) status: Option<PodStatus>,
+    /// Termination messages by container: read once, when the container is first seen dead.
+    pub(crate) last_words: HashMap<ContainerId, String>,
+    /// The sandbox the pod's hosts file was written for.
+    pub(crate) hosts_for: Option<SandboxId>,
+}
+
+impl Memory {
+    pub(crate) fn new(uid: PodUid, key: Option<PodKey>, pod: Option<Pod>, now: Timestamp) -> Self {
+        let key = pod.as_ref().map(|pod| pod.key()).or(key);
+        Self {
+            seen: PodObservation::nothing(uid.clone(), now),
+            uid,
+            key,
+            pod,
+            state: PodState::Running,
+            setup: Setup::default(),
+            volumes: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            pod_failure: None,
+            waiting: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            status: None,
+            last_words: HashMap::new(),
+            hosts_for: None,
+        }
+    }
+
+    /// Takes in what the runtime told.
+    pub(crate) fn look_at(&mut self, mut seen: PodObservation) {
+        // Addresses of a sandbox that just went down are still the pod's, as far as its status goes.
+        if let (Some(new), Some(old)) = (seen.sandboxes.first_mut(), self.seen.sandboxes.first()) {
+            if new.id == old.id && new.ips.is_empty() && !new.is_ready {
+                new.ips = old.ips.clone();
+            }
+        }
+        self.key = self.key.take().or_else(|| seen.key.clone());
+        self.last_words.retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
+        self.seen = seen;
+    }
+
+    /// True when a hint tells something that the last look did not show.
+    pub(crate) fn is_news(&self, news: &News) -> bool {
+        let sandbox = self.seen.sandboxes.iter().find(|it| it.id.as_str() == news.id);
+        let known = match sandbox {
+            Some(it) if it.is_ready => Some(Seen::Running),
+            Some(_) => Some(Seen::Ended),
+            None => self.seen.containers.iter().find(|it| it.id.as_str() == news.id).map(|it| match it.state {
+                ContainerState::Created => Seen::Created,
+                ContainerState::Running { .. } => Seen::Running,
+                ContainerState::Exited(_) => Seen::Ended,
+                ContainerState::Unknown => Seen::Unknown,
+            }),
+        };
+        match (known, news.now) {
+            (None, Seen::Removed) => false,
+            // A look may be ahead of the hint: what runs was created, what ended had run.
+            (Some(Seen::Running), Seen::Created) | (Some(Seen::Ended), Seen::Created | Seen::Running) => false,
+            (known, now) => known != Some(now),
+        }
+    }
+
+    /// Notes that a container's start failed.
+    pub(crate) fn note_start_failure(&mut self, container: &ContainerName, failure: StartFailure, now: Timestamp) {
+        let same = |old: &&Failure| old.kind == failure.kind;
+        let count = self.failures.get(container).filter(same).map_or(1, |old| old.count.saturating_add(1));
+        let StartFailure { kind, reason, message } = failure;
+        self.failures.insert(container.clone(), Failure { kind, reason, message, count, at: now });
+    }
+
+    /// Notes that something about the pod as a whole failed.
+    pub(crate) fn note_pod_failure(&mut self, reason: &'static str, message: String, now: Timestamp) {
+        let count = self.pod_failure.as_ref().map_or(1, |old| old.count.saturating_add(1));
+        self.pod_failure = Some(Failure { kind: FailureKind::Other, reason, message, count, at: now });
+    }
+
+    /// Replaces the specification; what was set up for the old one is looked at again.
+    pub(crate) fn take_pod(&mut self, pod: Pod) {
+        if self.pod.as_ref().is_some_and(|old| old.spec != pod.spec) {
+            self.setup.cgroup = Presence::Unknown;
+            self.setup.volumes = Presence::Unknown;
+        }
+        self.key = Some(pod.key());
+        self.pod = Some(pod);
+    }
+}

@@ -1,0 +1,137 @@
+//! Who has a worker, who waits for one, and who is left over. Pure: it answers with what the dispatcher shall do.
+//!
+//! Static pods of one name take turns: a changed manifest is a new pod, and it starts when the old one is gone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use ferrolet_lifecycle::Wish;
+use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView};
+
+/// What the dispatcher shall do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Command {
+    /// Give this pod a worker.
+    Start(Pod),
+    /// Give something that nobody asked for a worker that takes it down.
+    TakeDown { uid: PodUid, key: Option<PodKey> },
+    /// Hand the worker a new specification.
+    Update(Pod),
+    /// Tell the worker that its pod shall end.
+    Wish(PodUid, Wish),
+}
+
+/// The books of the dispatcher.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    /// Every pod that a source wants.
+    wanted: BTreeMap<PodUid, Pod>,
+    /// Every pod that has a worker, with its name when it has one.
+    at_work: HashMap<PodUid, Option<PodKey>>,
+    /// Static pods whose name is still taken.
+    queues: HashMap<PodKey, VecDeque<PodUid>>,
+    all_sources_ready: bool,
+    census: BTreeSet<PodUid>,
+}
+
+impl Roster {
+    /// Takes one change of one source.
+    pub(crate) fn change(&mut self, change: PodChange) -> Vec<Command> {
+        match change {
+            PodChange::Added(pod) | PodChange::Updated(pod) => self.want(pod),
+            PodChange::Reconcile(pod) => self.refresh(pod),
+            PodChange::Deleting(pod) => {
+                let (uid, grace) = (pod.uid(), pod.deletion_grace());
+                let mut commands = self.want(pod);
+                commands.push(Command::Wish(uid, Wish::End { grace }));
+                commands
+            }
+            PodChange::Removed(pod) => self.unwant(&pod),
+        }
+    }
+
+    /// Notes that every source has spoken; what is then unknown is nobody's.
+    pub(crate) fn sources_ready(&mut self) -> Vec<Command> {
+        self.all_sources_ready = true;
+        let census = std::mem::take(&mut self.census);
+        census.into_iter().filter_map(|uid| self.left_over(uid, None)).collect()
+    }
+
+    /// Takes the list of everything the runtime knows.
+    pub(crate) fn take_census(&mut self, uids: Vec<PodUid>) -> Vec<Command> {
+        if !self.all_sources_ready {
+            self.census.extend(uids);
+            return Vec::new();
+        }
+        uids.into_iter().filter_map(|uid| self.left_over(uid, None)).collect()
+    }
+
+    /// Something of this pod was found; when nobody wants it, it is taken down.
+    pub(crate) fn left_over(&mut self, uid: PodUid, key: Option<PodKey>) -> Option<Command> {
+        if !self.all_sources_ready || self.wanted.contains_key(&uid) || self.at_work.contains_key(&uid) {
+            return None;
+        }
+        self.at_work.insert(uid.clone(), key.clone());
+        Some(Command::TakeDown { uid, key })
+    }
+
+    /// A worker has nothing left to do.
+    pub(crate) fn finished(&mut self, uid: &PodUid) -> Vec<Command> {
+        let key = self.at_work.remove(uid).flatten();
+        let mut commands = Vec::new();
+        // The same pod may have come back while it was being taken down.
+        if let Some(pod) = self.wanted.get(uid).cloned() {
+            commands.extend(self.want(pod));
+        }
+        let next = key.and_then(|key| {
+            let next = self.queues.get_mut(&key)?.pop_front();
+            if self.queues.get(&key).is_some_and(VecDeque::is_empty) {
+                self.queues.remove(&key);
+            }
+            next
+        });
+        if let Some(pod) = next.and_then(|uid| self.wanted.get(&uid).cloned()) {
+            commands.extend(self.want(pod));
+        }
+        commands
+    }
+
+    fn want(&mut self, pod: Pod) -> Vec<Command> {
+        let (uid, key) = (pod.uid(), pod.key());
+        let was_wanted = self.wanted.insert(uid.clone(), pod.clone()).is_some();
+        if self.at_work.contains_key(&uid) {
+            // A worker that takes down what nobody wanted a moment ago finishes first.
+            return if was_wanted { vec![Command::Update(pod)] } else { Vec::new() };
+        }
+        let is_name_taken = self.at_work.values().flatten().any(|taken| *taken == key);
+        if pod.is_static() && is_name_taken {
+            let queue = self.queues.entry(key).or_default();
+            if !queue.contains(&uid) {
+                queue.push_back(uid);
+            }
+            return Vec::new();
+        }
+        self.at_work.insert(uid, Some(key));
+        vec![Command::Start(pod)]
+    }
+
+    fn refresh(&mut self, pod: Pod) -> Vec<Command> {
+        let uid = pod.uid();
+        if self.wanted.contains_key(&uid) && self.at_work.contains_key(&uid) {
+            self.wanted.insert(uid, pod.clone());
+            return vec![Command::Update(pod)];
+        }
+        Vec::new()
+    }
+
+    fn unwant(&mut self, pod: &Pod) -> Vec<Command> {
+        let uid = pod.uid();
+        self.wanted.remove(&uid);
+        if let Some(queue) = self.queues.get_mut(&pod.key()) {
+            queue.retain(|waiting| *waiting != uid);
+        }
+        if self.at_work.contains_key(&uid) {
+            return vec![Command::Wish(uid, Wish::Forget { grace: None })];
+        }
+        Vec::new()
+    }
+}

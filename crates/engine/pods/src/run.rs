@@ -1,0 +1,64 @@
+//! The loop around the dispatcher: everything that can wake it, in one select.
+
+use std::sync::Arc;
+
+use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    World,
+    dispatch::{Dispatcher, Event},
+};
+
+/// What the sync loop listens to.
+pub struct Inputs {
+    /// Changes of pods, from the sources.
+    pub changes: mpsc::Receiver<PodChanges>,
+    /// Hints from the runtime.
+    pub hints: mpsc::Receiver<Hint>,
+    /// Whether pods can be connected.
+    pub network: watch::Receiver<bool>,
+}
+
+/// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that leaves is not an end of pods.
+pub async fn run(world: Arc<World>, mut inputs: Inputs) {
+    let mut dispatcher = Dispatcher::new(world.clone());
+    let (left_over, mut found) = mpsc::channel(1);
+    let mut search = Some(left_over);
+    dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
+    loop {
+        let event = tokio::select! {
+            // Receiving from a channel is cancel-safe: a message is taken only when it is returned.
+            changes = inputs.changes.recv() => match changes {
+                Some(changes) => Event::Changes(changes),
+                None => return,
+            },
+            Some(hint) = inputs.hints.recv() => Event::Hint(hint),
+            // A watch keeps its newest value, so a dropped wait loses nothing.
+            Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
+            Some(found) = found.recv() => Event::LeftOver(found),
+            ended = dispatcher.worker_ended() => ended,
+        };
+        dispatcher.handle(event);
+        if dispatcher.all_sources_ready() {
+            if let Some(left_over) = search.take() {
+                tokio::spawn(search_left_overs(world.clone(), left_over));
+            }
+        }
+    }
+}
+
+/// Looks once for what pods of an earlier life left on the node.
+async fn search_left_overs(world: Arc<World>, answer: mpsc::Sender<Vec<(PodUid, Option<PodKey>)>>) {
+    let mut found: Vec<(PodUid, Option<PodKey>)> = Vec::new();
+    match world.files.list().await {
+        Ok(stored) => found.extend(stored.into_iter().map(|pod| (pod.uid, pod.key))),
+        Err(error) => tracing::warn!(%error, "Directories of earlier pods cannot be listed"),
+    }
+    match world.cgroups.list().await {
+        Ok(uids) => found.extend(uids.into_iter().map(|uid| (uid, None))),
+        Err(error) => tracing::warn!(%error, "Cgroups of earlier pods cannot be listed"),
+    }
+    // The dispatcher may be gone already; then nobody needs the answer.
+    answer.send(found).await.ok();
+}

@@ -1,0 +1,87 @@
+//! What happened to a pod, in upstream's words: the one place where the events of workers are phrased.
+
+use ferrolet_ports::{Event, EventKind, EventObject, Events};
+use ferrolet_types::{Pod, PodKey, PodUid, pod::ContainerKind, pod::PodView};
+
+/// Says things about one container.
+pub(crate) struct ContainerEvents<'a> {
+    events: &'a dyn Events,
+    pod: &'a Pod,
+    field_path: String,
+}
+
+/// Something that happened to a container.
+#[derive(Clone, Debug)]
+pub(crate) enum Happened {
+    ImagePresent(String),
+    Pulling(String),
+    Pulled { image: String, took: String, with_wait: String, size: u64 },
+    PullFailed(String),
+    InspectFailed(String),
+    NeverPull(String),
+    Failed(String),
+    Created,
+    Started,
+    Killing(String),
+    RestartBackOff(String),
+    PullBackOff(String),
+}
+
+impl<'a> ContainerEvents<'a> {
+    pub(crate) fn new(events: &'a dyn Events, pod: &'a Pod, kind: ContainerKind, container: &str) -> Self {
+        let list = match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+            ContainerKind::Regular => "containers",
+            ContainerKind::Ephemeral => "ephemeralContainers",
+        };
+        Self { events, pod, field_path: format!("spec.{list}{{{container}}}") }
+    }
+
+    pub(crate) fn say(&self, happened: Happened) {
+        use EventKind::{Normal, Warning};
+        let (kind, reason, message) = match happened {
+            Happened::ImagePresent(image) => {
+                let message = format!("Container image {image:?} already present on machine and can be accessed by the pod");
+                (Normal, "Pulled", message)
+            }
+            Happened::Pulling(image) => (Normal, "Pulling", format!("Pulling image {image:?}")),
+            Happened::Pulled { image, took, with_wait, size } => {
+                let message = format!(
+                    "Successfully pulled image {image:?} in {took} ({with_wait} including waiting). Image size: {size} bytes."
+                );
+                (Normal, "Pulled", message)
+            }
+            Happened::PullFailed(message) => (Warning, "Failed", message),
+            Happened::InspectFailed(message) => (Warning, "InspectFailed", message),
+            Happened::NeverPull(message) => (Warning, "ErrImageNeverPull", message),
+            Happened::Failed(cause) => (Warning, "Failed", format!("Error: {cause}")),
+            Happened::Created => (Normal, "Created", "Container created".to_owned()),
+            Happened::Started => (Normal, "Started", "Container started".to_owned()),
+            Happened::Killing(message) => (Normal, "Killing", message),
+            Happened::RestartBackOff(message) => (Warning, "BackOff", message),
+            Happened::PullBackOff(message) => (Normal, "BackOff", message),
+        };
+        self.events.record(Event {
+            object: pod_object(self.pod, Some(self.field_path.clone())),
+            kind,
+            reason: reason.to_owned(),
+            message,
+        });
+    }
+}
+
+/// Says something about a pod as a whole.
+pub(crate) fn say_of_pod(events: &dyn Events, pod: &Pod, kind: EventKind, reason: &str, message: String) {
+    events.record(Event { object: pod_object(pod, None), kind, reason: reason.to_owned(), message });
+}
+
+fn pod_object(pod: &Pod, field_path: Option<String>) -> EventObject {
+    let (uid, key): (PodUid, PodKey) = (pod.uid(), pod.key());
+    EventObject::Pod { uid, key, field_path }
+}
+
+/// A pod in event messages: `name_namespace(uid)`.
+pub(crate) fn pod_in_words(pod: &Pod) -> String {
+    let key = pod.key();
+    format!("{}_{}({})", key.name, key.namespace, pod.uid())
+}

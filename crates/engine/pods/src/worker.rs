@@ -1,0 +1,297 @@
+//! One worker per pod: look, decide, execute, and wait for the next reason to do it again.
+//!
+//! A wish that tightens interrupts what is being executed: dropping a runtime call abandons its answer, not its effect, and
+//! the look that follows finds whatever it left behind.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_lifecycle::{Facts, PodState, Step, Waiting, Wish, decide};
+use ferrolet_ports::EventKind;
+use ferrolet_status::{ContainerFact, RuntimeFacts, Stage, StatusInputs, WaitingReason};
+use ferrolet_types::{
+    Timestamp,
+    observed::Exit,
+    pod::{Phase, PodView},
+};
+use k8s_openapi::api::core::v1::PodStatus;
+use tokio::time::sleep;
+
+use crate::{
+    World,
+    execute::execute_stage,
+    inbox::{Inbox, Orders},
+    memory::Memory,
+    tell::{ContainerEvents, Happened, pod_in_words, say_of_pod},
+};
+
+/// First and longest pause before a runtime that does not answer is asked again about this pod.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(200);
+const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(5);
+/// Upstream's limits for what a dead container has to say.
+const LAST_WORDS_LIMIT: usize = 4096;
+const LAST_LINES: usize = 80;
+const LAST_LINES_LIMIT: usize = 2048;
+
+/// Serves one pod until nothing of it is left.
+pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
+    let mut worker = Worker { world, inbox, memory };
+    let mut must_look = true;
+    loop {
+        let orders = worker.take_orders();
+        must_look |= orders.must_look || orders.news.iter().any(|news| worker.memory.is_news(news));
+        if must_look {
+            worker.look().await;
+        }
+        let step = worker.decide(&orders);
+        let is_settled = matches!(step.next, PodState::Settled | PodState::Gone);
+        worker.memory.state = step.next;
+        worker.publish(&step, is_settled);
+        if step.next == PodState::Gone {
+            worker.world.board.forget(&worker.memory.uid);
+            return;
+        }
+        must_look = !step.stages.is_empty();
+        if step.stages.is_empty() {
+            worker.wait(step.wake_at).await;
+        } else {
+            worker.execute(step, orders.wish).await;
+        }
+    }
+}
+
+struct Worker {
+    world: Arc<World>,
+    inbox: Arc<Inbox>,
+    memory: Memory,
+}
+
+impl Worker {
+    fn now(&self) -> Timestamp {
+        self.world.clock.now()
+    }
+
+    fn take_orders(&mut self) -> Orders {
+        let orders = self.inbox.take();
+        if let Some(pod) = &orders.pod {
+            if self.memory.pod.as_ref().is_none_or(|old| !Arc::ptr_eq(old, pod)) {
+                self.memory.take_pod(pod.clone());
+            }
+        }
+        orders
+    }
+
+    /// Asks the runtime about this pod until it answers.
+    async fn look(&mut self) {
+        let mut pause = LOOK_AGAIN_FIRST;
+        loop {
+            match self.world.runtime.observe_pod(&self.memory.uid).await {
+                Ok(seen) => {
+                    self.memory.look_at(seen);
+                    return self.read_last_words().await;
+                }
+                Err(error) => {
+                    tracing::debug!(pod = %self.name(), %error, "Pod cannot be inspected");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
+                }
+            }
+        }
+    }
+
+    /// Reads the termination messages of containers that are newly dead and puts them where the runtime's message is.
+    async fn read_last_words(&mut self) {
+        for container in &mut self.memory.seen.containers {
+            let ferrolet_types::observed::ContainerState::Exited(exit) = &mut container.state else { continue };
+            let words = match self.memory.last_words.get(&container.id) {
+                Some(words) => words.clone(),
+                None => {
+                    let source = &container.termination_message;
+                    let mount = container.mounts.iter().find(|mount| mount.container_path == source.path);
+                    let path = mount.map(|mount| mount.host_path.as_str()).unwrap_or_default();
+                    let log = source.falls_back_to_logs.then_some(container.log_path.as_str());
+                    let words = last_words(&self.world, exit, path, log).await;
+                    self.memory.last_words.insert(container.id.clone(), words.clone());
+                    words
+                }
+            };
+            if !words.is_empty() {
+                exit.message = words;
+            }
+        }
+    }
+
+    fn decide(&mut self, orders: &Orders) -> Step {
+        let now = self.now();
+        let phase = match &self.memory.pod {
+            Some(_) => self.compute_status(now).and_then(|status| phase_of(&status)).unwrap_or(Phase::Pending),
+            None => Phase::Running,
+        };
+        let memory = &self.memory;
+        let facts = Facts {
+            pod: memory.pod.as_deref(),
+            wish: orders.wish,
+            seen: &memory.seen,
+            phase,
+            setup: memory.setup,
+            failures: &memory.failures,
+            pod_failure: memory.pod_failure.as_ref(),
+            probes: &memory.probes,
+            is_network_ready: orders.is_network_ready,
+            back_off: self.world.node.back_off,
+        };
+        decide(memory.state, &facts, now)
+    }
+
+    /// Executes a step, stage by stage, until it is done, one of it fails, or the wish tightens.
+    async fn execute(&mut self, step: Step, wish: Wish) {
+        let (world, inbox) = (self.world.clone(), self.inbox.clone());
+        for stage in step.stages {
+            let outcomes = tokio::select! {
+                // Interrupting drops calls whose effects the next look finds.
+                outcomes = execute_stage(&world, &self.memory, stage) => outcomes,
+                () = inbox.tightened(wish) => {
+                    tracing::debug!(pod = %self.name(), "Interrupted: the pod is to end");
+                    return;
+                }
+            };
+            let is_ok = outcomes.iter().all(|outcome| outcome.is_ok());
+            let now = self.now();
+            for outcome in outcomes {
+                outcome.remember(&mut self.memory, &world, now);
+            }
+            if !is_ok {
+                return;
+            }
+        }
+        self.memory.pod_failure = None;
+    }
+
+    /// Waits for a message or the time to decide again.
+    async fn wait(&self, wake_at: Option<Timestamp>) {
+        let pause = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
+        tokio::select! {
+            // Both are cancel-safe: a timer loses nothing, and a message stays in the inbox.
+            () = self.inbox.changed() => {}
+            () = async { match pause { Some(pause) => sleep(pause).await, None => std::future::pending().await } } => {}
+        }
+    }
+
+    fn compute_status(&self, now: Timestamp) -> Option<PodStatus> {
+        let memory = &self.memory;
+        let pod = memory.pod.as_deref()?;
+        let containers = memory.waiting.iter().map(|(name, waiting)| {
+            let waiting = WaitingReason { reason: waiting.reason.to_owned(), message: waiting.message.clone() };
+            (name.clone(), ContainerFact { waiting: Some(waiting), ..ContainerFact::default() })
+        });
+        let containers = containers.collect();
+        Some(ferrolet_status::compute(&StatusInputs {
+            pod,
+            previous: memory.status.as_ref(),
+            observation: &memory.seen,
+            runtime: RuntimeFacts {
+                name: &self.world.node.runtime_name,
+                has_recursive_read_only: false,
+                shows_stop_signal: false,
+            },
+            containers: &containers,
+            stage: match memory.state {
+                PodState::Running => Stage::Running,
+                PodState::Stopping { .. } => Stage::Terminating,
+                PodState::Stopped => Stage::Stopped,
+                PodState::Settled | PodState::Gone => Stage::Terminated,
+            },
+            verdict: None,
+            resize: &[],
+            pod_cgroup: None,
+            host_ips: &self.world.node.spec.host_ips,
+            now,
+        }))
+    }
+
+    /// Shows the new status, and says what newly holds containers back.
+    fn publish(&mut self, step: &Step, is_settled: bool) {
+        self.note_waiting(step);
+        let now = self.now();
+        let Some(status) = self.compute_status(now) else { return };
+        if self.memory.status.as_ref() == Some(&status) && !is_settled {
+            return;
+        }
+        if let Some(pod) = &self.memory.pod {
+            self.world.board.publish(pod, &status, is_settled);
+        }
+        self.memory.status = Some(status);
+    }
+
+    fn note_waiting(&mut self, step: &Step) {
+        let mut waiting = step.waiting.clone();
+        // A failure that is being retried right now is still what the container waits for.
+        for (name, failure) in &self.memory.failures {
+            let why = Waiting { reason: failure.reason, message: failure.message.clone() };
+            waiting.entry(name.clone()).or_insert(why);
+        }
+        if let Some(pod) = &self.memory.pod {
+            for (name, why) in &waiting {
+                if self.memory.waiting.get(name).is_some_and(|was| was.reason == why.reason) {
+                    continue;
+                }
+                let Some((kind, container)) = pod.find_container(name.as_str()) else { continue };
+                let tell = ContainerEvents::new(self.world.events.as_ref(), pod, kind, name.as_str());
+                match why.reason {
+                    "CrashLoopBackOff" => tell.say(Happened::RestartBackOff(format!(
+                        "Back-off restarting failed container {name} in pod {}",
+                        pod_in_words(pod)
+                    ))),
+                    "ImagePullBackOff" => {
+                        let image = container.image.as_deref().unwrap_or_default();
+                        tell.say(Happened::PullBackOff(format!("Back-off pulling image {image:?}")));
+                        tell.say(Happened::Failed(why.reason.to_owned()));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(failure) = &self.memory.pod_failure {
+                tracing::debug!(pod = %self.name(), reason = failure.reason, message = %failure.message, "Pod waits after a failure");
+            } else if !step.stages.is_empty() && matches!(step.next, PodState::Running) && step.wake_at.is_none() {
+                tracing::trace!(pod = %self.name(), stages = ?step.stages, "Pod step");
+            }
+        }
+        self.memory.waiting = waiting;
+    }
+
+    fn name(&self) -> String {
+        self.memory.key.as_ref().map_or_else(|| self.memory.uid.to_string(), ToString::to_string)
+    }
+}
+
+/// What a dead container has to say: its termination message, else, after a failure, the end of its log.
+async fn last_words(world: &World, exit: &Exit, path: &str, log: Option<&str>) -> String {
+    if !path.is_empty() {
+        match world.files.read_termination_log(path, LAST_WORDS_LIMIT).await {
+            Ok(words) if !words.is_empty() => return words,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "Termination message cannot be read"),
+        }
+    }
+    match log {
+        Some(log) if !exit.is_success() && !log.is_empty() => {
+            world.files.read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT).await.unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
+/// Says that the network holds a pod back.
+pub(crate) fn say_network_not_ready(world: &World, pod: &ferrolet_types::Pod) {
+    let message = "network is not ready: container runtime network not ready".to_owned();
+    say_of_pod(world.events.as_ref(), pod, EventKind::Warning, "NetworkNotReady", message);
+}
+
+fn phase_of(status: &PodStatus) -> Option<Phase> {
+    match status.phase.as_deref()? {
+        "Pending" => Some(Phase::Pending),
+        "Running" => Some(Phase::Running),
+        "Succeeded" => Some(Phase::Succeeded),
+        "Failed" => Some(Phase::Failed),
+        _ => Some(Phase::Unknown),
+    }
+}

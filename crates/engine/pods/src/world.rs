@@ -1,0 +1,85 @@
+//! The doors a worker uses, and what is true of the node for all pods.
+
+use std::sync::Arc;
+
+use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_ports::{Clock, Events, Images, PodCgroups, PodFiles, PodVolumes, Runtime};
+use ferrolet_spec::NodeDns;
+use tokio::sync::Semaphore;
+
+use crate::{Board, pull::Puller};
+
+/// Everything a worker can reach.
+pub struct World {
+    /// Containers.
+    pub runtime: Arc<dyn Runtime>,
+    /// Images.
+    pub images: Arc<dyn Images>,
+    /// Cgroups of pods.
+    pub cgroups: Arc<dyn PodCgroups>,
+    /// Directories and logs of pods.
+    pub files: Arc<dyn PodFiles>,
+    /// Volumes of pods.
+    pub volumes: Arc<dyn PodVolumes>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// What the node says.
+    pub events: Arc<dyn Events>,
+    /// What others may see.
+    pub board: Arc<Board>,
+    /// What is true of the node.
+    pub node: NodeFacts,
+    pub(crate) puller: Puller,
+    pub(crate) sandbox_slots: Semaphore,
+}
+
+/// What is true of the node for all pods.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// The runtime's name, the scheme of container ids.
+    pub runtime_name: String,
+    /// The node's own hosts file, for pods on its network.
+    pub hosts_file: String,
+    /// What specifications are made from.
+    pub spec: ferrolet_spec::NodeFacts,
+    /// Name resolution of pods.
+    pub dns: NodeDns,
+    /// The cluster's domain; empty for a node that stands alone.
+    pub cluster_domain: String,
+    /// How long to wait after failures.
+    pub back_off: BackOffPolicy,
+    /// How many images may be pulled at once.
+    pub n_parallel_pulls: usize,
+    /// How many sandboxes may be in the making at once.
+    pub n_parallel_sandboxes: usize,
+}
+
+/// The doors, as the composition root hands them over.
+pub struct Doors {
+    /// Containers.
+    pub runtime: Arc<dyn Runtime>,
+    /// Images.
+    pub images: Arc<dyn Images>,
+    /// Cgroups of pods.
+    pub cgroups: Arc<dyn PodCgroups>,
+    /// Directories and logs of pods.
+    pub files: Arc<dyn PodFiles>,
+    /// Volumes of pods.
+    pub volumes: Arc<dyn PodVolumes>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// What the node says.
+    pub events: Arc<dyn Events>,
+    /// What others may see.
+    pub board: Arc<Board>,
+}
+
+impl World {
+    /// Puts the doors and the node's facts together.
+    pub fn new(doors: Doors, node: NodeFacts) -> Self {
+        let puller = Puller::new(doors.images.clone(), node.n_parallel_pulls);
+        let sandbox_slots = Semaphore::new(node.n_parallel_sandboxes.max(1));
+        let Doors { runtime, images, cgroups, files, volumes, clock, events, board } = doors;
+        Self { runtime, images, cgroups, files, volumes, clock, events, board, node, puller, sandbox_slots }
+    }
+}
