@@ -90,13 +90,6 @@ impl<'a> Context<'a> {
         Ok(node)
     }
 
-    /// An agent on an endpoint of the test's choice, started but not waited for.
-    pub(crate) fn node_on(&mut self, endpoint: &str) -> Result<Node> {
-        let node = Node::start_on(self.bench, endpoint, self.node_options())?;
-        self.nodes.push(node.directory().to_owned());
-        Ok(node)
-    }
-
     /// Copies what explains a failure out of the run; gives the text for the report.
     pub(crate) fn keep(&self) -> String {
         let target = self.options.keep.join(self.name);

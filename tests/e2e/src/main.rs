@@ -14,6 +14,7 @@
 mod build;
 mod cases;
 mod context;
+mod look;
 mod runner;
 
 use std::path::PathBuf;

@@ -1,17 +1,28 @@
-//! The life of a static pod.
+//! The life of a static pod: it comes, runs, changes and goes.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 
-use crate::build::{pod, sleeper};
-use crate::cases::cases;
+use super::{SOON, cases, wait_phase, wait_running};
+use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
+use crate::look;
 use crate::runner::Outcome;
 
-cases![a_static_pod_runs_and_shows_its_address];
-
-const SOON: Duration = Duration::from_secs(30);
+cases![
+    a_static_pod_runs_and_shows_its_address,
+    several_containers_run_in_one_pod,
+    init_containers_run_one_after_the_other_before_the_others,
+    a_failing_init_container_fails_a_pod_that_never_restarts,
+    an_edited_manifest_gives_a_new_pod,
+    a_removed_manifest_leaves_nothing,
+    a_stubborn_container_is_killed_after_its_grace_period,
+    a_polite_container_is_not_waited_for,
+    a_directory_full_of_pods_runs,
+    manifests_are_read_as_json_and_as_yaml,
+];
 
 fn a_static_pod_runs_and_shows_its_address(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
@@ -24,6 +35,240 @@ fn a_static_pod_runs_and_shows_its_address(context: &mut Context<'_>) -> Result<
         seen.ip().is_some_and(|ip| ip.starts_with(&subnet)),
         "{:?} is not in {subnet}",
         seen.ip()
+    );
+    ensure!(
+        seen.name() == format!("web-{}", node.name()),
+        "its name is {}",
+        seen.name()
+    );
+    ensure!(
+        seen.namespace() == "default",
+        "its namespace is {}",
+        seen.namespace()
+    );
+    ensure!(
+        seen.annotation("kubernetes.io/config.source") == Some("file"),
+        "config.source is missing"
+    );
+    ensure!(
+        seen.annotation("kubernetes.io/config.hash") == Some(seen.uid()),
+        "config.hash is not the UID"
+    );
+    ensure!(
+        seen.annotation("kubernetes.io/config.seen").is_some(),
+        "config.seen is missing"
+    );
+    for kind in ["PodScheduled", "Initialized", "ContainersReady", "Ready"] {
+        node.wait_pod("web", kind, SOON, |pod| pod.condition(kind) == Some("True"))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn several_containers_run_in_one_pod(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("many", &[sleeper("a"), sleeper("b"), sleeper("c")]))?;
+    let seen = wait_running(&mut node, "many")?;
+    let mut ids: Vec<String> = seen
+        .containers()
+        .iter()
+        .map(|it| it.id().to_owned())
+        .collect();
+    ids.sort();
+    ids.dedup();
+    ensure!(ids.len() == 3, "container ids are {ids:?}");
+    let sandboxes = context
+        .containerd()?
+        .containers()?
+        .into_iter()
+        .filter(|it| it.kind == "sandbox")
+        .count();
+    ensure!(sandboxes == 1, "{sandboxes} sandboxes");
+    Ok(Outcome::Passed)
+}
+
+fn init_containers_run_one_after_the_other_before_the_others(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let stamp = "date +%s%N; sleep 0.3; date +%s%N";
+    let changed = with(
+        pod(
+            "ordered",
+            &[script("main", "date +%s%N; exec sleep 100000")],
+        ),
+        json!({"spec": {"initContainers": [script("one", stamp), script("two", stamp)]}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_running(&mut node, "ordered")?;
+    for name in ["one", "two"] {
+        ensure!(
+            seen.container(name)?.terminated_reason() == Some("Completed"),
+            "{name} has not completed"
+        );
+    }
+    let mut stamps = Vec::new();
+    for name in ["one", "two", "main"] {
+        stamps.extend(look::log_lines(&node, &seen, name, 0)?);
+    }
+    ensure!(
+        stamps.len() == 5 && stamps.is_sorted(),
+        "times are {stamps:?}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_failing_init_container_fails_a_pod_that_never_restarts(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod("broken", &[sleeper("main")]),
+        json!({"spec": {"restartPolicy": "Never", "initContainers": [script("prepare", "exit 7")]}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_phase(&mut node, "broken", "Failed")?;
+    ensure!(
+        seen.container("prepare")?.exit_code() == Some(7),
+        "status is {}",
+        seen.0["status"]
+    );
+    let started = context
+        .containerd()?
+        .containers()?
+        .iter()
+        .any(|it| it.name == "main");
+    ensure!(!started, "main was started although init failed");
+    Ok(Outcome::Passed)
+}
+
+fn an_edited_manifest_gives_a_new_pod(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("edited", &[sleeper("main")]))?;
+    node.put_pod(&pod("neighbour", &[sleeper("main")]))?;
+    let neighbour = wait_running(&mut node, "neighbour")?;
+    let before = wait_running(&mut node, "edited")?;
+    node.put_pod(&pod(
+        "edited",
+        &[script("main", "echo second; exec sleep 100000")],
+    ))?;
+    let after = node.wait_pod("edited", "running anew", SOON, |pod| {
+        pod.uid() != before.uid() && pod.container("main").is_ok_and(|it| it.is_running())
+    })?;
+    node.wait("the new output", SOON, |node| {
+        Ok((look::log_lines(node, &after, "main", 0)? == ["second"]).then_some(()))
+    })?;
+    let containerd = context.containerd()?;
+    node.wait("the old pod to be gone", SOON, |node| {
+        look::ensure_gone(node, containerd, &before).map(Some)
+    })?;
+    let same = wait_running(&mut node, "neighbour")?;
+    ensure!(
+        same.container("main")?.id() == neighbour.container("main")?.id(),
+        "the neighbour was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_removed_manifest_leaves_nothing(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod("leaving", &[sleeper("main"), sleeper("side")]),
+        json!({"spec": {"initContainers": [script("prepare", "true")]}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_running(&mut node, "leaving")?;
+    ensure!(
+        look::log_directory(&node, &seen).exists(),
+        "no log directory to begin with"
+    );
+    ensure!(!look::links(&seen).is_empty(), "no links to begin with");
+    node.remove_manifest("leaving.yaml")?;
+    let containerd = context.containerd()?;
+    node.wait("everything to be gone", super::LATER, |node| {
+        look::ensure_gone(node, containerd, &seen).map(Some)
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_stubborn_container_is_killed_after_its_grace_period(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let took = stop_time(context, "trap '' TERM; while true; do sleep 0.1; done", 4)?;
+    ensure!(
+        (3.5..9.0).contains(&took),
+        "with 4 s of grace it took {took:.1} s"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_polite_container_is_not_waited_for(context: &mut Context<'_>) -> Result<Outcome> {
+    let took = stop_time(
+        context,
+        "trap 'exit 0' TERM; while true; do sleep 0.1; done",
+        30,
+    )?;
+    ensure!(took < 6.0, "with a quick exit it took {took:.1} s");
+    Ok(Outcome::Passed)
+}
+
+/// Seconds from the removal of the manifest to the end of the container's process.
+fn stop_time(context: &mut Context<'_>, text: &str, grace: u64) -> Result<f64> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod("stopping", &[script("main", text)]),
+        json!({"spec": {"terminationGracePeriodSeconds": grace}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_running(&mut node, "stopping")?;
+    let id = seen.container("main")?.id().to_owned();
+    let containerd = context.containerd()?;
+    let pid = containerd
+        .tasks()?
+        .into_iter()
+        .find(|(it, _)| *it == id)
+        .context("no task of the container")?
+        .1;
+    node.remove_manifest("stopping.yaml")?;
+    let began = std::time::Instant::now();
+    node.wait("the process to end", Duration::from_secs(60), |_| {
+        Ok((!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()))
+    })?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn a_directory_full_of_pods_runs(context: &mut Context<'_>) -> Result<Outcome> {
+    let options = context.node_options();
+    let mut node = context.prepare(options)?;
+    for n in 0..8 {
+        node.put_pod(&pod(&format!("pod-{n}"), &[sleeper("main")]))?;
+    }
+    node.launch()?;
+    node.wait_healthy()?;
+    let mut addresses = Vec::new();
+    for n in 0..8 {
+        let seen = wait_running(&mut node, &format!("pod-{n}"))?;
+        addresses.push(seen.ip().context("no address")?.to_owned());
+    }
+    addresses.sort();
+    addresses.dedup();
+    ensure!(addresses.len() == 8, "addresses are {addresses:?}");
+    Ok(Outcome::Passed)
+}
+
+fn manifests_are_read_as_json_and_as_yaml(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_manifest(
+        "as-json.json",
+        &pod("as-json", &[sleeper("main")]).to_string(),
+    )?;
+    let yaml = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: as-yaml\n  namespace: other\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: docker.io/library/busybox:latest\n    imagePullPolicy: IfNotPresent\n    command: [sleep, '100000']\n";
+    node.put_manifest("as-yaml", yaml)?;
+    wait_running(&mut node, "as-json")?;
+    let seen = wait_running(&mut node, "as-yaml")?;
+    ensure!(
+        seen.namespace() == "other",
+        "its namespace is {}",
+        seen.namespace()
     );
     Ok(Outcome::Passed)
 }

@@ -1,12 +1,26 @@
 //! The tests, by subject. A test is a function over a [`Context`]; its name is a sentence.
 
+mod away;
+mod bad_input;
 pub(crate) mod bench;
+mod containers;
+mod images;
 mod life;
+mod restarts;
+mod surface;
+
+use std::time::Duration;
 
 use anyhow::Result;
+use ferrolet_lab::{Node, PodView};
 
 use crate::context::Context;
 use crate::runner::Outcome;
+
+/// Long enough for anything that should happen at once, also on a loaded machine.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Long enough for what upstream shows only after its next look at a pod in back-off.
+pub(crate) const LATER: Duration = Duration::from_secs(60);
 
 /// A named test.
 pub(crate) struct Case {
@@ -26,8 +40,32 @@ use cases;
 
 /// Every test. The long ones come first, so that none is left over at the end.
 pub(crate) fn all() -> Vec<Case> {
-    [life::cases(), bench::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let subjects = [
+        restarts::cases(),
+        images::cases(),
+        away::cases(),
+        life::cases(),
+        bad_input::cases(),
+        containers::cases(),
+        surface::cases(),
+        bench::cases(),
+    ];
+    subjects.into_iter().flatten().collect()
+}
+
+/// Waits until every container of a pod runs and the pod says so.
+fn wait_running(node: &mut Node, name: &str) -> Result<PodView> {
+    node.wait_pod(name, "running", SOON, |pod| {
+        let regular = pod.0["status"]["containerStatuses"]
+            .as_array()
+            .map_or(0, Vec::len);
+        let wanted = pod.0["spec"]["containers"].as_array().map_or(0, Vec::len);
+        let up = pod.containers().iter().filter(|it| it.is_running()).count();
+        pod.phase() == "Running" && regular == wanted && up >= wanted
+    })
+}
+
+/// Waits until a pod is in this phase.
+fn wait_phase(node: &mut Node, name: &str, phase: &str) -> Result<PodView> {
+    node.wait_pod(name, phase, SOON, |pod| pod.phase() == phase)
 }

@@ -1,0 +1,210 @@
+//! The agent or the runtime is away for a while.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::Node;
+use ferrolet_lab::wait::stays_true;
+
+use super::{LATER, SOON, cases, wait_running};
+use crate::build::{pod, script, sleeper};
+use crate::context::Context;
+use crate::look;
+use crate::runner::Outcome;
+
+cases![
+    a_runtime_that_disappears_and_comes_back_is_used_again,
+    a_missing_runtime_socket_is_waited_for,
+    a_killed_agent_adopts_its_containers_untouched,
+    a_manifest_removed_while_the_agent_is_down_is_torn_down,
+    a_manifest_edited_while_the_agent_is_down_is_replaced,
+    a_half_made_pod_is_completed,
+    a_container_that_died_while_the_agent_was_down_is_restarted,
+    a_polite_stop_leaves_the_containers_alone,
+];
+
+fn ids(context: &mut Context<'_>) -> Result<BTreeSet<String>> {
+    Ok(context
+        .containerd()?
+        .containers()?
+        .into_iter()
+        .map(|it| it.id)
+        .collect())
+}
+
+fn relaunch(node: &mut Node) -> Result<()> {
+    node.launch()?;
+    node.wait_healthy()
+}
+
+fn a_killed_agent_adopts_its_containers_untouched(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    for name in ["one", "two"] {
+        node.put_pod(&pod(name, &[sleeper("main"), sleeper("side")]))?;
+        wait_running(&mut node, name)?;
+    }
+    let before = ids(context)?;
+    for _ in 0..3 {
+        node.kill()?;
+        relaunch(&mut node)?;
+        for name in ["one", "two"] {
+            let seen = wait_running(&mut node, name)?;
+            ensure!(seen.restarts() == 0, "{name} was restarted");
+        }
+    }
+    stays_true("the same containers", Duration::from_secs(3), || {
+        Ok(ids(context)? == before)
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_polite_stop_leaves_the_containers_alone(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("stays", &[sleeper("main")]))?;
+    wait_running(&mut node, "stays")?;
+    let before = context.containerd()?.tasks()?;
+    node.stop()?;
+    ensure!(
+        context.containerd()?.tasks()? == before,
+        "stopping the agent touched containers"
+    );
+    relaunch(&mut node)?;
+    wait_running(&mut node, "stays")?;
+    ensure!(
+        context.containerd()?.tasks()? == before,
+        "starting the agent touched containers"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_manifest_removed_while_the_agent_is_down_is_torn_down(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("leaves", &[sleeper("main")]))?;
+    node.put_pod(&pod("stays", &[sleeper("main")]))?;
+    let leaves = wait_running(&mut node, "leaves")?;
+    let stays = wait_running(&mut node, "stays")?;
+    node.kill()?;
+    node.remove_manifest("leaves.yaml")?;
+    relaunch(&mut node)?;
+    let containerd = context.containerd()?;
+    node.wait("the removed pod to be gone", LATER, |node| {
+        look::ensure_gone(node, containerd, &leaves).map(Some)
+    })?;
+    let same = wait_running(&mut node, "stays")?;
+    ensure!(
+        same.container("main")?.id() == stays.container("main")?.id(),
+        "the other pod was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_manifest_edited_while_the_agent_is_down_is_replaced(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("edited", &[sleeper("main")]))?;
+    let before = wait_running(&mut node, "edited")?;
+    node.kill()?;
+    node.put_pod(&pod(
+        "edited",
+        &[script("main", "echo second; exec sleep 100000")],
+    ))?;
+    relaunch(&mut node)?;
+    node.wait_pod("edited", "running anew", LATER, |pod| {
+        pod.uid() != before.uid() && pod.container("main").is_ok_and(|it| it.is_running())
+    })?;
+    let containerd = context.containerd()?;
+    node.wait("the old pod to be gone", LATER, |node| {
+        look::ensure_gone(node, containerd, &before).map(Some)
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_half_made_pod_is_completed(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("half", &[sleeper("a"), sleeper("b"), sleeper("c")]))?;
+    // Killed as soon as the sandbox exists: whatever is missing then is the next agent's work.
+    node.wait("a sandbox", SOON, |_| {
+        let made = context.containerd()?.containers()?;
+        Ok(made.iter().any(|it| it.kind == "sandbox").then_some(()))
+    })?;
+    node.kill()?;
+    relaunch(&mut node)?;
+    wait_running(&mut node, "half")?;
+    let sandboxes = context
+        .containerd()?
+        .containers()?
+        .into_iter()
+        .filter(|it| it.kind == "sandbox")
+        .count();
+    ensure!(sandboxes == 1, "{sandboxes} sandboxes");
+    Ok(Outcome::Passed)
+}
+
+fn a_container_that_died_while_the_agent_was_down_is_restarted(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("mortal", &[sleeper("main")]))?;
+    let seen = wait_running(&mut node, "mortal")?;
+    let id = seen.container("main")?.id().to_owned();
+    node.kill()?;
+    context
+        .containerd()?
+        .ctr(&["tasks", "kill", "--signal", "SIGKILL", &id])?;
+    relaunch(&mut node)?;
+    let seen = node.wait_pod("mortal", "restarted once", LATER, |pod| {
+        pod.restarts() == 1 && pod.container("main").is_ok_and(|it| it.is_running())
+    })?;
+    ensure!(
+        seen.container("main")?.last_exit_code() == Some(137),
+        "{}",
+        seen.0["status"]
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_runtime_that_disappears_and_comes_back_is_used_again(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("before", &[sleeper("main")]))?;
+    let before = wait_running(&mut node, "before")?;
+    context.containerd()?.kill()?;
+    node.put_pod(&pod("during", &[sleeper("main")]))?;
+    // The agent stays, and still answers, without a runtime.
+    node.wait("an answer without a runtime", SOON, |node| {
+        node.pods().map(Some)
+    })?;
+    let pid = node.pid()?;
+    context.containerd()?.launch()?;
+    let during = node.wait_pod("during", "running", LATER, |pod| pod.phase() == "Running")?;
+    ensure!(during.restarts() == 0, "the new pod was restarted");
+    let same = wait_running(&mut node, "before")?;
+    ensure!(
+        same.container("main")?.id() == before.container("main")?.id(),
+        "the old pod was restarted"
+    );
+    ensure!(node.pid()? == pid, "the agent was restarted");
+    Ok(Outcome::Passed)
+}
+
+fn a_missing_runtime_socket_is_waited_for(context: &mut Context<'_>) -> Result<Outcome> {
+    let options = context.node_options();
+    context.containerd()?.kill()?;
+    let mut node = context.prepare(options)?;
+    node.put_pod(&pod("patient", &[sleeper("main")]))?;
+    node.launch()?;
+    // Not there for a while, then there: the agent must neither end nor need help.
+    let began = std::time::Instant::now();
+    node.wait("three seconds without a runtime", SOON, |_| {
+        Ok((began.elapsed() > Duration::from_secs(3)).then_some(()))
+    })
+    .context("the agent must outlive a missing runtime")?;
+    context.containerd()?.launch()?;
+    node.wait_pod("patient", "running", LATER, |pod| pod.phase() == "Running")?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,288 @@
+//! What a container is given: command, environment, network, limits, logs.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::{Node, PodView, cgroups, http};
+use serde_json::{Value, json};
+
+use super::{SOON, cases, wait_phase, wait_running};
+use crate::build::{pod, script, sleeper, with};
+use crate::context::Context;
+use crate::look;
+use crate::runner::Outcome;
+
+cases![
+    environment_and_arguments_are_expanded,
+    command_arguments_and_working_directory_are_obeyed,
+    a_container_port_and_a_host_port_answer,
+    limits_arrive_in_the_cgroups,
+    quality_of_service_chooses_the_cgroup,
+    a_host_network_pod_has_the_nodes_address,
+    logs_and_links_are_where_upstream_puts_them,
+    the_runtime_sees_upstreams_labels_and_annotations,
+    the_termination_message_is_reported,
+];
+
+/// Runs a pod to its end and gives what its container wrote.
+fn run_to_end(context: &mut Context<'_>, pod: Value) -> Result<Vec<String>> {
+    let mut node = context.node()?;
+    let name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    node.put_pod(&with(pod, json!({"spec": {"restartPolicy": "Never"}})))?;
+    let seen = wait_phase(&mut node, &name, "Succeeded")?;
+    look::log_lines(&node, &seen, "main", 0)
+}
+
+fn environment_and_arguments_are_expanded(context: &mut Context<'_>) -> Result<Outcome> {
+    let container = with(
+        script("main", "unused"),
+        json!({
+            "command": ["sh", "-c", "echo \"$A|$B|$C|$D\"; echo $0 $1", "$(A)"],
+            "args": ["$(B)-$$(B)-$(NONE)"],
+            "env": [
+                {"name": "A", "value": "one"},
+                {"name": "B", "value": "$(A)-two"},
+                {"name": "C", "value": "$$(A)"},
+                {"name": "D", "value": "$(NONE)"},
+            ],
+        }),
+    );
+    let lines = run_to_end(context, pod("expand", &[container]))?;
+    ensure!(
+        lines == ["one|one-two|$(A)|$(NONE)", "one one-two-$(B)-$(NONE)"],
+        "it wrote {lines:?}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn command_arguments_and_working_directory_are_obeyed(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    // Only arguments: the image's command (a shell) is replaced by them.
+    let container = with(
+        sleeper("main"),
+        json!({"command": ["sh"], "args": ["-c", "pwd; hostname"], "workingDir": "/www"}),
+    );
+    let lines = run_to_end(context, pod("where", &[container]))?;
+    ensure!(
+        lines.len() == 2 && lines[0] == "/www" && lines[1].starts_with("where-"),
+        "it wrote {lines:?}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_container_port_and_a_host_port_answer(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let host_port = http::free_port()?;
+    let container = with(
+        sleeper("main"),
+        json!({
+            "command": ["httpd", "-f", "-p", "8080", "-h", "/www"],
+            "ports": [{"containerPort": 8080, "hostPort": host_port}],
+        }),
+    );
+    node.put_pod(&pod("web", &[container]))?;
+    let seen = wait_running(&mut node, "web")?;
+    let ip = seen.ip().context("no address")?.to_owned();
+    for address in [
+        format!("{ip}:8080"),
+        format!("{}:{host_port}", context.bench.node_ip()),
+    ] {
+        node.wait(&format!("an answer on {address}"), SOON, |_| {
+            let answer = http::get(&address, "/index.html")?;
+            Ok((answer.body == "It works.\n").then_some(()))
+        })?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn limited(name: &str, requests: Value, limits: Value) -> Value {
+    pod(
+        name,
+        &[with(
+            sleeper("main"),
+            json!({"resources": {"requests": requests, "limits": limits}}),
+        )],
+    )
+}
+
+fn is_v1() -> bool {
+    !Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+fn limits_arrive_in_the_cgroups(context: &mut Context<'_>) -> Result<Outcome> {
+    if !is_v1() {
+        return Ok(Outcome::Skipped(
+            "the expected values are those of cgroup v1".to_owned(),
+        ));
+    }
+    let mut node = context.node()?;
+    let both = json!({"cpu": "200m", "memory": "32Mi"});
+    node.put_pod(&limited("limited", both.clone(), both))?;
+    let seen = wait_running(&mut node, "limited")?;
+    let pod_group = look::pod_cgroup(&node, "", &seen);
+    let container_group = format!("{pod_group}/{}", seen.container("main")?.id());
+    for (group, whose) in [(&pod_group, "pod"), (&container_group, "container")] {
+        for (file, expected) in [
+            ("cpu.shares", "204"),
+            ("cpu.cfs_quota_us", "20000"),
+            ("cpu.cfs_period_us", "100000"),
+            ("memory.limit_in_bytes", "33554432"),
+        ] {
+            let value = cgroups::value(group, file)?;
+            ensure!(
+                value == expected,
+                "{file} of the {whose} is {value}, not {expected}"
+            );
+        }
+    }
+    ensure!(
+        seen.0["status"]["qosClass"] == "Guaranteed",
+        "{}",
+        seen.0["status"]
+    );
+    Ok(Outcome::Passed)
+}
+
+fn quality_of_service_chooses_the_cgroup(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("best", &[sleeper("main")]))?;
+    node.put_pod(&limited("burst", json!({"cpu": "100m"}), json!({})))?;
+    node.put_pod(&limited(
+        "sure",
+        json!({"cpu": "50m", "memory": "20Mi"}),
+        json!({"cpu": "50m", "memory": "20Mi"}),
+    ))?;
+    for (name, class, word) in [
+        ("best", "besteffort/", "BestEffort"),
+        ("burst", "burstable/", "Burstable"),
+        ("sure", "", "Guaranteed"),
+    ] {
+        let seen = wait_running(&mut node, name)?;
+        ensure!(
+            seen.0["status"]["qosClass"] == word,
+            "{name} is {}",
+            seen.0["status"]["qosClass"]
+        );
+        let inside = cgroups::processes(&look::pod_cgroup(&node, class, &seen))?;
+        ensure!(
+            inside.len() >= 2,
+            "sandbox and container of {name} are not in its cgroup: {inside:?}"
+        );
+    }
+    Ok(Outcome::Passed)
+}
+
+fn a_host_network_pod_has_the_nodes_address(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod("host", &[script("main", "ip address; exec sleep 100000")]),
+        json!({"spec": {"hostNetwork": true}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_running(&mut node, "host")?;
+    let ip = context.bench.node_ip();
+    node.wait("the node's address in the output", SOON, |node| {
+        let lines = look::log_lines(node, &seen, "main", 0)?;
+        Ok(lines.iter().any(|line| line.contains(&ip)).then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn logs_and_links_are_where_upstream_puts_them(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod(
+        "talks",
+        &[script(
+            "main",
+            "echo to stdout; echo to stderr >&2; exec sleep 100000",
+        )],
+    ))?;
+    let seen = wait_running(&mut node, "talks")?;
+    let file = look::log_directory(&node, &seen).join("main/0.log");
+    node.wait("both lines", SOON, |_| {
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        Ok(
+            (text.contains(" stdout F to stdout\n") && text.contains(" stderr F to stderr\n"))
+                .then_some(()),
+        )
+    })?;
+    let id = seen.container("main")?.id().to_owned();
+    let expected = format!("{}_default_main-{id}.log", seen.name());
+    node.wait("the link", SOON, |_| {
+        Ok((look::links(&seen) == [expected.clone()]).then_some(()))
+    })?;
+    let target = look::link_target(&expected)?;
+    ensure!(target == file, "the link leads to {}", target.display());
+    Ok(Outcome::Passed)
+}
+
+fn the_runtime_sees_upstreams_labels_and_annotations(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod("labelled", &[sleeper("main")]),
+        json!({"metadata": {"labels": {"app": "lab"}}}),
+    );
+    node.put_pod(&changed)?;
+    let seen: PodView = wait_running(&mut node, "labelled")?;
+    check_labels(&node, context, &seen)?;
+    Ok(Outcome::Passed)
+}
+
+fn check_labels(node: &Node, context: &mut Context<'_>, seen: &PodView) -> Result<()> {
+    for kind in ["sandbox", "container"] {
+        let found = context.containerd()?.containers()?;
+        let one = found
+            .iter()
+            .find(|it| it.kind == kind)
+            .with_context(|| format!("no {kind}"))?;
+        let text = context
+            .containerd()?
+            .ctr(&["containers", "info", &one.id])?;
+        let info: Value = serde_json::from_str(&text)?;
+        let labels = &info["Labels"];
+        ensure!(
+            labels["io.kubernetes.pod.name"] == node.pod_name("labelled"),
+            "{kind}: {labels}"
+        );
+        ensure!(
+            labels["io.kubernetes.pod.namespace"] == "default",
+            "{kind}: {labels}"
+        );
+        ensure!(
+            labels["io.kubernetes.pod.uid"] == seen.uid(),
+            "{kind}: {labels}"
+        );
+        match kind {
+            "sandbox" => ensure!(labels["app"] == "lab", "{kind}: {labels}"),
+            _ => ensure!(
+                labels["io.kubernetes.container.name"] == "main",
+                "{kind}: {labels}"
+            ),
+        }
+    }
+    Ok(())
+}
+
+fn the_termination_message_is_reported(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let changed = with(
+        pod(
+            "last-words",
+            &[script(
+                "main",
+                "echo -n because > /dev/termination-log; exit 1",
+            )],
+        ),
+        json!({"spec": {"restartPolicy": "Never"}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_phase(&mut node, "last-words", "Failed")?;
+    let said = seen.container("main")?.0["state"]["terminated"]["message"].clone();
+    ensure!(said == "because", "the message is {said}");
+    Ok(Outcome::Passed)
+}
