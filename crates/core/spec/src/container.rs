@@ -1,0 +1,87 @@
+//! A container as a request.
+
+use ferrolet_resources::container_resources;
+use ferrolet_types::pod::ContainerKind;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::{
+    ContainerInputs, ContainerSpec, SpecError,
+    env::{self, EnvError, EnvInputs},
+    expand::expand,
+    labels::{container_annotations, container_labels},
+    mounts::{container_devices, container_mounts},
+    security::{SecurityInputs, container_security},
+};
+
+/// The environment of a container: what plugins add, then its own.
+pub fn container_env(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs<'_>,
+) -> Result<Vec<(String, String)>, EnvError> {
+    let own = EnvInputs {
+        objects: inputs.objects,
+        pod_ips: inputs.pod_ips,
+        host_ips: &inputs.node.host_ips,
+        allocatable: &inputs.node.allocatable,
+    };
+    let mut env = inputs.plugins.env.clone();
+    env.extend(env::environment(pod, container, &own)?);
+    Ok(env)
+}
+
+/// What to ask a runtime for. Ephemeral containers come in the shape of any other (`pod::ephemeral_as_container`).
+pub fn container_spec(
+    pod: &Pod,
+    kind: ContainerKind,
+    container: &Container,
+    inputs: &ContainerInputs<'_>,
+) -> Result<ContainerSpec, SpecError> {
+    let devices = container_devices(container, inputs)?;
+    let env = container_env(pod, container, inputs)?;
+    let mounts = container_mounts(pod, container, &env, inputs)?;
+    let security = SecurityInputs {
+        node: inputs.node,
+        image_user: &inputs.image_user,
+        user_mappings: inputs.user_mappings,
+        extra_groups: inputs.extra_groups,
+        target: inputs.target.filter(|_| kind == ContainerKind::Ephemeral),
+    };
+    let expanded = |words: Option<&Vec<String>>| {
+        let words = words.into_iter().flatten();
+        let expand = |word: &String| expand(word, |name| env::last_value(&env, name));
+        words.map(expand).collect::<Vec<String>>()
+    };
+    let stop_signal = container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.stop_signal.clone());
+    Ok(ContainerSpec {
+        name: container.name.as_str().into(),
+        attempt: inputs.restart_count,
+        image_ref: inputs.image_ref.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        command: expanded(container.command.as_ref()),
+        args: expanded(container.args.as_ref()),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        mounts,
+        devices,
+        cdi_devices: inputs.plugins.cdi_devices.clone(),
+        labels: container_labels(pod, container),
+        annotations: container_annotations(
+            pod,
+            container,
+            inputs.restart_count,
+            inputs.crash_streak,
+            &inputs.plugins.annotations,
+        ),
+        log_path: format!("{}/{}.log", container.name, inputs.restart_count),
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        resources: container_resources(pod, container, &inputs.node.resources, inputs.quota),
+        security: container_security(pod, container, &security)?,
+        stop_signal,
+        env,
+    })
+}

@@ -1,0 +1,125 @@
+//! A pod's sandbox as a request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrolet_resources::{QuotaMode, overhead_resources, sandbox_resources};
+use ferrolet_types::pod::PodView as _;
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod};
+
+use crate::{
+    PortMapping, SandboxInputs, SandboxSpec, SpecError,
+    dns::pod_dns,
+    hosts::{kernel_hostname, pod_hostname},
+    labels::{sandbox_annotations, sandbox_labels},
+    security::sandbox_security,
+};
+
+/// What to ask a runtime for so that a pod's containers have a place.
+pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec, SpecError> {
+    let hostname = if pod.is_host_network() {
+        String::new()
+    } else {
+        kernel_hostname(pod, pod_hostname(pod, &inputs.dns.cluster_domain)?)?
+    };
+    let resources = &inputs.node.resources;
+    Ok(SandboxSpec {
+        uid: pod.uid(),
+        key: pod.key(),
+        attempt: inputs.attempt,
+        hostname,
+        log_directory: inputs.log_directory.clone(),
+        dns: pod_dns(pod, inputs.dns).spec,
+        port_mappings: port_mappings(pod),
+        labels: sandbox_labels(pod),
+        annotations: sandbox_annotations(pod),
+        cgroup_parent: inputs.cgroup_parent.clone(),
+        sysctls: sysctls(pod),
+        security: sandbox_security(pod, &inputs.user_mappings, &inputs.extra_groups)?,
+        resources: sandbox_resources(pod, resources, QuotaMode::Enforced),
+        overhead: overhead_resources(pod, resources),
+        runtime_handler: inputs.runtime_handler.clone(),
+    })
+}
+
+fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
+    let context = pod.spec_ref().security_context.as_ref();
+    let list = context.and_then(|context| context.sysctls.as_ref());
+    list.into_iter()
+        .flatten()
+        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+        .collect()
+}
+
+/// Every port of every regular container; a name, or for nameless ports a combination, counts once per container.
+fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
+    pod.spec_ref()
+        .containers
+        .iter()
+        .flat_map(container_ports)
+        .collect()
+}
+
+fn container_ports(container: &Container) -> Vec<PortMapping> {
+    let mut seen = BTreeSet::new();
+    let ports = container.ports.iter().flatten();
+    let fresh = ports.filter(|port| seen.insert(port_key(port)));
+    fresh
+        .map(|port| PortMapping {
+            protocol: protocol(port),
+            container_port: port.container_port,
+            host_port: port.host_port.unwrap_or(0),
+            host_ip: port.host_ip.clone().unwrap_or_default(),
+        })
+        .collect()
+}
+
+fn port_key(port: &ContainerPort) -> String {
+    if let Some(name) = port.name.as_ref().filter(|name| !name.is_empty()) {
+        return name.clone();
+    }
+    let host_ip = port.host_ip.as_deref().unwrap_or_default();
+    let host_port = port.host_port.unwrap_or(0);
+    format!(
+        "{}-{host_ip}:{}:{host_port}",
+        protocol(port),
+        port.container_port
+    )
+}
+
+fn protocol(port: &ContainerPort) -> &'static str {
+    match port.protocol.as_deref() {
+        Some("UDP") => "UDP",
+        Some("SCTP") => "SCTP",
+        _ => "TCP",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ports_count_once_per_container() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "a", "ports": [
+                {"containerPort": 80}, {"containerPort": 80}, {"containerPort": 80, "protocol": "UDP", "hostPort": 1},
+                {"name": "x", "containerPort": 81}, {"name": "x", "containerPort": 82}]},
+            {"name": "b", "ports": [{"containerPort": 80, "hostIP": "::1", "protocol": "SCTP"}]}]}}))
+        .unwrap();
+        let found: Vec<String> = port_mappings(&pod)
+            .iter()
+            .map(|p| {
+                format!(
+                    "{} {}>{} {}",
+                    p.protocol, p.host_port, p.container_port, p.host_ip
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            ["TCP 0>80 ", "UDP 1>80 ", "TCP 0>81 ", "SCTP 0>80 ::1"]
+        );
+    }
+}
