@@ -1,0 +1,226 @@
+//! Whole sets in, changes out: what each source's latest set means for the pods of this node.
+//!
+//! Per source the merge remembers the pods it last had. Two pods of one name in one source are a mistake of the source: the one
+//! that is already there stays, else the first in the source's order, and the other is reported once, with both origins.
+//! Matches upstream's `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ferrolet_ports::Clock;
+use ferrolet_types::{
+    Pod, PodChange, PodChanges, PodKey, PodUid, SourceUpdate, SourcedPod, Timestamp,
+    pod::{MIRROR_ANNOTATION, PodSource, PodView as _, SEEN_ANNOTATION, SOURCE_ANNOTATION},
+};
+use tokio::sync::mpsc;
+
+use crate::Notice;
+
+/// Annotations that the agent itself puts on a pod; no difference in them is a change.
+const LOCAL_ANNOTATIONS: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
+
+/// What every source last had.
+#[derive(Debug)]
+pub struct Merger {
+    configured: BTreeSet<PodSource>,
+    held: BTreeMap<PodSource, BTreeMap<PodUid, SourcedPod>>,
+    /// Name clashes that were reported: source, name, losing origin.
+    reported: BTreeSet<(PodSource, PodKey, Arc<str>)>,
+}
+
+/// What came of one update.
+#[derive(Debug, PartialEq)]
+pub struct Merged {
+    /// What changed, removals first.
+    pub changes: PodChanges,
+    /// True when the source had never spoken before.
+    pub is_first: bool,
+    /// Clashes of names that were not reported yet.
+    pub notices: Vec<Notice>,
+}
+
+impl Merger {
+    /// A merge of these sources, none of which has spoken yet.
+    pub fn new(configured: impl IntoIterator<Item = PodSource>) -> Self {
+        Self {
+            configured: configured.into_iter().collect(),
+            held: BTreeMap::new(),
+            reported: BTreeSet::new(),
+        }
+    }
+
+    /// True once every configured source has delivered its first set.
+    pub fn sources_ready(&self) -> bool {
+        self.configured
+            .iter()
+            .all(|source| self.held.contains_key(source))
+    }
+
+    /// Takes a source's whole set; `now` is when its new pods count as first seen.
+    pub fn apply(&mut self, update: SourceUpdate, now: Timestamp) -> Merged {
+        let source = update.source;
+        let is_first = !self.held.contains_key(&source);
+        let mut old = self.held.remove(&source).unwrap_or_default();
+        let (chosen, notices) = self.choose(source, update.pods, &old);
+        let (mut added, mut changed) = (Vec::new(), Vec::new());
+        let mut new = BTreeMap::new();
+        for SourcedPod { origin, pod } in chosen {
+            let uid = pod.uid();
+            let pod = match old.remove(&uid) {
+                None => {
+                    let pod = annotated(&pod, source, &now.to_string());
+                    added.push(PodChange::Added(pod.clone()));
+                    pod
+                }
+                Some(before) => {
+                    let (pod, change) = compare(before.pod, pod, source);
+                    changed.extend(change);
+                    pod
+                }
+            };
+            new.insert(uid, SourcedPod { origin, pod });
+        }
+        self.held.insert(source, new);
+        // Upstream's order: what is gone makes room first; status-only changes can wait.
+        let mut changes: Vec<PodChange> = old
+            .into_values()
+            .map(|gone| PodChange::Removed(gone.pod))
+            .collect();
+        changes.append(&mut added);
+        changed.sort_by_key(|change| match change {
+            PodChange::Updated(_) => 0,
+            PodChange::Deleting(_) => 1,
+            PodChange::Added(_) | PodChange::Removed(_) | PodChange::Reconcile(_) => 2,
+        });
+        changes.append(&mut changed);
+        Merged {
+            changes: PodChanges {
+                source,
+                changes,
+                all_sources_ready: self.sources_ready(),
+            },
+            is_first,
+            notices,
+        }
+    }
+
+    /// One pod per name and per identity, in the source's order.
+    fn choose(
+        &mut self,
+        source: PodSource,
+        pods: Vec<SourcedPod>,
+        old: &BTreeMap<PodUid, SourcedPod>,
+    ) -> (Vec<SourcedPod>, Vec<Notice>) {
+        let holders: BTreeMap<PodKey, &SourcedPod> =
+            old.values().map(|held| (held.pod.key(), held)).collect();
+        // Whoever holds a name keeps it: by identity, or by origin when its manifest was edited.
+        let rank = |candidate: &SourcedPod| match holders.get(&candidate.pod.key()) {
+            Some(holder) if holder.pod.uid() == candidate.pod.uid() => 0,
+            Some(holder) if holder.origin == candidate.origin => 1,
+            _ => 2,
+        };
+        let mut winners: BTreeMap<PodKey, (usize, usize)> = BTreeMap::new();
+        for (index, candidate) in pods.iter().enumerate() {
+            let standing = (rank(candidate), index);
+            let best = winners.entry(candidate.pod.key()).or_insert(standing);
+            *best = (*best).min(standing);
+        }
+        let mut notices = Vec::new();
+        let mut clashes = BTreeSet::new();
+        let mut chosen: Vec<SourcedPod> = Vec::new();
+        for (index, candidate) in pods.iter().enumerate() {
+            let key = candidate.pod.key();
+            let winner = winners.get(&key).map_or(index, |(_, winner)| *winner);
+            let same_uid = chosen
+                .iter()
+                .find(|other| other.pod.uid() == candidate.pod.uid());
+            let (winner, what) = match same_uid {
+                _ if winner != index => (&pods[winner], "name"),
+                Some(other) => (other, "uid"),
+                None => {
+                    chosen.push(candidate.clone());
+                    continue;
+                }
+            };
+            let clash = (source, key.clone(), candidate.origin.clone());
+            if !self.reported.contains(&clash) {
+                let message = format!(
+                    "pod {key} is ignored: {} has a pod of the same {what} already",
+                    winner.origin
+                );
+                notices.push(Notice::new(source, candidate.origin.clone(), message));
+            }
+            clashes.insert(clash);
+        }
+        // A clash that is over may be reported again when it comes back.
+        self.reported.retain(|clash| clash.0 != source);
+        self.reported.extend(clashes);
+        (chosen, notices)
+    }
+}
+
+/// Merges updates until the sources or the reader of the changes are gone.
+pub async fn run(
+    mut merger: Merger,
+    mut updates: mpsc::Receiver<SourceUpdate>,
+    changes: mpsc::Sender<PodChanges>,
+    clock: Arc<dyn Clock>,
+) {
+    while let Some(update) = updates.recv().await {
+        let merged = merger.apply(update, clock.now());
+        merged.notices.iter().for_each(Notice::log);
+        // A first set is passed on even when it is empty: it may be what everybody waits for.
+        let is_news = merged.is_first || !merged.changes.changes.is_empty();
+        if is_news && changes.send(merged.changes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The pod to hold on to, and how it differs from the one before.
+fn compare(before: Pod, after: Pod, source: PodSource) -> (Pod, Option<PodChange>) {
+    if !differ(&before, &after) {
+        if before.status == after.status {
+            return (before, None);
+        }
+        let mut pod = (*before).clone();
+        pod.status.clone_from(&after.status);
+        let pod = Arc::new(pod);
+        return (pod.clone(), Some(PodChange::Reconcile(pod)));
+    }
+    let seen = before.annotation(SEEN_ANNOTATION).unwrap_or_default();
+    let pod = annotated(&after, source, seen);
+    let change = if pod.metadata.deletion_timestamp.is_some() {
+        PodChange::Deleting(pod.clone())
+    } else {
+        PodChange::Updated(pod.clone())
+    };
+    (pod, Some(change))
+}
+
+fn differ(before: &Pod, after: &Pod) -> bool {
+    let annotations = |pod: &Pod| -> BTreeMap<String, String> {
+        let all = pod.metadata.annotations.clone().unwrap_or_default();
+        let is_foreign = |key: &String| !LOCAL_ANNOTATIONS.contains(&key.as_str());
+        all.into_iter().filter(|(key, _)| is_foreign(key)).collect()
+    };
+    let (old, new) = (&before.metadata, &after.metadata);
+    before.spec != after.spec
+        || old.labels != new.labels
+        || old.deletion_timestamp != new.deletion_timestamp
+        || old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
+        || annotations(before) != annotations(after)
+}
+
+fn annotated(pod: &Pod, source: PodSource, seen: &str) -> Pod {
+    let mut pod = (**pod).clone();
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), source.as_str().to_owned());
+    annotations.insert(SEEN_ANNOTATION.to_owned(), seen.to_owned());
+    Arc::new(pod)
+}
+
+#[cfg(test)]
+mod tests;
