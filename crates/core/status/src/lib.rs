@@ -27,6 +27,8 @@ mod phase;
 mod resources;
 mod restart;
 mod terminate;
+#[cfg(test)]
+mod tests;
 
 pub use compute::compute;
 pub use inputs::{ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason};
