@@ -1,1 +1,26 @@
-//! ferrolet-server
+//! Everything of the node agent that listens.
+//!
+//! In: snapshots behind ports ([`PodsView`](ferrolet_ports::PodsView), [`HealthCheck`](ferrolet_ports::HealthCheck)). Out:
+//! HTTP. One table ([`routes`]) says which path is served by which listener; a module per answer ([`health`], [`pods`]) says
+//! what it answers; [`run`] owns sockets, limits and shutdown and knows no path.
+//!
+//! ```text
+//!  10248 health    ┐            ┌ health   /healthz, /healthz/<check>
+//!  10255 read-only ┼ run ─ routes ┤
+//!  (10250 main)    ┘            └ pods     /pods
+//! ```
+//!
+//! Refuses: changing any state of the engine; reading request bodies; writing files.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod health;
+mod pods;
+mod routes;
+mod run;
+mod stall;
+#[cfg(test)]
+mod tests;
+
+pub use routes::{Listener, Views, router};
+pub use run::{BindError, Limits, Server};

@@ -1,0 +1,93 @@
+//! The one table of paths: what is served, by which listener.
+//!
+//! A listener serves only the rows that name it, and answers everything else with upstream's 404. All rows so far are for
+//! reading, so any method but GET and HEAD is a 405 that names the two.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use ferrolet_ports::{HealthCheck, PodsView};
+
+use crate::{health, pods};
+
+/// Who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// `healthzBindAddress:healthzPort`, plain HTTP.
+    Health,
+    /// `address:readOnlyPort`, plain HTTP, nobody asked who they are.
+    ReadOnly,
+}
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct Views {
+    /// The node's pods.
+    pub pods: Arc<dyn PodsView>,
+    /// The checks behind `/healthz`, in the order they are shown; `ping` comes before them by itself.
+    pub checks: Arc<[Arc<dyn HealthCheck>]>,
+}
+
+/// One row: a path, who serves it, and how.
+struct Route {
+    path: &'static str,
+    listeners: &'static [Listener],
+    answer: fn() -> MethodRouter<Views>,
+}
+
+const TABLE: &[Route] = &[
+    Route {
+        path: "/healthz",
+        listeners: &[Listener::Health, Listener::ReadOnly],
+        answer: || get(health::all),
+    },
+    Route {
+        path: "/healthz/{check}",
+        listeners: &[Listener::Health, Listener::ReadOnly],
+        answer: || get(health::one),
+    },
+    Route {
+        path: "/pods",
+        listeners: &[Listener::ReadOnly],
+        answer: || get(pods::list),
+    },
+];
+
+/// Everything one listener serves.
+pub fn router(listener: Listener, views: Views) -> Router {
+    let rows = TABLE.iter().filter(|row| row.listeners.contains(&listener));
+    let router = rows.fold(Router::new(), |router, row| {
+        router.route(row.path, (row.answer)())
+    });
+    router
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(views)
+}
+
+/// A plain text answer, marked so that no browser guesses otherwise.
+pub(crate) fn text(status: StatusCode, body: String) -> Response {
+    let headers = [
+        ("content-type", "text/plain; charset=utf-8"),
+        ("x-content-type-options", "nosniff"),
+    ];
+    (status, headers, body).into_response()
+}
+
+/// The 404 that clients of Go servers know.
+pub(crate) async fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
+}
+
+async fn wrong_method() -> Response {
+    let mut answer = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "405: Method Not Allowed".to_owned(),
+    );
+    let allowed = axum::http::HeaderValue::from_static("GET, HEAD");
+    answer.headers_mut().insert("allow", allowed);
+    answer
+}
