@@ -5,7 +5,7 @@
 
 use std::{future::Future, time::Duration};
 
-use ferrolet_ports::{RuntimeError, RuntimeErrorKind};
+use ferrolet_ports::RuntimeError;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -39,7 +39,7 @@ impl Call {
                     Ok(answer) => answer,
                     Err(_) => {
                         let error = deadline_exceeded(self.method);
-                        line.end(outcome_of(&error));
+                        line.end(error.kind.code_name());
                         return Err(error);
                     }
                 }
@@ -52,18 +52,10 @@ impl Call {
             }
             Err(status) => {
                 let error = runtime_error(self.method, &status);
-                line.end(outcome_of(&error));
+                line.end(error.kind.code_name());
                 Err(error)
             }
         }
-    }
-}
-
-fn outcome_of(error: &RuntimeError) -> &'static str {
-    match error.kind {
-        // The gRPC name for it would read as if somebody had cancelled something.
-        RuntimeErrorKind::Canceled => "Canceled by the runtime",
-        kind => kind.code_name(),
     }
 }
 
@@ -97,5 +89,78 @@ impl Drop for LogLine {
             outcome = self.outcome,
             "CRI call"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_leaves_one_line_without_its_contents() {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(move || writer.clone())
+            .without_time()
+            .with_ansi(false)
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let call = |method| Call {
+            method,
+            deadline: Some(Duration::from_secs(2)),
+        };
+        let answered = call("A").run("hunter2", async |_| Ok(Response::new("hunter2")));
+        assert_eq!(answered.await, Ok("hunter2"));
+        let refused = call("B").run("hunter2", async |_| {
+            Err::<Response<()>, _>(Status::not_found("hunter2"))
+        });
+        assert!(refused.await.is_err());
+        let hung = call("C").run("hunter2", |_| {
+            std::future::pending::<Result<Response<()>, _>>()
+        });
+        assert!(hung.await.is_err());
+        let mut abandoned = Box::pin(call("D").run("hunter2", |_| {
+            std::future::pending::<Result<Response<()>, _>>()
+        }));
+        assert!(futures::poll!(&mut abandoned).is_pending());
+        drop(abandoned);
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("CRI call"))
+            .collect();
+        let check = |line: &str, method: &str, outcome: &str| {
+            assert!(
+                line.trim_start().starts_with("DEBUG cri: CRI call"),
+                "{line}"
+            );
+            assert!(line.contains(&format!("method=\"{method}\"")), "{line}");
+            assert!(line.contains(&format!("outcome=\"{outcome}\"")), "{line}");
+        };
+        assert_eq!(lines.len(), 4);
+        check(lines[0], "A", "OK");
+        check(lines[1], "B", "NotFound");
+        check(lines[2], "C", "DeadlineExceeded");
+        check(lines[3], "D", "abandoned");
+        assert!(lines[2].contains("duration=2s"), "{}", lines[2]);
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
