@@ -59,39 +59,24 @@ pub(crate) fn statuses(inputs: &StatusInputs<'_>) -> Statuses {
         is_restarting_all: restart::is_restarting_all(inputs.pod, inputs.observation, old),
         has_regular: has_regular(inputs),
     };
-    let each = |containers: &[(ContainerKind, Container)], old: &[ContainerStatus]| {
-        let status = |(kind, container): &(ContainerKind, Container)| {
-            let old = old.iter().find(|status| status.name == container.name);
-            view.status(*kind, container, old)
-        };
-        containers.iter().map(status).collect::<Vec<_>>()
-    };
-    let kinds = |kind: ContainerKind, list: &[Container]| {
-        list.iter()
-            .map(|c| (kind, c.clone()))
-            .collect::<Vec<(ContainerKind, Container)>>()
-    };
-    let init: Vec<_> = spec.init_containers.iter().flatten().collect();
-    let init: Vec<_> = init.iter().map(|c| (init_kind(c), (*c).clone())).collect();
+    let init = spec.init_containers.iter().flatten();
     let ephemeral = spec.ephemeral_containers.iter().flatten();
-    let ephemeral: Vec<_> = ephemeral.map(ephemeral_as_container).collect();
-    let mut regular = each(
-        &kinds(ContainerKind::Regular, &spec.containers),
-        old.container_statuses.as_deref().unwrap_or_default(),
+    let ephemeral: Vec<Container> = ephemeral.map(ephemeral_as_container).collect();
+    let mut regular = view.list(
+        spec.containers.iter().map(|c| (ContainerKind::Regular, c)),
+        old.container_statuses.as_ref(),
     );
-    let mut ephemeral = each(
-        &kinds(ContainerKind::Ephemeral, &ephemeral),
-        old.ephemeral_container_statuses
-            .as_deref()
-            .unwrap_or_default(),
+    let mut ephemeral = view.list(
+        ephemeral.iter().map(|c| (ContainerKind::Ephemeral, c)),
+        old.ephemeral_container_statuses.as_ref(),
     );
     regular.sort_by(|a, b| a.name.cmp(&b.name));
     ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
     Statuses {
         regular,
-        init: each(
-            &init,
-            old.init_container_statuses.as_deref().unwrap_or_default(),
+        init: view.list(
+            init.map(|c| (init_kind(c), c)),
+            old.init_container_statuses.as_ref(),
         ),
         ephemeral,
     }
@@ -113,6 +98,19 @@ struct View<'a> {
 }
 
 impl View<'_> {
+    fn list<'c>(
+        &self,
+        containers: impl Iterator<Item = (ContainerKind, &'c Container)>,
+        old: Option<&Vec<ContainerStatus>>,
+    ) -> Vec<ContainerStatus> {
+        let status = |(kind, container): (ContainerKind, &Container)| {
+            let mut old = old.into_iter().flatten();
+            let old = old.find(|status| status.name == container.name);
+            self.status(kind, container, old)
+        };
+        containers.map(status).collect()
+    }
+
     fn status(
         &self,
         kind: ContainerKind,

@@ -28,7 +28,7 @@ pub struct StatusInputs<'a> {
     pub verdict: Option<&'a StatusOverride>,
     /// `PodResizePending` and `PodResizeInProgress`, ready made; not shown once the pod is stopped.
     pub resize: &'a [PodCondition],
-    /// Bounds of the pod's own cgroup, where somebody read them.
+    /// Bounds of the pod's own cgroup; `None` on a node that does not read them, the default once the cgroup is gone.
     pub pod_cgroup: Option<ObservedResources>,
     /// The node's addresses, the primary one first; empty for a node without an API server.
     pub host_ips: &'a [String],
