@@ -32,12 +32,14 @@ pub(crate) fn log_lines(
         .collect())
 }
 
-/// Names of the links that belong to a pod.
-pub(crate) fn links(pod: &PodView) -> Vec<String> {
-    let prefix = format!("{}_{}_", pod.name(), pod.namespace());
+/// Names of the links into a pod's logs. The name alone would also fit a pod that took its place.
+pub(crate) fn links(node: &Node, pod: &PodView) -> Vec<String> {
+    let logs = log_directory(node, pod);
     let names = fs::read_dir(LINKS).into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with(&prefix)).collect()
+    names
+        .filter(|name| link_target(name).is_ok_and(|target| target.starts_with(&logs)))
+        .collect()
 }
 
 /// Where a link leads.
@@ -73,7 +75,7 @@ pub(crate) fn ensure_gone(node: &Node, containerd: &Containerd, pod: &PodView) -
     for dir in [pod_directory(node, pod), log_directory(node, pod)] {
         ensure!(!dir.exists(), "{} is left", dir.display());
     }
-    let left = links(pod);
+    let left = links(node, pod);
     ensure!(left.is_empty(), "links are left: {left:?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::Node;
 use ferrolet_lab::wait::stays_true;
 
-use super::{LATER, SOON, cases, wait_running};
+use super::{GONE, LATER, SOON, cases, wait_running};
 use crate::build::{pod, script, sleeper};
 use crate::context::Context;
 use crate::look;
@@ -90,7 +90,7 @@ fn a_manifest_removed_while_the_agent_is_down_is_torn_down(
     node.remove_manifest("leaves.yaml")?;
     relaunch(&mut node)?;
     let containerd = context.containerd()?;
-    node.wait("the removed pod to be gone", LATER, |node| {
+    node.wait("the removed pod to be gone", GONE, |node| {
         look::ensure_gone(node, containerd, &leaves).map(Some)
     })?;
     let same = wait_running(&mut node, "stays")?;
@@ -117,7 +117,7 @@ fn a_manifest_edited_while_the_agent_is_down_is_replaced(
         pod.uid() != before.uid() && pod.container("main").is_ok_and(|it| it.is_running())
     })?;
     let containerd = context.containerd()?;
-    node.wait("the old pod to be gone", LATER, |node| {
+    node.wait("the old pod to be gone", GONE, |node| {
         look::ensure_gone(node, containerd, &before).map(Some)
     })?;
     Ok(Outcome::Passed)

@@ -180,9 +180,9 @@ fn two_pods_of_one_name_in_two_files_do_not_fight(context: &mut Context<'_>) -> 
         "witness",
         &[script("main", "echo second; exec sleep 100000")],
     );
-    node.put_manifest("witness-copy.yaml", &second.to_string())?;
+    node.put_manifest("zz-copy.yaml", &second.to_string())?;
     node.wait("a message about the second file", SOON, |node| {
-        Ok((!said_of(node, "witness-copy.yaml").is_empty()).then_some(()))
+        Ok((!said_of(node, "zz-copy.yaml").is_empty()).then_some(()))
     })?;
     stays_true("the first one runs", Duration::from_secs(4), || {
         let pods = node.pods()?;

@@ -213,8 +213,8 @@ fn logs_and_links_are_where_upstream_puts_them(context: &mut Context<'_>) -> Res
     })?;
     let id = seen.container("main")?.id().to_owned();
     let expected = format!("{}_default_main-{id}.log", seen.name());
-    node.wait("the link", SOON, |_| {
-        Ok((look::links(&seen) == [expected.clone()]).then_some(()))
+    node.wait("the link", SOON, |node| {
+        Ok((look::links(node, &seen) == [expected.clone()]).then_some(()))
     })?;
     let target = look::link_target(&expected)?;
     ensure!(target == file, "the link leads to {}", target.display());

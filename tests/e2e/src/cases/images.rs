@@ -47,11 +47,11 @@ fn wait_reason(context: &mut Context<'_>, pod: &Value, reasons: &[&str]) -> Resu
 }
 
 fn an_absent_image_fails_and_backs_off(context: &mut Context<'_>) -> Result<Outcome> {
-    // .invalid never resolves, so the pull fails at once.
-    let pod = with_image("absent", "registry.invalid/absent:1", "IfNotPresent");
+    // Nobody listens there, so the pull fails at once.
+    let pod = with_image("absent", "127.0.0.1:9/absent:1", "IfNotPresent");
     let said = wait_reason(context, &pod, &["ImagePullBackOff"])?;
     ensure!(
-        said.contains("Back-off pulling image \"registry.invalid/absent:1\""),
+        said.contains("Back-off pulling image \"127.0.0.1:9/absent:1\""),
         "it says {said:?}"
     );
     Ok(Outcome::Passed)

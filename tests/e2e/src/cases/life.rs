@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use super::{SOON, cases, wait_phase, wait_running};
+use super::{GONE, SOON, cases, wait_phase, wait_running};
 use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
 use crate::look;
@@ -158,7 +158,7 @@ fn an_edited_manifest_gives_a_new_pod(context: &mut Context<'_>) -> Result<Outco
         Ok((look::log_lines(node, &after, "main", 0)? == ["second"]).then_some(()))
     })?;
     let containerd = context.containerd()?;
-    node.wait("the old pod to be gone", SOON, |node| {
+    node.wait("the old pod to be gone", GONE, |node| {
         look::ensure_gone(node, containerd, &before).map(Some)
     })?;
     let same = wait_running(&mut node, "neighbour")?;
@@ -181,10 +181,13 @@ fn a_removed_manifest_leaves_nothing(context: &mut Context<'_>) -> Result<Outcom
         look::log_directory(&node, &seen).exists(),
         "no log directory to begin with"
     );
-    ensure!(!look::links(&seen).is_empty(), "no links to begin with");
+    ensure!(
+        !look::links(&node, &seen).is_empty(),
+        "no links to begin with"
+    );
     node.remove_manifest("leaving.yaml")?;
     let containerd = context.containerd()?;
-    node.wait("everything to be gone", super::LATER, |node| {
+    node.wait("everything to be gone", GONE, |node| {
         look::ensure_gone(node, containerd, &seen).map(Some)
     })?;
     Ok(Outcome::Passed)

@@ -22,6 +22,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// Long enough for what upstream shows only after its next look at a pod in back-off.
 pub(crate) const LATER: Duration = Duration::from_secs(60);
 
+/// Long enough for what upstream's garbage collection removes once a minute.
+pub(crate) const GONE: Duration = Duration::from_secs(80);
+
 /// A named test.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
