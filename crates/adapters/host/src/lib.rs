@@ -1,1 +1,13 @@
-//! ferrolet-host
+//! The Linux door: files, cgroups, inotify, the wall clock and facts about the machine.
+//!
+//! Owned by the shell; the engine sees only the ports `PodCgroups`, `PodFiles` and `Clock`. Everything that a pod can
+//! influence is reached through [`rooted`], every call that can hang runs off the async threads with a deadline
+//! ([`off_thread`]), and all `unsafe` lives in `sys`. Refuses: policy, the network, and following a link it did not make.
+
+mod clock;
+pub mod mountinfo;
+mod offload;
+pub mod rooted;
+
+pub use clock::SystemClock;
+pub use offload::off_thread;
