@@ -4,7 +4,10 @@
 //! influence is reached through [`rooted`], every call that can hang runs off the async threads with a deadline
 //! ([`off_thread`]), and all `unsafe` lives in `sys`. Refuses: policy, the network, and following a link it did not make.
 
+pub mod cgroups;
 mod clock;
+pub mod contract;
+pub mod machine;
 pub mod mountinfo;
 mod offload;
 pub mod rooted;

@@ -1,0 +1,449 @@
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use ferrolet_ports::{CgroupDriver, PodCgroups, Retry};
+use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_types::{PodUid, Qos};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{contract, mountinfo};
+
+const NONE: CgroupLimits = CgroupLimits {
+    cpu_shares: None,
+    cpu_quota: None,
+    cpu_period: None,
+    memory: None,
+    pids: None,
+};
+
+fn pod(uid: &str, qos: Qos, limits: CgroupLimits) -> PodCgroup {
+    PodCgroup {
+        uid: PodUid::from(uid),
+        qos,
+        limits,
+    }
+}
+
+/// Plain files in place of a kernel: a directory must be given its control files before they can be written.
+struct Fake {
+    held: TempDir,
+    layout: CgroupLayout,
+}
+
+impl Fake {
+    fn v1() -> Self {
+        let held = TempDir::new().unwrap();
+        let hierarchies: Vec<Hierarchy> = ["cpu,cpuacct", "cpuset", "memory", "pids", "freezer"]
+            .iter()
+            .map(|names| Hierarchy {
+                controllers: names.split(',').map(str::to_owned).collect(),
+                mount: held.path().join(names),
+            })
+            .collect();
+        for hierarchy in &hierarchies {
+            fs::create_dir(&hierarchy.mount).unwrap();
+        }
+        let layout = CgroupLayout::V1 {
+            hierarchies,
+            unified: None,
+        };
+        let fake = Self { held, layout };
+        fake.give(
+            "cpuset",
+            &[("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")],
+        );
+        fake
+    }
+
+    fn v2() -> Self {
+        let held = TempDir::new().unwrap();
+        let layout = CgroupLayout::V2 {
+            mount: held.path().join("v2"),
+        };
+        let fake = Self { held, layout };
+        fake.give_v2("v2");
+        fake
+    }
+
+    /// Puts files into a cgroup, making it.
+    fn give(&self, cgroup: &str, files: &[(&str, &str)]) {
+        let directory = self.held.path().join(cgroup);
+        fs::create_dir_all(&directory).unwrap();
+        for (file, text) in files {
+            fs::write(directory.join(file), text).unwrap();
+        }
+    }
+
+    fn give_v1(&self, name: &str) {
+        for (hierarchy, files) in [
+            (
+                "cpu,cpuacct",
+                &["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"][..],
+            ),
+            ("cpuset", &["cpuset.cpus", "cpuset.mems"]),
+            ("memory", &["memory.limit_in_bytes"]),
+            ("pids", &["pids.max"]),
+        ] {
+            let empty: Vec<(&str, &str)> = files.iter().map(|file| (*file, "")).collect();
+            self.give(&format!("{hierarchy}/{name}"), &empty);
+        }
+    }
+
+    fn give_v2(&self, path: &str) {
+        self.give(
+            path,
+            &[
+                ("cgroup.controllers", "cpuset cpu io memory pids rdma\n"),
+                ("cgroup.subtree_control", "memory\n"),
+                ("cpu.weight", ""),
+                ("cpu.max", ""),
+                ("memory.max", ""),
+                ("pids.max", ""),
+            ],
+        );
+    }
+
+    fn shown(&self, path: &str) -> String {
+        fs::read_to_string(self.held.path().join(path)).unwrap()
+    }
+
+    fn tree(&self) -> CgroupTree {
+        self.tree_at("/")
+    }
+
+    fn tree_at(&self, root: &str) -> CgroupTree {
+        CgroupTree::new(CgroupTreeSettings {
+            root: root.to_owned(),
+            per_qos: true,
+            driver: CgroupDriver::Cgroupfs,
+            layout: self.layout.clone(),
+        })
+        .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn on_v1_the_nodes_cgroups_get_upstreams_values() {
+    let fake = Fake::v1();
+    for name in ["kubepods", "kubepods/burstable", "kubepods/besteffort"] {
+        fake.give_v1(name);
+    }
+    let tree = fake.tree();
+    let limits = CgroupLimits {
+        cpu_shares: Some(2048),
+        memory: Some(25_274_793_984),
+        pids: Some(32_768),
+        ..NONE
+    };
+    tree.ensure_node(limits).await.unwrap();
+    tree.set_burstable_shares(102).await.unwrap();
+    for (file, text) in [
+        ("cpu,cpuacct/kubepods/cpu.shares", "2048"),
+        ("cpu,cpuacct/kubepods/cpu.cfs_quota_us", ""),
+        ("memory/kubepods/memory.limit_in_bytes", "25274793984"),
+        ("pids/kubepods/pids.max", "32768"),
+        ("cpuset/kubepods/cpuset.cpus", "0-1"),
+        ("cpuset/kubepods/cpuset.mems", "0"),
+        ("cpuset/kubepods/besteffort/cpuset.cpus", "0-1"),
+        ("cpu,cpuacct/kubepods/besteffort/cpu.shares", "2"),
+        ("cpu,cpuacct/kubepods/burstable/cpu.shares", "102"),
+        ("memory/kubepods/burstable/memory.limit_in_bytes", ""),
+    ] {
+        assert_eq!(fake.shown(file), text, "{file}");
+    }
+    tree.set_burstable_shares(0).await.unwrap();
+    assert_eq!(fake.shown("cpu,cpuacct/kubepods/burstable/cpu.shares"), "2");
+}
+
+#[tokio::test]
+async fn on_v1_a_pod_stands_in_every_hierarchy_with_its_bounds() {
+    let fake = Fake::v1();
+    for name in [
+        "kubepods",
+        "kubepods/podg",
+        "kubepods/burstable",
+        "kubepods/burstable/podb",
+    ] {
+        fake.give_v1(name);
+    }
+    let tree = fake.tree();
+    let bounds = CgroupLimits {
+        cpu_shares: Some(204),
+        cpu_quota: Some(20_000),
+        cpu_period: Some(100_000),
+        memory: Some(50_331_648),
+        pids: Some(10),
+    };
+    let (guaranteed, burstable) = (
+        pod("g", Qos::Guaranteed, bounds),
+        pod("b", Qos::Burstable, NONE),
+    );
+    assert_eq!(tree.parent_of(&guaranteed), "/kubepods/podg");
+    assert_eq!(tree.parent_of(&burstable), "/kubepods/burstable/podb");
+    for _ in 0..2 {
+        tree.ensure(&guaranteed).await.unwrap();
+        tree.ensure(&burstable).await.unwrap();
+    }
+    for (file, text) in [
+        ("cpu,cpuacct/kubepods/podg/cpu.shares", "204"),
+        ("cpu,cpuacct/kubepods/podg/cpu.cfs_quota_us", "20000"),
+        ("cpu,cpuacct/kubepods/podg/cpu.cfs_period_us", "100000"),
+        ("memory/kubepods/podg/memory.limit_in_bytes", "50331648"),
+        ("pids/kubepods/podg/pids.max", "10"),
+        ("cpuset/kubepods/podg/cpuset.cpus", "0-1"),
+        ("memory/kubepods/burstable/podb/memory.limit_in_bytes", ""),
+    ] {
+        assert_eq!(fake.shown(file), text, "{file}");
+    }
+    assert!(fake.held.path().join("freezer/kubepods/podg").is_dir());
+    assert!(tree.exists(&guaranteed).await.unwrap());
+    assert_eq!(
+        tree.list().await.unwrap(),
+        ["b", "g"].map(PodUid::from).to_vec()
+    );
+}
+
+#[tokio::test]
+async fn existence_counts_only_the_hierarchies_that_upstream_counts() {
+    let fake = Fake::v1();
+    for hierarchy in ["cpu,cpuacct", "cpuset", "memory", "pids"] {
+        fake.give(&format!("{hierarchy}/kubepods/podg"), &[]);
+    }
+    let guaranteed = pod("g", Qos::Guaranteed, NONE);
+    assert!(
+        fake.tree().exists(&guaranteed).await.unwrap(),
+        "freezer does not count"
+    );
+    fs::remove_dir(fake.held.path().join("memory/kubepods/podg")).unwrap();
+    assert!(!fake.tree().exists(&guaranteed).await.unwrap());
+    assert_eq!(
+        fake.tree().list().await.unwrap(),
+        [PodUid::from("g")],
+        "a part that is left is still listed"
+    );
+}
+
+#[tokio::test]
+async fn on_v2_controllers_are_enabled_on_the_way_down_and_bounds_written() {
+    let fake = Fake::v2();
+    for path in [
+        "v2/mine",
+        "v2/mine/kubepods",
+        "v2/mine/kubepods/burstable",
+        "v2/mine/kubepods/besteffort",
+        "v2/mine/kubepods/burstable/podb",
+    ] {
+        fake.give_v2(path);
+    }
+    let tree = fake.tree_at("/mine");
+    tree.ensure_node(NONE).await.unwrap();
+    tree.set_burstable_shares(1024).await.unwrap();
+    let bounds = CgroupLimits {
+        cpu_shares: Some(1024),
+        cpu_quota: Some(50_000),
+        cpu_period: Some(100_000),
+        memory: Some(1 << 20),
+        pids: Some(-1),
+    };
+    let burstable = pod("b", Qos::Burstable, bounds);
+    tree.ensure(&burstable).await.unwrap();
+    assert_eq!(tree.parent_of(&burstable), "/mine/kubepods/burstable/podb");
+    // Only what is missing is asked for, and only what pods can need.
+    for path in [
+        "v2",
+        "v2/mine",
+        "v2/mine/kubepods",
+        "v2/mine/kubepods/burstable",
+    ] {
+        let asked = fake.shown(&format!("{path}/cgroup.subtree_control"));
+        assert!(
+            asked.contains("+cpu") && !asked.contains("rdma"),
+            "{path}: {asked}"
+        );
+    }
+    let leaf = "v2/mine/kubepods/burstable/podb";
+    assert_eq!(
+        fake.shown(&format!("{leaf}/cgroup.subtree_control")),
+        "memory\n"
+    );
+    for (file, text) in [
+        ("cpu.weight", "39"),
+        ("cpu.max", "50000 100000"),
+        ("memory.max", "1048576"),
+        ("pids.max", "max"),
+    ] {
+        assert_eq!(fake.shown(&format!("{leaf}/{file}")), text, "{file}");
+    }
+    assert_eq!(fake.shown("v2/mine/kubepods/besteffort/cpu.weight"), "1");
+    assert_eq!(fake.shown("v2/mine/kubepods/burstable/cpu.weight"), "39");
+    assert!(tree.exists(&burstable).await.unwrap());
+    fake.give(leaf, &[("cgroup.controllers", "cpu memory\n")]);
+    assert!(
+        !tree.exists(&burstable).await.unwrap(),
+        "a controller is missing"
+    );
+}
+
+#[tokio::test]
+async fn removal_finds_the_pod_in_any_class_and_absent_is_success() {
+    for fake in [Fake::v1(), Fake::v2()] {
+        let tops: Vec<PathBuf> = fs::read_dir(fake.held.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        for top in &tops {
+            for name in ["podx", "besteffort/podx/container/inner", "burstable/pody"] {
+                fs::create_dir_all(top.join("kubepods").join(name)).unwrap();
+            }
+        }
+        let tree = fake.tree();
+        let gone = PodUid::from("x");
+        tree.remove(&gone).await.unwrap();
+        tree.remove(&gone).await.unwrap();
+        for top in &tops {
+            let kubepods = top.join("kubepods");
+            assert!(!kubepods.join("podx").exists());
+            assert!(!kubepods.join("besteffort/podx").exists());
+            assert!(kubepods.join("burstable/pody").exists());
+        }
+        assert_eq!(tree.list().await.unwrap(), [PodUid::from("y")]);
+    }
+}
+
+#[tokio::test]
+async fn a_uid_cannot_name_a_place_outside_of_kubepods() {
+    let fake = Fake::v1();
+    fake.give("memory/kubepods", &[]);
+    fake.give("memory/victim/child", &[]);
+    let tree = fake.tree();
+    for uid in [
+        "",
+        "/../../victim",
+        "x/../../../victim",
+        "a/b",
+        "a_b",
+        "a\0",
+    ] {
+        let error = tree.remove(&PodUid::from(uid)).await.unwrap_err();
+        assert_eq!(error.retry, Retry::Never, "{uid}");
+        let error = tree
+            .ensure(&pod(uid, Qos::Guaranteed, NONE))
+            .await
+            .unwrap_err();
+        assert_eq!(error.retry, Retry::Never, "{uid}");
+    }
+    assert!(fake.held.path().join("memory/victim/child").exists());
+    symlink(
+        fake.held.path().join("memory/victim"),
+        fake.held.path().join("memory/kubepods/podlink"),
+    )
+    .unwrap();
+    assert!(tree.remove(&PodUid::from("link")).await.is_err());
+    assert!(fake.held.path().join("memory/victim/child").exists());
+}
+
+#[tokio::test]
+async fn a_root_that_does_not_exist_is_told_and_not_made() {
+    let fake = Fake::v1();
+    let error = fake.tree_at("/absent").ensure_node(NONE).await.unwrap_err();
+    assert!(error.attempt.contains("/absent"), "{error}");
+    assert!(!fake.held.path().join("memory/absent").exists());
+}
+
+#[tokio::test]
+async fn without_classes_nothing_is_made_and_the_runtime_chooses() {
+    let fake = Fake::v1();
+    let tree = CgroupTree::new(CgroupTreeSettings {
+        root: String::new(),
+        per_qos: false,
+        driver: CgroupDriver::Cgroupfs,
+        layout: fake.layout.clone(),
+    })
+    .unwrap();
+    let any = pod("x", Qos::Guaranteed, NONE);
+    assert_eq!(tree.parent_of(&any), "");
+    tree.ensure_node(NONE).await.unwrap();
+    tree.ensure(&any).await.unwrap();
+    tree.remove(&any.uid).await.unwrap();
+    assert!(tree.exists(&any).await.unwrap());
+    assert!(tree.list().await.unwrap().is_empty());
+    assert!(!fake.held.path().join("memory/kubepods").exists());
+}
+
+#[test]
+fn the_systemd_driver_is_refused_in_plain_words() {
+    let error = CgroupTree::new(CgroupTreeSettings {
+        root: "/".to_owned(),
+        per_qos: true,
+        driver: CgroupDriver::Systemd,
+        layout: CgroupLayout::V2 {
+            mount: "/sys/fs/cgroup".into(),
+        },
+    })
+    .unwrap_err();
+    assert_eq!(error, CgroupTreeError::SystemdUnsupported);
+    assert!(error.to_string().contains("not supported yet"));
+}
+
+fn private_root(label: &str) -> String {
+    format!("ferrolet-hosttest-{label}-{}", std::process::id())
+}
+
+fn keeps(outcome: Result<(), contract::Broken>) {
+    match outcome {
+        Ok(()) => {}
+        Err(contract::Broken::Root { path, source }) => {
+            println!("no cgroup of our own at {}: {source}", path.display());
+        }
+        Err(broken) => panic!("{broken}: {:?}", std::error::Error::source(&broken)),
+    }
+}
+
+#[tokio::test]
+async fn the_kernels_own_hierarchies_keep_the_contract() {
+    let mounts = mountinfo::read().unwrap();
+    match CgroupLayout::detect(&mounts) {
+        Ok(layout) => keeps(contract::cgroups(layout, &private_root("all")).await),
+        Err(error) => {
+            println!("no cgroups here: {error}");
+            assert!(!Path::new("/sys/fs/cgroup/cgroup.controllers").exists());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_tree_beside_v1_is_swept_the_way_of_v2() {
+    let mounts = mountinfo::read().unwrap();
+    // Without controllers, but with cgroup.kill and cgroup.events: the parts of v2 that a hybrid machine can show.
+    if let Ok(CgroupLayout::V1 {
+        unified: Some(mount),
+        ..
+    }) = CgroupLayout::detect(&mounts)
+    {
+        let layout = CgroupLayout::V2 { mount };
+        keeps(contract::cgroup_removal(layout, &private_root("v2")).await);
+    }
+}
+
+#[tokio::test]
+async fn a_bound_whose_controller_is_missing_is_told_by_name() {
+    let fake = Fake::v2();
+    for path in ["v2/kubepods", "v2/kubepods/podg"] {
+        fake.give_v2(path);
+    }
+    fs::remove_file(fake.held.path().join("v2/kubepods/podg/memory.max")).unwrap();
+    let bounds = CgroupLimits {
+        memory: Some(1 << 20),
+        ..NONE
+    };
+    let error = fake
+        .tree()
+        .ensure(&pod("g", Qos::Guaranteed, bounds))
+        .await
+        .unwrap_err();
+    assert!(error.cause.contains("controller memory"), "{error}");
+}

@@ -1,0 +1,294 @@
+//! The node's part of the cgroup hierarchy: `kubepods`, its two classes, and the pods in them.
+//!
+//! In: places and bounds as values. Out: cgroups. Every touch runs off the async threads with a deadline; passes that wait for
+//! processes to leave pause in tokio's time. Idempotent throughout: absent is removed, present is bounded again.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_ports::{CgroupDriver, Fut, HostError, PodCgroups, Retry};
+use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_types::{PodUid, Qos};
+
+use super::{
+    CgroupLayout, CgroupName,
+    place::Place,
+    sweep::{self, Swept},
+};
+use crate::{
+    offload::{never, off_thread},
+    rooted::is_plain_name,
+};
+
+/// The smallest weight there is; best-effort pods share it.
+const MIN_SHARES: u64 = 2;
+const KUBEPODS: &str = "kubepods";
+const POD_PREFIX: &str = "pod";
+/// Killed processes leave within milliseconds unless the kernel holds them; then later is soon enough.
+const KILL_PASSES: u32 = 12;
+const REMOVE_PASSES: u32 = 10;
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a tree is built from.
+#[derive(Clone, Debug)]
+pub struct CgroupTreeSettings {
+    /// The configuration's `cgroupRoot`; must exist in every hierarchy.
+    pub root: String,
+    /// The configuration's `cgroupsPerQOS`; without it there are no cgroups of ours at all.
+    pub per_qos: bool,
+    /// Who makes cgroups.
+    pub driver: CgroupDriver,
+    /// What is mounted.
+    pub layout: CgroupLayout,
+}
+
+/// Why there is no tree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CgroupTreeError {
+    /// Slices are made by systemd over D-Bus, which this agent does not speak yet.
+    #[error(
+        "cgroup driver systemd is not supported yet, use cgroupfs for both the agent and the runtime"
+    )]
+    SystemdUnsupported,
+    /// The root is not a path of plain names.
+    #[error("cgroup root {0:?} is not a path of plain names")]
+    InvalidRoot(String),
+}
+
+/// The cgroups of one node.
+#[derive(Clone, Debug)]
+pub struct CgroupTree {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    places: Vec<Place>,
+    n_given: usize,
+    kubepods: CgroupName,
+    per_qos: bool,
+    driver: CgroupDriver,
+}
+
+impl CgroupTree {
+    /// Builds the tree; touches nothing.
+    pub fn new(settings: CgroupTreeSettings) -> Result<Self, CgroupTreeError> {
+        if settings.driver == CgroupDriver::Systemd {
+            return Err(CgroupTreeError::SystemdUnsupported);
+        }
+        let root = CgroupName::parse(&settings.root);
+        if !root.components().iter().all(|name| is_plain_name(name)) {
+            return Err(CgroupTreeError::InvalidRoot(settings.root));
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                places: Place::all(&settings.layout),
+                n_given: root.components().len(),
+                kubepods: root.child(KUBEPODS),
+                per_qos: settings.per_qos,
+                driver: settings.driver,
+            }),
+        })
+    }
+
+    /// Makes the node's own cgroups: `kubepods` with the given bounds, and the two classes below it. Idempotent.
+    pub async fn ensure_node(&self, limits: CgroupLimits) -> Result<(), HostError> {
+        let inner = Arc::clone(&self.inner);
+        off_thread("make the node's cgroups", move || {
+            if !inner.per_qos {
+                return Ok(());
+            }
+            let least = CgroupLimits {
+                cpu_shares: Some(MIN_SHARES),
+                ..CgroupLimits::default()
+            };
+            inner.ensure(&inner.kubepods, &limits)?;
+            inner.ensure(&inner.class(Qos::Burstable), &CgroupLimits::default())?;
+            inner.ensure(&inner.class(Qos::BestEffort), &least)
+        })
+        .await
+    }
+
+    /// Sets the weight of all burstable pods together: the shares of their summed requests.
+    pub async fn set_burstable_shares(&self, shares: u64) -> Result<(), HostError> {
+        let inner = Arc::clone(&self.inner);
+        off_thread("weigh the burstable pods", move || {
+            if !inner.per_qos {
+                return Ok(());
+            }
+            let limits = CgroupLimits {
+                cpu_shares: Some(shares.max(MIN_SHARES)),
+                ..CgroupLimits::default()
+            };
+            inner.ensure(&inner.class(Qos::Burstable), &limits)
+        })
+        .await
+    }
+
+    async fn remove_pod(&self, uid: &PodUid) -> Result<(), HostError> {
+        if !self.inner.per_qos {
+            return Ok(());
+        }
+        let attempt = format!("remove the cgroup of pod {uid}");
+        let names = self.inner.candidates(uid)?;
+        self.repeat(&attempt, KILL_PASSES, &names, sweep::kill)
+            .await?;
+        self.repeat(&attempt, REMOVE_PASSES, &names, sweep::remove)
+            .await
+    }
+
+    /// Repeats a pass with growing pauses until it is clean.
+    async fn repeat(
+        &self,
+        attempt: &str,
+        n_passes: u32,
+        names: &[CgroupName],
+        pass: fn(&[Place], &[CgroupName]) -> Result<Swept, HostError>,
+    ) -> Result<(), HostError> {
+        let mut pause = Duration::from_millis(1);
+        let mut swept = Swept::Clean;
+        for _ in 0..n_passes {
+            let (inner, names) = (Arc::clone(&self.inner), names.to_vec());
+            swept = off_thread(attempt, move || pass(&inner.places, &names)).await?;
+            if swept == Swept::Clean {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        let cause = match swept {
+            Swept::Clean | Swept::Running => "processes in it do not end",
+            Swept::Busy => "the kernel still counts it as busy",
+        };
+        Err(HostError {
+            attempt: attempt.to_owned(),
+            cause: cause.to_owned(),
+            retry: Retry::Later,
+        })
+    }
+}
+
+impl PodCgroups for CgroupTree {
+    fn parent_of(&self, pod: &PodCgroup) -> String {
+        // Without classes the runtime chooses the place, as with upstream.
+        if !self.inner.per_qos {
+            return String::new();
+        }
+        let name = self.inner.class(pod.qos).child(&component_of(&pod.uid));
+        name.to_driver(self.inner.driver)
+    }
+
+    fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>> {
+        let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
+        Box::pin(off_thread(
+            format!("look for the cgroup of pod {}", pod.uid),
+            move || {
+                if !inner.per_qos {
+                    return Ok(true);
+                }
+                let name = inner.pod(&pod)?;
+                for place in &inner.places {
+                    if !place.exists(&name)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            },
+        ))
+    }
+
+    fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>> {
+        let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
+        Box::pin(off_thread(
+            format!("make the cgroup of pod {}", pod.uid),
+            move || {
+                if !inner.per_qos {
+                    return Ok(());
+                }
+                inner.ensure(&inner.pod(&pod)?, &pod.limits)
+            },
+        ))
+    }
+
+    fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.remove_pod(uid))
+    }
+
+    fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>> {
+        let inner = Arc::clone(&self.inner);
+        Box::pin(off_thread("list the cgroups of pods", move || {
+            let mut uids = Vec::new();
+            if !inner.per_qos {
+                return Ok(uids);
+            }
+            for place in &inner.places {
+                for parent in inner.classes() {
+                    for child in place.children(&parent)? {
+                        uids.extend(uid_of(&child));
+                    }
+                }
+            }
+            uids.sort();
+            uids.dedup();
+            Ok(uids)
+        }))
+    }
+}
+
+impl Inner {
+    fn class(&self, qos: Qos) -> CgroupName {
+        match qos {
+            Qos::Guaranteed => self.kubepods.clone(),
+            Qos::Burstable => self.kubepods.child("burstable"),
+            Qos::BestEffort => self.kubepods.child("besteffort"),
+        }
+    }
+
+    fn classes(&self) -> [CgroupName; 3] {
+        [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort].map(|qos| self.class(qos))
+    }
+
+    fn pod(&self, pod: &PodCgroup) -> Result<CgroupName, HostError> {
+        Ok(self.class(pod.qos).child(&checked_component(&pod.uid)?))
+    }
+
+    /// Everywhere the pod's cgroup may stand: its class is no longer known when only the uid is left.
+    fn candidates(&self, uid: &PodUid) -> Result<Vec<CgroupName>, HostError> {
+        let component = checked_component(uid)?;
+        Ok(self
+            .classes()
+            .iter()
+            .map(|class| class.child(&component))
+            .collect())
+    }
+
+    fn ensure(&self, name: &CgroupName, limits: &CgroupLimits) -> Result<(), HostError> {
+        for place in &self.places {
+            let cgroup = place.ensure(name, self.n_given)?;
+            place.bound(&cgroup, name, limits)?;
+        }
+        Ok(())
+    }
+}
+
+fn component_of(uid: &PodUid) -> String {
+    format!("{POD_PREFIX}{uid}")
+}
+
+/// A uid may come from a manifest, so it is text until proven a name. The underscore is taken: slices need it for dashes.
+fn checked_component(uid: &PodUid) -> Result<String, HostError> {
+    let component = component_of(uid);
+    if uid.as_str().is_empty() || uid.as_str().contains('_') || !is_plain_name(&component) {
+        return Err(never(
+            format!("name the cgroup of pod {uid:?}"),
+            "the uid is not a plain name",
+        ));
+    }
+    Ok(component)
+}
+
+fn uid_of(component: &str) -> Option<PodUid> {
+    component
+        .strip_prefix(POD_PREFIX)
+        .filter(|uid| !uid.is_empty())
+        .map(PodUid::from)
+}

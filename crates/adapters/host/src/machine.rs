@@ -1,0 +1,262 @@
+//! Facts about the machine: names, identities, sizes. Pure parsers of the kernel's texts, and thin readers around them.
+//!
+//! In: files under `/proc`, `/sys` and `/etc`. Out: [`MachineFacts`], what the node reports about itself. Read once at start;
+//! nothing here is kept. Refuses: guessing a size; a machine that does not tell its memory is an error.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    cgroups::{CgroupLayout, CgroupMode},
+    mountinfo,
+};
+
+/// A resolver file is a few lines; upstream stops at the same size.
+const RESOLVER_LIMIT: u64 = 10 << 20;
+/// More than any file of `/proc` or `/etc` that is read here.
+const FACT_LIMIT: u64 = 1 << 20;
+
+/// What the node says about its machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineFacts {
+    /// The kernel's name for the machine, as it is.
+    pub hostname: String,
+    /// Differs after each boot.
+    pub boot_id: String,
+    /// Stays over boots; empty when the machine has none.
+    pub machine_id: String,
+    /// The firmware's identity; the machine's id where the firmware has none, as upstream does.
+    pub system_uuid: String,
+    /// The kernel's release.
+    pub kernel_version: String,
+    /// The distribution's name for itself.
+    pub os_image: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Processors that are online.
+    pub n_cpus: u32,
+    /// Whether any swap is in use.
+    pub swap_is_on: bool,
+    /// Which cgroup hierarchy is mounted; `None` when there is none.
+    pub cgroup_mode: Option<CgroupMode>,
+}
+
+/// A fact the machine would not tell.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The file could not be read.
+    #[error("read {path}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The file was read but does not say it.
+    #[error("find {fact} in {path}")]
+    Missing {
+        /// What was looked for.
+        fact: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// Reads the facts of this machine.
+pub fn read_machine() -> Result<MachineFacts, MachineError> {
+    let names = rustix::system::uname();
+    let memory_bytes = fact("/proc/meminfo", "the memory's size", total_memory)?;
+    let n_cpus = fact(
+        "/sys/devices/system/cpu/online",
+        "processors",
+        count_cpu_list,
+    )?;
+    let boot_id = required("/proc/sys/kernel/random/boot_id")?;
+    let machine_id = first_of(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
+    let firmware = first_of(&[
+        "/sys/class/dmi/id/product_uuid",
+        "/proc/device-tree/system-id",
+        "/proc/device-tree/vm,uuid",
+        "/etc/machine-id",
+    ]);
+    let os_release = first_of(&["/etc/os-release", "/usr/lib/os-release"]);
+    let mounts = mountinfo::read().map_err(|source| MachineError::Read {
+        path: "/proc/self/mountinfo".into(),
+        source,
+    })?;
+    Ok(MachineFacts {
+        hostname: names.nodename().to_string_lossy().into_owned(),
+        kernel_version: names.release().to_string_lossy().into_owned(),
+        boot_id: boot_id.trim().to_owned(),
+        machine_id: machine_id.trim().to_owned(),
+        system_uuid: firmware.trim_end_matches('\0').trim().to_owned(),
+        os_image: pretty_name(&os_release).unwrap_or_else(|| "Linux".to_owned()),
+        memory_bytes,
+        n_cpus,
+        // A kernel without swap support has no such file.
+        swap_is_on: swap_is_on(&first_of(&["/proc/swaps"])),
+        cgroup_mode: CgroupLayout::detect(&mounts).ok().map(|it| it.mode()),
+    })
+}
+
+/// Reads a resolver file, at most ten mebibytes of it.
+pub fn read_resolver_file(path: &Path) -> Result<String, MachineError> {
+    read_bounded(path, RESOLVER_LIMIT).map_err(|source| MachineError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+pub fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// How many processors a kernel list such as `0-3,8` names.
+pub fn count_cpu_list(list: &str) -> Option<u32> {
+    list.trim().split(',').try_fold(0_u32, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// `PRETTY_NAME` of `os-release`, without its quotes.
+pub fn pretty_name(os_release: &str) -> Option<String> {
+    let value = os_release
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?
+        .trim();
+    let quoted = ['"', '\''].into_iter().find_map(|quote| {
+        value
+            .strip_prefix(quote)
+            .and_then(|rest| rest.strip_suffix(quote))
+    });
+    let name = quoted.unwrap_or(value);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Whether `/proc/swaps` names anything below its heading.
+pub fn swap_is_on(swaps: &str) -> bool {
+    swaps.trim().lines().count() > 1
+}
+
+fn fact<T>(
+    path: &'static str,
+    fact: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, MachineError> {
+    parse(&required(path)?).ok_or_else(|| MachineError::Missing {
+        fact,
+        path: path.into(),
+    })
+}
+
+fn required(path: &'static str) -> Result<String, MachineError> {
+    read_bounded(Path::new(path), FACT_LIMIT).map_err(|source| MachineError::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn first_of(paths: &[&str]) -> String {
+    paths
+        .iter()
+        .filter_map(|path| read_bounded(Path::new(path), FACT_LIMIT).ok())
+        .find(|text| !text.trim().is_empty())
+        .unwrap_or_default()
+}
+
+fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(limit + 1)
+        .read_to_end(&mut content)?;
+    if u64::try_from(content.len()).is_ok_and(|length| length > limit) {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("longer than {limit} bytes"),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_bytes() {
+        let check =
+            |text: &str, bytes: Option<u64>| assert_eq!(total_memory(text), bytes, "{text}");
+        check(
+            "MemTotal:       24681244 kB\nMemFree: 1 kB\n",
+            Some(25_273_593_856),
+        );
+        check("MemFree: 1 kB\n", None);
+        check("MemTotal: many kB\n", None);
+    }
+
+    #[test]
+    fn processors_are_counted_from_ranges() {
+        let check = |text: &str, n: Option<u32>| assert_eq!(count_cpu_list(text), n, "{text}");
+        check("0\n", Some(1));
+        check("0-1\n", Some(2));
+        check("0-3,8,10-11", Some(7));
+        check("", None);
+        check("3-1", None);
+    }
+
+    #[test]
+    fn the_distribution_is_named_without_quotes() {
+        let check = |text: &str, name: Option<&str>| {
+            assert_eq!(pretty_name(text).as_deref(), name, "{text}");
+        };
+        check(
+            "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n",
+            Some("Debian GNU/Linux 12 (bookworm)"),
+        );
+        check("PRETTY_NAME='Alpine'\n", Some("Alpine"));
+        check("PRETTY_NAME=Plain\n", Some("Plain"));
+        check("PRETTY_NAME=\"\"\n", None);
+        check("NAME=x\n", None);
+    }
+
+    #[test]
+    fn swap_is_on_when_something_stands_below_the_heading() {
+        let heading = "Filename\tType\tSize\tUsed\tPriority\n";
+        assert!(!swap_is_on(""));
+        assert!(!swap_is_on(heading));
+        assert!(swap_is_on(&format!("{heading}/swapfile file 1 0 -2\n")));
+    }
+
+    #[test]
+    fn this_machine_tells_everything() {
+        let facts = read_machine().unwrap();
+        assert!(facts.memory_bytes > 1 << 20);
+        assert!(facts.n_cpus >= 1);
+        assert!(!facts.hostname.is_empty() && !facts.kernel_version.is_empty());
+        assert_eq!(facts.boot_id.len(), 36, "{}", facts.boot_id);
+    }
+
+    #[test]
+    fn a_resolver_file_beyond_the_bound_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resolv.conf");
+        std::fs::write(&path, "nameserver 10.0.0.1\n").unwrap();
+        assert_eq!(read_resolver_file(&path).unwrap(), "nameserver 10.0.0.1\n");
+        File::create(&path)
+            .unwrap()
+            .set_len(RESOLVER_LIMIT + 1)
+            .unwrap();
+        assert!(read_resolver_file(&path).is_err());
+        assert!(read_resolver_file(Path::new("/dev/zero")).is_err());
+    }
+}
