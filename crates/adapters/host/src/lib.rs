@@ -7,6 +7,7 @@
 pub mod cgroups;
 mod clock;
 pub mod contract;
+pub mod files;
 pub mod machine;
 pub mod mountinfo;
 mod offload;
