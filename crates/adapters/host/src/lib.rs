@@ -9,9 +9,11 @@ mod clock;
 pub mod contract;
 pub mod files;
 pub mod machine;
+pub mod manifests;
 pub mod mountinfo;
 mod offload;
 pub mod rooted;
+pub mod watch;
 
 pub use clock::SystemClock;
 pub use offload::off_thread;
