@@ -11,8 +11,11 @@ pub mod files;
 pub mod machine;
 pub mod manifests;
 pub mod mountinfo;
+pub mod notify;
 mod offload;
+pub mod process;
 pub mod rooted;
+mod sys;
 pub mod watch;
 
 pub use clock::SystemClock;

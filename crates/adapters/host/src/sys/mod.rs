@@ -1,0 +1,23 @@
+//! The calls that Rust cannot check, each behind a safe function. The only `unsafe` of the workspace.
+#![expect(
+    unsafe_code,
+    reason = "the allocator's knobs have no safe wrapper anywhere"
+)]
+
+/// Bounds the allocator's arenas and has freed memory given back early; `false` when it refused one of them.
+#[cfg(target_env = "gnu")]
+pub(crate) fn bound_allocator(n_arenas: libc::c_int, trim_threshold: libc::c_int) -> bool {
+    // SAFETY: mallopt takes two integers, touches only the allocator's own state under its own lock, and may be called
+    // at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, n_arenas) == 1
+            && libc::mallopt(libc::M_TRIM_THRESHOLD, trim_threshold) == 1
+    }
+}
+
+/// Returns free memory to the kernel; `true` when some was returned.
+#[cfg(target_env = "gnu")]
+pub(crate) fn trim_allocator() -> bool {
+    // SAFETY: malloc_trim releases only pages that hold no allocation, under the allocator's own locks.
+    unsafe { libc::malloc_trim(0) == 1 }
+}
