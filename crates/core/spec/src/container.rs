@@ -85,3 +85,74 @@ pub fn container_spec(
         env,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ferrolet_resources::QuotaMode;
+    use ferrolet_types::ContainerId;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{EnvObjects, ImageUser, NamespaceMode, NodeFacts, PluginResources};
+
+    fn make(kind: ContainerKind, container: Value) -> ContainerSpec {
+        let container = serde_json::from_value(container).unwrap();
+        let inputs = ContainerInputs {
+            node: &NodeFacts::example(),
+            objects: &EnvObjects::default(),
+            volumes: &BTreeMap::new(),
+            sub_paths: &BTreeMap::new(),
+            restart_count: 4,
+            crash_streak: 3,
+            image_ref: "sha256:1".to_owned(),
+            image_user: ImageUser::Id(0),
+            pod_ips: &[],
+            hosts_file: None,
+            termination_log: None,
+            target: Some(&ContainerId::new("abc")),
+            user_mappings: &[],
+            extra_groups: &[],
+            supports_recursive_read_only: false,
+            plugins: PluginResources {
+                env: vec![("GPU".to_owned(), "0".to_owned())],
+                ..PluginResources::default()
+            },
+            quota: QuotaMode::Enforced,
+        };
+        container_spec(&Pod::default(), kind, &container, &inputs).unwrap()
+    }
+
+    #[test]
+    fn command_and_arguments_are_expanded_from_the_whole_environment() {
+        let spec = make(
+            ContainerKind::Regular,
+            json!({"name": "c", "image": "i", "command": ["run", "$(A)", "$$(A)"], "args": ["$(GPU)", "$(NONE)"],
+                "env": [{"name": "A", "value": "a"}], "workingDir": "/w", "stdin": true, "tty": true,
+                "lifecycle": {"stopSignal": "SIGUSR1"}}),
+        );
+        assert_eq!(spec.command, ["run", "a", "$(A)"]);
+        assert_eq!(spec.args, ["0", "$(NONE)"]);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(spec.env, [pair("GPU", "0"), pair("A", "a")]);
+        assert_eq!(spec.working_dir, "/w");
+        assert_eq!((spec.stdin, spec.stdin_once, spec.tty), (true, false, true));
+        assert_eq!(spec.stop_signal.as_deref(), Some("SIGUSR1"));
+    }
+
+    #[test]
+    fn the_restart_count_and_the_crash_streak_stay_with_the_container() {
+        let spec = make(ContainerKind::Regular, json!({"name": "c"}));
+        assert_eq!((spec.attempt, spec.log_path.as_str()), (4, "c/4.log"));
+        assert_eq!(spec.annotations[crate::labels::RESTART_COUNT], "4");
+        assert_eq!(spec.annotations[crate::labels::CRASH_STREAK], "3");
+    }
+
+    #[test]
+    fn only_ephemeral_containers_look_into_another() {
+        let pid = |kind| make(kind, json!({"name": "c"})).security.namespaces.pid;
+        assert_eq!(pid(ContainerKind::Ephemeral), NamespaceMode::Target);
+        assert_eq!(pid(ContainerKind::Regular), NamespaceMode::Container);
+    }
+}
