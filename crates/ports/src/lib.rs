@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod clock;
+mod cluster;
 mod events;
 mod host;
 mod images;
@@ -16,6 +17,7 @@ mod volumes;
 use std::{future::Future, pin::Pin};
 
 pub use clock::Clock;
+pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use events::{Event, EventKind, EventObject, Events};
 pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};

@@ -50,7 +50,14 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
         };
     }
     if !facts.is_network_ready && !pod.is_host_network() {
-        return step;
+        let message = "network is not ready: container runtime network not ready".to_owned();
+        return Step {
+            hold: Some(Waiting {
+                reason: "NetworkNotReady",
+                message,
+            }),
+            ..step
+        };
     }
     step.then(init_remains(pod, facts))
         .then(missing_setup(facts))

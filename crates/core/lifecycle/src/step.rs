@@ -35,6 +35,8 @@ pub struct Step {
     pub wake_at: Option<Timestamp>,
     /// Containers that are held back, and why: what status shows.
     pub waiting: BTreeMap<ContainerName, Waiting>,
+    /// What holds the pod as a whole back: an event, not a status.
+    pub hold: Option<Waiting>,
 }
 
 /// Actions that do not depend on one another.
@@ -167,6 +169,11 @@ pub struct Waiting {
 }
 
 impl Step {
+    /// Nothing to do for a pod that shall run.
+    pub fn idle() -> Self {
+        Self::rest(PodState::Running)
+    }
+
     /// Nothing to do in this state.
     pub(crate) fn rest(next: PodState) -> Self {
         Self {
@@ -174,6 +181,7 @@ impl Step {
             stages: Vec::new(),
             wake_at: None,
             waiting: BTreeMap::new(),
+            hold: None,
         }
     }
 

@@ -193,7 +193,9 @@ impl PodObservation {
 
     /// The newest container of that name.
     pub fn newest_container(&self, name: &str) -> Option<&ObservedContainer> {
-        self.containers.iter().find(|container| container.name.as_str() == name)
+        self.containers
+            .iter()
+            .find(|container| container.name.as_str() == name)
     }
 
     /// Every container that is running.

@@ -44,7 +44,10 @@ struct Entry {
 impl Board {
     /// A board that also tells `sink` of every change.
     pub fn with_sink(sink: Arc<dyn StatusSink>) -> Self {
-        Self { entries: Mutex::default(), sink: Some(sink) }
+        Self {
+            entries: Mutex::default(),
+            sink: Some(sink),
+        }
     }
 
     /// Publishes a pod with its status.
@@ -53,19 +56,35 @@ impl Board {
         shown.status = Some(status.clone());
         let shown: Pod = Arc::new(shown);
         let version = {
-            let mut entries = self.entries.lock().expect("no panic while the lock is held");
+            let mut entries = self
+                .entries
+                .lock()
+                .expect("no panic while the lock is held");
             let version = entries.get(&pod.uid()).map_or(1, |entry| entry.version + 1);
-            entries.insert(pod.uid(), Entry { pod: shown.clone(), version });
+            entries.insert(
+                pod.uid(),
+                Entry {
+                    pod: shown.clone(),
+                    version,
+                },
+            );
             version
         };
         if let Some(sink) = &self.sink {
-            sink.publish(StatusUpdate { pod: shown, version, is_settled });
+            sink.publish(StatusUpdate {
+                pod: shown,
+                version,
+                is_settled,
+            });
         }
     }
 
     /// Forgets a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        self.entries.lock().expect("no panic while the lock is held").remove(uid);
+        self.entries
+            .lock()
+            .expect("no panic while the lock is held")
+            .remove(uid);
         if let Some(sink) = &self.sink {
             sink.forget(uid);
         }
@@ -74,7 +93,10 @@ impl Board {
 
 impl PodsView for Board {
     fn pods(&self) -> Vec<Pod> {
-        let entries = self.entries.lock().expect("no panic while the lock is held");
+        let entries = self
+            .entries
+            .lock()
+            .expect("no panic while the lock is held");
         entries.values().map(|entry| entry.pod.clone()).collect()
     }
 }

@@ -1,9 +1,6 @@
 //! The dispatcher: turns what happens into orders for workers. It never awaits work.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use ferrolet_lifecycle::Wish;
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView};
@@ -69,7 +66,10 @@ impl Dispatcher {
             Ok((id, ())) => (id, true),
             Err(error) => (error.id(), false),
         };
-        let uid = self.task_of.remove(&id).expect("every worker is noted when it is spawned");
+        let uid = self
+            .task_of
+            .remove(&id)
+            .expect("every worker is noted when it is spawned");
         Event::WorkerEnded { uid, is_done }
     }
 
@@ -98,7 +98,9 @@ impl Dispatcher {
             }
             Event::Network(is_ready) => {
                 self.is_network_ready = is_ready;
-                self.inboxes.values().for_each(|inbox| inbox.set_network(is_ready));
+                self.inboxes
+                    .values()
+                    .for_each(|inbox| inbox.set_network(is_ready));
             }
             Event::LeftOver(found) => {
                 for (uid, key) in found {
@@ -122,14 +124,18 @@ impl Dispatcher {
             match command {
                 Command::Start(pod) => {
                     tracing::info!(pod = %pod.key(), pod_uid = %pod.uid(), source = pod.source().as_str(), "Pod is to run");
-                    let memory = Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
+                    let memory =
+                        Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
                     let inbox = Inbox::new(Some(pod), Wish::Run, self.is_network_ready);
                     self.spawn(memory, inbox);
                 }
                 Command::TakeDown { uid, key } => {
                     tracing::info!(pod_uid = %uid, pod = key.as_ref().map(ToString::to_string), "Taking down what nobody asked for");
                     let memory = Memory::new(uid, key, None, self.world.clock.now());
-                    self.spawn(memory, Inbox::new(None, Wish::Forget { grace: None }, self.is_network_ready));
+                    self.spawn(
+                        memory,
+                        Inbox::new(None, Wish::Forget { grace: None }, self.is_network_ready),
+                    );
                 }
                 Command::Update(pod) => {
                     if let Some(inbox) = self.inboxes.get(&pod.uid()) {

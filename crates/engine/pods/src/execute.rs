@@ -28,11 +28,20 @@ pub(crate) enum Outcome {
     /// Volumes are mounted.
     Volumes(BTreeMap<String, VolumeMount>),
     /// A container was started, in this sandbox.
-    Started { container: ContainerName, sandbox: SandboxId },
+    Started {
+        container: ContainerName,
+        sandbox: SandboxId,
+    },
     /// A container could not be started.
-    NotStarted { container: ContainerName, failure: StartFailure },
+    NotStarted {
+        container: ContainerName,
+        failure: StartFailure,
+    },
     /// Something about the pod as a whole failed.
-    Failed { reason: &'static str, message: String },
+    Failed {
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// A part of a pod's set-up.
@@ -69,8 +78,11 @@ impl Outcome {
             }
             Self::NotStarted { container, failure } => {
                 if let Some(pod) = &memory.pod {
-                    let kind = pod.find_container(container.as_str()).map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
-                    let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
+                    let kind = pod
+                        .find_container(container.as_str())
+                        .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+                    let tell =
+                        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
                     tell.say(Happened::Failed(failure.event_text()));
                 }
                 memory.note_start_failure(&container, failure, now);
@@ -78,7 +90,13 @@ impl Outcome {
             Self::Failed { reason, message } => {
                 tracing::warn!(pod = memory.key.as_ref().map(ToString::to_string), reason, error = %message, "Pod cannot be synced");
                 if let Some(pod) = &memory.pod {
-                    say_of_pod(world.events.as_ref(), pod, EventKind::Warning, reason, message.clone());
+                    say_of_pod(
+                        world.events.as_ref(),
+                        pod,
+                        EventKind::Warning,
+                        reason,
+                        message.clone(),
+                    );
                 }
                 memory.note_pod_failure(reason, message, now);
             }
@@ -88,7 +106,12 @@ impl Outcome {
 
 /// Executes the actions of one stage side by side.
 pub(crate) async fn execute_stage(world: &World, memory: &Memory, stage: Stage) -> Vec<Outcome> {
-    join_all(stage.into_iter().map(|action| execute(world, memory, action))).await
+    join_all(
+        stage
+            .into_iter()
+            .map(|action| execute(world, memory, action)),
+    )
+    .await
 }
 
 async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
@@ -100,7 +123,10 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
         (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
         (Action::EnsureFiles, Some(_)) => match world.files.ensure_pod(key, &memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Files, Presence::Present),
-            Err(error) => failed("Failed", format!("error making pod data directories: {error}")),
+            Err(error) => failed(
+                "Failed",
+                format!("error making pod data directories: {error}"),
+            ),
         },
         (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
             Ok(volumes) => Outcome::Volumes(volumes),
@@ -109,26 +135,57 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
         (Action::CreateSandbox { attempt, replaces }, Some(pod)) => {
             if replaces {
                 let message = "Pod sandbox changed, it will be killed and re-created.".to_owned();
-                say_of_pod(world.events.as_ref(), pod, EventKind::Normal, "SandboxChanged", message);
+                say_of_pod(
+                    world.events.as_ref(),
+                    pod,
+                    EventKind::Normal,
+                    "SandboxChanged",
+                    message,
+                );
             }
             match create_sandbox(world, memory, pod, attempt).await {
                 Ok(()) => Outcome::Done,
                 Err(message) => failed("FailedCreatePodSandBox", message),
             }
         }
-        (Action::Start { container, kind, sandbox, restarts, crash_streak }, Some(pod)) => {
-            let order = StartOrder { container: container.clone(), kind, sandbox: sandbox.clone(), restarts, crash_streak };
+        (
+            Action::Start {
+                container,
+                kind,
+                sandbox,
+                restarts,
+                crash_streak,
+            },
+            Some(pod),
+        ) => {
+            let order = StartOrder {
+                container: container.clone(),
+                kind,
+                sandbox: sandbox.clone(),
+                restarts,
+                crash_streak,
+            };
             match start_container(world, memory, pod, order).await {
                 Ok(()) => Outcome::Started { container, sandbox },
                 Err(failure) => Outcome::NotStarted { container, failure },
             }
         }
-        (Action::RemoveContainer { id, container, log_path: Some(log) }, _) => {
-            match world.runtime.remove_container(&id).await {
-                Ok(()) => done(world.files.remove_container_log(&log, (key, container.as_str(), &id)).await),
-                Err(error) => failed("FailedSync", format!("error removing container: {error}")),
-            }
-        }
+        (
+            Action::RemoveContainer {
+                id,
+                container,
+                log_path: Some(log),
+            },
+            _,
+        ) => match world.runtime.remove_container(&id).await {
+            Ok(()) => done(
+                world
+                    .files
+                    .remove_container_log(&log, (key, container.as_str(), &id))
+                    .await,
+            ),
+            Err(error) => failed("FailedSync", format!("error removing container: {error}")),
+        },
         (Action::RemoveLogs, _) => match world.files.remove_logs(key, &memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
@@ -140,7 +197,12 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
 /// Actions that need no more than ids.
 async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Outcome {
     match action {
-        Action::StopContainer { id, container, grace, cause } => stop(world, memory, &id, &container, grace, &cause).await,
+        Action::StopContainer {
+            id,
+            container,
+            grace,
+            cause,
+        } => stop(world, memory, &id, &container, grace, &cause).await,
         Action::StopSandbox { id } => match world.runtime.stop_sandbox(&id).await {
             Ok(()) => Outcome::Done,
             Err(error) => failed("FailedKillPod", format!("error killing pod: {error}")),
@@ -173,7 +235,10 @@ async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
     match world.cgroups.ensure(&cgroup).await {
         Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
         Err(error) => {
-            let message = format!("unable to ensure pod container exists: failed to create container for {}: {error}", pod.uid());
+            let message = format!(
+                "unable to ensure pod container exists: failed to create container for {}: {error}",
+                pod.uid()
+            );
             failed("FailedCreatePodContainer", message)
         }
     }
@@ -188,14 +253,24 @@ async fn stop(
     cause: &StopCause,
 ) -> Outcome {
     if let Some(pod) = &memory.pod {
-        let kind = pod.find_container(container.as_str()).map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
-        let restarts = *cause == StopCause::Changed || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
+        let kind = pod
+            .find_container(container.as_str())
+            .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+        let restarts = *cause == StopCause::Changed
+            || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
         let message = cause.message(container.as_str(), kind, restarts);
-        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str()).say(Happened::Killing(message));
+        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
+            .say(Happened::Killing(message));
     }
     match world.runtime.stop_container(id, grace).await {
         Ok(()) => Outcome::Done,
-        Err(error) => failed("FailedKillPod", format!("error killing pod: failed to {:?} for {container:?}: {error}", "KillContainer")),
+        Err(error) => failed(
+            "FailedKillPod",
+            format!(
+                "error killing pod: failed to {:?} for {container:?}: {error}",
+                "KillContainer"
+            ),
+        ),
     }
 }
 

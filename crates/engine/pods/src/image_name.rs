@@ -14,7 +14,10 @@ pub(crate) struct ImageNameError {
 
 /// The name with `:latest` added when it has neither tag nor digest.
 pub(crate) fn with_default_tag(name: &str) -> Result<String, ImageNameError> {
-    let refuse = |fault: String| ImageNameError { name: name.to_owned(), fault };
+    let refuse = |fault: String| ImageNameError {
+        name: name.to_owned(),
+        fault,
+    };
     let (rest, digest) = match name.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (name, None),
@@ -26,8 +29,14 @@ pub(crate) fn with_default_tag(name: &str) -> Result<String, ImageNameError> {
     };
     let path = repository_path(repository);
     if path.chars().any(char::is_uppercase) {
-        let full = if repository.contains('/') { repository.to_owned() } else { format!("library/{repository}") };
-        return Err(refuse(format!("invalid reference format: repository name ({full}) must be lowercase")));
+        let full = if repository.contains('/') {
+            repository.to_owned()
+        } else {
+            format!("library/{repository}")
+        };
+        return Err(refuse(format!(
+            "invalid reference format: repository name ({full}) must be lowercase"
+        )));
     }
     let is_well_formed = is_domain_ok(repository)
         && path.split('/').all(is_component)
@@ -37,14 +46,21 @@ pub(crate) fn with_default_tag(name: &str) -> Result<String, ImageNameError> {
     if !is_well_formed {
         return Err(refuse("invalid reference format".to_owned()));
     }
-    Ok(if tag.is_none() && digest.is_none() { format!("{name}:latest") } else { name.to_owned() })
+    Ok(if tag.is_none() && digest.is_none() {
+        format!("{name}:latest")
+    } else {
+        name.to_owned()
+    })
 }
 
 /// The first part is a domain only when it looks like one.
 fn domain(repository: &str) -> Option<&str> {
     let (first, _) = repository.split_once('/')?;
-    (first.contains('.') || first.contains(':') || first == "localhost" || first.chars().any(char::is_uppercase))
-        .then_some(first)
+    (first.contains('.')
+        || first.contains(':')
+        || first == "localhost"
+        || first.chars().any(char::is_uppercase))
+    .then_some(first)
 }
 
 fn repository_path(repository: &str) -> &str {
@@ -55,13 +71,18 @@ fn repository_path(repository: &str) -> &str {
 }
 
 fn is_domain_ok(repository: &str) -> bool {
-    let Some(domain) = domain(repository) else { return true };
+    let Some(domain) = domain(repository) else {
+        return true;
+    };
     if let Some(inner) = domain.strip_prefix('[') {
         return inner.split_once(']').is_some_and(|(ip, port)| {
-            ip.parse::<std::net::Ipv6Addr>().is_ok() && (port.is_empty() || port.strip_prefix(':').is_some_and(is_number))
+            ip.parse::<std::net::Ipv6Addr>().is_ok()
+                && (port.is_empty() || port.strip_prefix(':').is_some_and(is_number))
         });
     }
-    let (host, port) = domain.split_once(':').map_or((domain, None), |(host, port)| (host, Some(port)));
+    let (host, port) = domain
+        .split_once(':')
+        .map_or((domain, None), |(host, port)| (host, Some(port)));
     port.is_none_or(is_number)
         && host.split('.').all(|label| {
             !label.is_empty()
@@ -82,7 +103,8 @@ fn is_component(text: &str) -> bool {
     let mut last_was_alnum = false;
     for c in text.chars() {
         if is_alnum(c) {
-            let is_joined = matches!(separator.as_str(), "" | "." | "_" | "__") || separator.chars().all(|c| c == '-');
+            let is_joined = matches!(separator.as_str(), "" | "." | "_" | "__")
+                || separator.chars().all(|c| c == '-');
             if !is_joined {
                 return false;
             }
@@ -101,13 +123,17 @@ fn is_component(text: &str) -> bool {
 fn is_tag(text: &str) -> bool {
     text.len() <= 128
         && text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
 fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, hex)| {
         algorithm.starts_with(|c: char| c.is_ascii_alphabetic())
-            && algorithm.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '_' | '-'))
+            && algorithm
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '_' | '-'))
             && hex.len() >= 32
             && hex.chars().all(|c| c.is_ascii_hexdigit())
     })
@@ -123,9 +149,15 @@ mod tests {
         for (name, full) in [
             ("busybox", "busybox:latest"),
             ("busybox:1.37", "busybox:1.37"),
-            ("docker.io/library/busybox", "docker.io/library/busybox:latest"),
+            (
+                "docker.io/library/busybox",
+                "docker.io/library/busybox:latest",
+            ),
             ("localhost:5000/a/b_c", "localhost:5000/a/b_c:latest"),
-            ("registry.example:5000/x--y:v1", "registry.example:5000/x--y:v1"),
+            (
+                "registry.example:5000/x--y:v1",
+                "registry.example:5000/x--y:v1",
+            ),
             ("[::1]:5000/a", "[::1]:5000/a:latest"),
             (digest.as_str(), digest.as_str()),
         ] {
@@ -135,13 +167,28 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused_in_upstreams_words() {
-        let check = |name: &str, message: &str| assert_eq!(with_default_tag(name).unwrap_err().to_string(), message);
+        let check = |name: &str, message: &str| {
+            assert_eq!(with_default_tag(name).unwrap_err().to_string(), message)
+        };
         check(
             "Not A Name!",
             "couldn't parse image name \"Not A Name!\": invalid reference format: repository name (library/Not A Name!) must be lowercase",
         );
-        for name in ["", "a b", "busybox:", "x@sha256:12", "a//b", "-a", "a/", "host:port/x", "a..b"] {
-            check(name, &format!("couldn't parse image name {name:?}: invalid reference format"));
+        for name in [
+            "",
+            "a b",
+            "busybox:",
+            "x@sha256:12",
+            "a//b",
+            "-a",
+            "a/",
+            "host:port/x",
+            "a..b",
+        ] {
+            check(
+                name,
+                &format!("couldn't parse image name {name:?}: invalid reference format"),
+            );
         }
     }
 }

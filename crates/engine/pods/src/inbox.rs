@@ -28,8 +28,17 @@ pub(crate) struct Orders {
 
 impl Inbox {
     pub(crate) fn new(pod: Option<Pod>, wish: Wish, is_network_ready: bool) -> Self {
-        let orders = Orders { pod, wish, is_network_ready, news: Vec::new(), must_look: false };
-        Self { state: Mutex::new(orders), changed: Notify::new() }
+        let orders = Orders {
+            pod,
+            wish,
+            is_network_ready,
+            news: Vec::new(),
+            must_look: false,
+        };
+        Self {
+            state: Mutex::new(orders),
+            changed: Notify::new(),
+        }
     }
 
     /// Replaces the specification.
@@ -69,7 +78,10 @@ impl Inbox {
 
     /// The wish as it is now.
     pub(crate) fn current_wish(&self) -> Wish {
-        self.state.lock().expect("no panic while the lock is held").wish
+        self.state
+            .lock()
+            .expect("no panic while the lock is held")
+            .wish
     }
 
     /// Waits for a change since the last `changed`. Cancel-safe: a change that was not waited for is remembered.
@@ -101,8 +113,12 @@ fn tighten(was: Wish, asked: Wish) -> Wish {
         (was, Wish::Run) => was,
         (Wish::Run, asked) => asked,
         (Wish::Forget { grace: a }, Wish::End { grace: b } | Wish::Forget { grace: b })
-        | (Wish::End { grace: a }, Wish::Forget { grace: b }) => Wish::Forget { grace: shorter(a, b) },
-        (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End { grace: shorter(a, b) },
+        | (Wish::End { grace: a }, Wish::Forget { grace: b }) => Wish::Forget {
+            grace: shorter(a, b),
+        },
+        (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End {
+            grace: shorter(a, b),
+        },
     }
 }
 
@@ -122,10 +138,30 @@ mod tests {
         let secs = |n| Some(GracePeriod::from_secs(n));
         let check = |was, asked, expected| assert_eq!(tighten(was, asked), expected);
         check(Wish::Run, Wish::Run, Wish::Run);
-        check(Wish::Run, Wish::End { grace: None }, Wish::End { grace: None });
-        check(Wish::End { grace: secs(5) }, Wish::Run, Wish::End { grace: secs(5) });
-        check(Wish::End { grace: secs(5) }, Wish::End { grace: secs(50) }, Wish::End { grace: secs(5) });
-        check(Wish::End { grace: None }, Wish::Forget { grace: secs(3) }, Wish::Forget { grace: secs(3) });
-        check(Wish::Forget { grace: secs(3) }, Wish::End { grace: secs(1) }, Wish::Forget { grace: secs(1) });
+        check(
+            Wish::Run,
+            Wish::End { grace: None },
+            Wish::End { grace: None },
+        );
+        check(
+            Wish::End { grace: secs(5) },
+            Wish::Run,
+            Wish::End { grace: secs(5) },
+        );
+        check(
+            Wish::End { grace: secs(5) },
+            Wish::End { grace: secs(50) },
+            Wish::End { grace: secs(5) },
+        );
+        check(
+            Wish::End { grace: None },
+            Wish::Forget { grace: secs(3) },
+            Wish::Forget { grace: secs(3) },
+        );
+        check(
+            Wish::Forget { grace: secs(3) },
+            Wish::End { grace: secs(1) },
+            Wish::Forget { grace: secs(1) },
+        );
     }
 }

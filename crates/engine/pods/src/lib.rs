@@ -18,15 +18,17 @@ mod image_name;
 mod inbox;
 mod memory;
 mod pull;
+mod pulse;
 mod roster;
 mod run;
 mod start;
+mod tell;
 #[cfg(test)]
 mod tests;
-mod tell;
 mod worker;
 mod world;
 
 pub use board::{Board, StatusSink, StatusUpdate};
+pub use pulse::LoopHealth;
 pub use run::{Inputs, run};
 pub use world::{Doors, NodeFacts, World};

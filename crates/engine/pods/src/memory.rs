@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ferrolet_lifecycle::{ContainerProbes, Failure, FailureKind, PodState, Presence, Setup, Waiting};
+use ferrolet_lifecycle::{
+    ContainerProbes, Failure, FailureKind, PodState, Presence, Setup, Waiting,
+};
 use ferrolet_ports::VolumeMount;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, SandboxId, Timestamp,
@@ -26,8 +28,11 @@ pub(crate) struct Memory {
     pub(crate) failures: BTreeMap<ContainerName, Failure>,
     pub(crate) pod_failure: Option<Failure>,
     pub(crate) waiting: BTreeMap<ContainerName, Waiting>,
+    pub(crate) hold: Option<Waiting>,
     pub(crate) probes: BTreeMap<ContainerName, ContainerProbes>,
     pub(crate) status: Option<PodStatus>,
+    /// The scheme of container ids; known once the runtime has answered.
+    pub(crate) runtime_name: String,
     /// Termination messages by container: read once, when the container is first seen dead.
     pub(crate) last_words: HashMap<ContainerId, String>,
     /// The sandbox the pod's hosts file was written for.
@@ -48,8 +53,10 @@ impl Memory {
             failures: BTreeMap::new(),
             pod_failure: None,
             waiting: BTreeMap::new(),
+            hold: None,
             probes: BTreeMap::new(),
             status: None,
+            runtime_name: String::new(),
             last_words: HashMap::new(),
             hosts_for: None,
         }
@@ -64,43 +71,90 @@ impl Memory {
             }
         }
         self.key = self.key.take().or_else(|| seen.key.clone());
-        self.last_words.retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
+        self.last_words
+            .retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
         self.seen = seen;
     }
 
     /// True when a hint tells something that the last look did not show.
     pub(crate) fn is_news(&self, news: &News) -> bool {
-        let sandbox = self.seen.sandboxes.iter().find(|it| it.id.as_str() == news.id);
+        let sandbox = self
+            .seen
+            .sandboxes
+            .iter()
+            .find(|it| it.id.as_str() == news.id);
         let known = match sandbox {
             Some(it) if it.is_ready => Some(Seen::Running),
             Some(_) => Some(Seen::Ended),
-            None => self.seen.containers.iter().find(|it| it.id.as_str() == news.id).map(|it| match it.state {
-                ContainerState::Created => Seen::Created,
-                ContainerState::Running { .. } => Seen::Running,
-                ContainerState::Exited(_) => Seen::Ended,
-                ContainerState::Unknown => Seen::Unknown,
-            }),
+            None => self
+                .seen
+                .containers
+                .iter()
+                .find(|it| it.id.as_str() == news.id)
+                .map(|it| match it.state {
+                    ContainerState::Created => Seen::Created,
+                    ContainerState::Running { .. } => Seen::Running,
+                    ContainerState::Exited(_) => Seen::Ended,
+                    ContainerState::Unknown => Seen::Unknown,
+                }),
         };
         match (known, news.now) {
             (None, Seen::Removed) => false,
             // A look may be ahead of the hint: what runs was created, what ended had run.
-            (Some(Seen::Running), Seen::Created) | (Some(Seen::Ended), Seen::Created | Seen::Running) => false,
+            (Some(Seen::Running), Seen::Created)
+            | (Some(Seen::Ended), Seen::Created | Seen::Running) => false,
             (known, now) => known != Some(now),
         }
     }
 
     /// Notes that a container's start failed.
-    pub(crate) fn note_start_failure(&mut self, container: &ContainerName, failure: StartFailure, now: Timestamp) {
+    pub(crate) fn note_start_failure(
+        &mut self,
+        container: &ContainerName,
+        failure: StartFailure,
+        now: Timestamp,
+    ) {
         let same = |old: &&Failure| old.kind == failure.kind;
-        let count = self.failures.get(container).filter(same).map_or(1, |old| old.count.saturating_add(1));
-        let StartFailure { kind, reason, message } = failure;
-        self.failures.insert(container.clone(), Failure { kind, reason, message, count, at: now });
+        let count = self
+            .failures
+            .get(container)
+            .filter(same)
+            .map_or(1, |old| old.count.saturating_add(1));
+        let StartFailure {
+            kind,
+            reason,
+            message,
+        } = failure;
+        self.failures.insert(
+            container.clone(),
+            Failure {
+                kind,
+                reason,
+                message,
+                count,
+                at: now,
+            },
+        );
     }
 
     /// Notes that something about the pod as a whole failed.
-    pub(crate) fn note_pod_failure(&mut self, reason: &'static str, message: String, now: Timestamp) {
-        let count = self.pod_failure.as_ref().map_or(1, |old| old.count.saturating_add(1));
-        self.pod_failure = Some(Failure { kind: FailureKind::Other, reason, message, count, at: now });
+    pub(crate) fn note_pod_failure(
+        &mut self,
+        reason: &'static str,
+        message: String,
+        now: Timestamp,
+    ) {
+        let count = self
+            .pod_failure
+            .as_ref()
+            .map_or(1, |old| old.count.saturating_add(1));
+        self.pod_failure = Some(Failure {
+            kind: FailureKind::Other,
+            reason,
+            message,
+            count,
+            at: now,
+        });
     }
 
     /// Replaces the specification; what was set up for the old one is looked at again.

@@ -33,11 +33,18 @@ enum PullPolicy {
 
 impl Puller {
     pub(crate) fn new(images: Arc<dyn Images>, n_parallel: usize) -> Self {
-        Self { images, slots: Semaphore::new(n_parallel.max(1)) }
+        Self {
+            images,
+            slots: Semaphore::new(n_parallel.max(1)),
+        }
     }
 
     /// Makes sure that a container's image is here and answers what it is.
-    pub(crate) async fn ensure(&self, container: &Container, tell: &ContainerEvents<'_>) -> Result<ImageInfo, StartFailure> {
+    pub(crate) async fn ensure(
+        &self,
+        container: &Container,
+        tell: &ContainerEvents<'_>,
+    ) -> Result<ImageInfo, StartFailure> {
         let named = container.image.as_deref().unwrap_or_default();
         let image = with_default_tag(named).map_err(|error| {
             let message = format!("Failed to apply default image tag {named:?}: {error}");
@@ -57,7 +64,9 @@ impl Puller {
                     return Ok(info);
                 }
                 (None, PullPolicy::Never) => {
-                    let message = format!("Container image {named:?} is not present with pull policy of Never");
+                    let message = format!(
+                        "Container image {named:?} is not present with pull policy of Never"
+                    );
                     tell.say(Happened::NeverPull(message.clone()));
                     return Err(StartFailure::other("ErrImageNeverPull", message));
                 }
@@ -67,22 +76,58 @@ impl Puller {
         self.pull(named, &image, tell).await
     }
 
-    async fn pull(&self, named: &str, image: &str, tell: &ContainerEvents<'_>) -> Result<ImageInfo, StartFailure> {
+    async fn pull(
+        &self,
+        named: &str,
+        image: &str,
+        tell: &ContainerEvents<'_>,
+    ) -> Result<ImageInfo, StartFailure> {
         let queued = Instant::now();
-        let _slot = self.slots.acquire().await.expect("the line of pulls is never closed");
+        let _slot = self
+            .slots
+            .acquire()
+            .await
+            .expect("the line of pulls is never closed");
         let began = Instant::now();
         tell.say(Happened::Pulling(named.to_owned()));
         let failed = |reason: &'static str, message: String| {
-            tell.say(Happened::PullFailed(format!("Failed to pull image {named:?}: {message}")));
-            StartFailure { kind: FailureKind::ImagePull { image: named.to_owned() }, reason, message }
+            tell.say(Happened::PullFailed(format!(
+                "Failed to pull image {named:?}: {message}"
+            )));
+            StartFailure {
+                kind: FailureKind::ImagePull {
+                    image: named.to_owned(),
+                },
+                reason,
+                message,
+            }
         };
-        let reference = self.images.pull_image(image, None).await.map_err(|error| match &error {
-            ImageError::RegistryUnavailable(_) => failed("RegistryUnavailable", error.to_string()),
-            ImageError::SignatureValidationFailed(_) => failed("SignatureValidationFailed", error.to_string()),
-            ImageError::Runtime(_) => failed("ErrImagePull", error.to_string()),
+        let reference =
+            self.images
+                .pull_image(image, None)
+                .await
+                .map_err(|error| match &error {
+                    ImageError::RegistryUnavailable(_) => {
+                        failed("RegistryUnavailable", error.to_string())
+                    }
+                    ImageError::SignatureValidationFailed(_) => {
+                        failed("SignatureValidationFailed", error.to_string())
+                    }
+                    ImageError::Unspecified(_) | ImageError::Runtime(_) => {
+                        failed("ErrImagePull", error.to_string())
+                    }
+                })?;
+        let info = self
+            .images
+            .image_status(&reference)
+            .await
+            .map_err(|error| failed("ErrImagePull", error.to_string()))?;
+        let info = info.ok_or_else(|| {
+            failed(
+                "ErrImagePull",
+                format!("image {reference:?} vanished after its pull"),
+            )
         })?;
-        let info = self.images.image_status(&reference).await.map_err(|error| failed("ErrImagePull", error.to_string()))?;
-        let info = info.ok_or_else(|| failed("ErrImagePull", format!("image {reference:?} vanished after its pull")))?;
         tell.say(Happened::Pulled {
             image: named.to_owned(),
             took: rounded(began.elapsed()),

@@ -53,7 +53,10 @@ impl Roster {
     pub(crate) fn sources_ready(&mut self) -> Vec<Command> {
         self.all_sources_ready = true;
         let census = std::mem::take(&mut self.census);
-        census.into_iter().filter_map(|uid| self.left_over(uid, None)).collect()
+        census
+            .into_iter()
+            .filter_map(|uid| self.left_over(uid, None))
+            .collect()
     }
 
     /// Takes the list of everything the runtime knows.
@@ -62,12 +65,17 @@ impl Roster {
             self.census.extend(uids);
             return Vec::new();
         }
-        uids.into_iter().filter_map(|uid| self.left_over(uid, None)).collect()
+        uids.into_iter()
+            .filter_map(|uid| self.left_over(uid, None))
+            .collect()
     }
 
     /// Something of this pod was found; when nobody wants it, it is taken down.
     pub(crate) fn left_over(&mut self, uid: PodUid, key: Option<PodKey>) -> Option<Command> {
-        if !self.all_sources_ready || self.wanted.contains_key(&uid) || self.at_work.contains_key(&uid) {
+        if !self.all_sources_ready
+            || self.wanted.contains_key(&uid)
+            || self.at_work.contains_key(&uid)
+        {
             return None;
         }
         self.at_work.insert(uid.clone(), key.clone());
@@ -100,7 +108,11 @@ impl Roster {
         let was_wanted = self.wanted.insert(uid.clone(), pod.clone()).is_some();
         if self.at_work.contains_key(&uid) {
             // A worker that takes down what nobody wanted a moment ago finishes first.
-            return if was_wanted { vec![Command::Update(pod)] } else { Vec::new() };
+            return if was_wanted {
+                vec![Command::Update(pod)]
+            } else {
+                Vec::new()
+            };
         }
         let is_name_taken = self.at_work.values().flatten().any(|taken| *taken == key);
         if pod.is_static() && is_name_taken {

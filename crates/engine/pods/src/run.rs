@@ -6,7 +6,7 @@ use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    World,
+    LoopHealth, World,
     dispatch::{Dispatcher, Event},
 };
 
@@ -21,12 +21,13 @@ pub struct Inputs {
 }
 
 /// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that leaves is not an end of pods.
-pub async fn run(world: Arc<World>, mut inputs: Inputs) {
+pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) {
     let mut dispatcher = Dispatcher::new(world.clone());
     let (left_over, mut found) = mpsc::channel(1);
     let mut search = Some(left_over);
     dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
     loop {
+        pulse.beat();
         let event = tokio::select! {
             // Receiving from a channel is cancel-safe: a message is taken only when it is returned.
             changes = inputs.changes.recv() => match changes {
@@ -38,6 +39,8 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs) {
             Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
             Some(found) = found.recv() => Event::LeftOver(found),
             ended = dispatcher.worker_ended() => ended,
+            // A timer loses nothing.
+            () = tokio::time::sleep(pulse.period()) => continue,
         };
         dispatcher.handle(event);
         if dispatcher.all_sources_ready() {

@@ -6,8 +6,9 @@ use ferrolet_lifecycle::{FailureKind, RestartCount};
 use ferrolet_ports::{EventKind, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
-    ContainerInputs, ContainerSpec, EnvObjects, ImageUser, Notice, NoticeAbout, PluginResources, SandboxInputs, SandboxSpec,
-    SpecError, VolumeSource, container_env, container_spec, hosts_file, node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
+    ContainerInputs, ContainerSpec, EnvObjects, ImageUser, Notice, NoticeAbout, PluginResources,
+    SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
+    node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
 };
 use ferrolet_types::{
     ContainerName, Pod, SandboxId,
@@ -42,66 +43,116 @@ pub(crate) struct StartFailure {
 
 impl StartFailure {
     pub(crate) fn other(reason: &'static str, message: String) -> Self {
-        Self { kind: FailureKind::Other, reason, message }
+        Self {
+            kind: FailureKind::Other,
+            reason,
+            message,
+        }
     }
 
     /// What follows `Error:` in the event: the reason where another event has told the story, else the story.
     pub(crate) fn event_text(&self) -> String {
         match self.reason {
-            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => self.message.clone(),
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                self.message.clone()
+            }
             reason => reason.to_owned(),
         }
     }
 }
 
 /// Makes the pod's sandbox; waits its turn, so that a hundred pods do not make each other late.
-pub(crate) async fn create_sandbox(world: &World, memory: &Memory, pod: &Pod, attempt: u32) -> Result<(), String> {
-    let _slot = world.sandbox_slots.acquire().await.expect("the line of sandboxes is never closed");
-    for notice in pod_dns(pod, &world.node.dns).map(|dns| dns.notices).unwrap_or_default() {
+pub(crate) async fn create_sandbox(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<(), String> {
+    let _slot = world
+        .sandbox_slots
+        .acquire()
+        .await
+        .expect("the line of sandboxes is never closed");
+    for notice in pod_dns(pod, &world.node.dns).notices {
         say_notice(world, pod, notice);
     }
-    let spec = request_sandbox(world, memory, pod, attempt).map_err(|error| format!("Failed to create pod sandbox: {error}"))?;
+    let spec = request_sandbox(world, memory, pod, attempt)
+        .map_err(|error| format!("Failed to create pod sandbox: {error}"))?;
     let made = world.runtime.run_sandbox(&spec).await;
-    made.map(drop).map_err(|error| format!("Failed to create pod sandbox: {error}"))
+    made.map(drop)
+        .map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
 
 fn say_notice(world: &World, pod: &Pod, notice: Notice) {
     if notice.about == NoticeAbout::Pod {
-        say_of_pod(world.events.as_ref(), pod, EventKind::Warning, notice.reason, notice.message);
+        say_of_pod(
+            world.events.as_ref(),
+            pod,
+            EventKind::Warning,
+            notice.reason,
+            notice.message,
+        );
     }
 }
 
-fn request_sandbox(world: &World, memory: &Memory, pod: &Pod, attempt: u32) -> Result<SandboxSpec, SpecError> {
+fn request_sandbox(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<SandboxSpec, SpecError> {
     let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
-    sandbox_spec(pod, &SandboxInputs {
-        node: &world.node.spec,
-        dns: &world.node.dns,
-        attempt,
-        cgroup_parent: world.cgroups.parent_of(&cgroup),
-        log_directory: world.files.log_directory(&pod.key(), &memory.uid),
-        runtime_handler: String::new(),
-        user_mappings: Vec::new(),
-        extra_groups: Vec::new(),
-    })
+    sandbox_spec(
+        pod,
+        &SandboxInputs {
+            node: &world.node.spec,
+            dns: &world.node.dns,
+            attempt,
+            cgroup_parent: world.cgroups.parent_of(&cgroup),
+            log_directory: world.files.log_directory(&pod.key(), &memory.uid),
+            runtime_handler: String::new(),
+            user_mappings: Vec::new(),
+            extra_groups: Vec::new(),
+        },
+    )
 }
 
 /// Fetches the image, then makes and starts the container.
-pub(crate) async fn start_container(world: &World, memory: &Memory, pod: &Pod, order: StartOrder) -> Result<(), StartFailure> {
+pub(crate) async fn start_container(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    order: StartOrder,
+) -> Result<(), StartFailure> {
     let container = specified(pod, &order).ok_or_else(|| {
-        StartFailure::other("CreateContainerConfigError", format!("container {} is not in the pod's specification", order.container))
+        StartFailure::other(
+            "CreateContainerConfigError",
+            format!(
+                "container {} is not in the pod's specification",
+                order.container
+            ),
+        )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
     let image = world.puller.ensure(&container, &tell).await?;
-    let (sandbox, request) = request_container(world, memory, pod, &order, &container, &image).await?;
+    let (sandbox, request) =
+        request_container(world, memory, pod, &order, &container, &image).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
 
-    let created = world.runtime.create_container(&order.sandbox, &sandbox, &request).await;
+    let created = world
+        .runtime
+        .create_container(&order.sandbox, &sandbox, &request)
+        .await;
     let id = created.map_err(|error| StartFailure::other("CreateContainerError", error.message))?;
     tell.say(Happened::Created);
     let started = world.runtime.start_container(&id).await;
     started.map_err(|error| StartFailure::other("RunContainerError", error.message))?;
     tell.say(Happened::Started);
-    if let Err(error) = world.files.link_container_log(&pod.key(), &container.name, &id, &log_path).await {
+    if let Err(error) = world
+        .files
+        .link_container_log(&pod.key(), &container.name, &id, &log_path)
+        .await
+    {
         tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Log link cannot be made");
     }
     Ok(())
@@ -114,9 +165,9 @@ fn specified(pod: &Pod, order: &StartOrder) -> Option<Container> {
             let mut all = pod.spec_ref().ephemeral_containers.iter().flatten();
             all.find(|it| it.name == name).map(ephemeral_as_container)
         }
-        ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => {
-            pod.find_container(name).map(|(_, container)| container.clone())
-        }
+        ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => pod
+            .find_container(name)
+            .map(|(_, container)| container.clone()),
     }
 }
 
@@ -131,16 +182,28 @@ async fn request_container(
 ) -> Result<(SandboxSpec, ContainerSpec), StartFailure> {
     let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
     let (key, uid) = (pod.key(), &memory.uid);
-    let sandbox_seen = memory.seen.sandboxes.iter().find(|it| it.id == order.sandbox);
+    let sandbox_seen = memory
+        .seen
+        .sandboxes
+        .iter()
+        .find(|it| it.id == order.sandbox);
     let pod_ips = sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default();
     let attempt = sandbox_seen.map_or(0, |it| it.attempt);
 
-    let newest_log = world.files.ensure_container_logs(&key, uid, &container.name).await;
+    let newest_log = world
+        .files
+        .ensure_container_logs(&key, uid, &container.name)
+        .await;
     let newest_log = newest_log.map_err(|error| config_error(error.to_string()))?;
     let termination_log = world.files.new_termination_log(uid, &container.name).await;
     let termination_log = termination_log.map_err(|error| config_error(error.to_string()))?;
-    let hosts = hosts_text(world, pod, &pod_ips).map_err(|error| config_error(error.to_string()))?;
-    let hosts_path = world.files.write_hosts(uid, &hosts).await.map_err(|error| config_error(error.to_string()))?;
+    let hosts =
+        hosts_text(world, pod, &pod_ips).map_err(|error| config_error(error.to_string()))?;
+    let hosts_path = world
+        .files
+        .write_hosts(uid, &hosts)
+        .await
+        .map_err(|error| config_error(error.to_string()))?;
 
     let volumes: BTreeMap<String, VolumeSource> = memory
         .volumes
@@ -164,7 +227,9 @@ async fn request_container(
         restart_count: restart_number(order.restarts, newest_log),
         crash_streak: order.crash_streak,
         image_ref: image.id.clone(),
-        image_user: image.user_id.map_or_else(|| ImageUser::Name(image.username.clone()), ImageUser::Id),
+        image_user: image
+            .user_id
+            .map_or_else(|| ImageUser::Name(image.username.clone()), ImageUser::Id),
         pod_ips: &pod_ips,
         hosts_file: Some(&hosts_path),
         termination_log: Some(&termination_log),
@@ -177,8 +242,10 @@ async fn request_container(
     };
     let sub_paths = prepare_sub_paths(world, memory, pod, container, &inputs).await?;
     inputs.sub_paths = &sub_paths;
-    let request = container_spec(pod, order.kind, container, &inputs).map_err(|error| config_error(error.to_string()))?;
-    let sandbox = request_sandbox(world, memory, pod, attempt).map_err(|error| config_error(error.to_string()))?;
+    let request = container_spec(pod, order.kind, container, &inputs)
+        .map_err(|error| config_error(error.to_string()))?;
+    let sandbox = request_sandbox(world, memory, pod, attempt)
+        .map_err(|error| config_error(error.to_string()))?;
     Ok((sandbox, request))
 }
 
@@ -200,13 +267,21 @@ async fn prepare_sub_paths(
     let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let mut prepared = BTreeMap::new();
-    if mounts.iter().all(|mount| mount.sub_path.is_none() && mount.sub_path_expr.is_none()) {
+    if mounts
+        .iter()
+        .all(|mount| mount.sub_path.is_none() && mount.sub_path_expr.is_none())
+    {
         return Ok(prepared);
     }
-    let env = container_env(pod, container, inputs).map_err(|error| config_error(error.to_string()))?;
-    for (index, path) in ferrolet_spec::sub_paths(container, &env).map_err(|error| config_error(error.to_string()))? {
+    let env =
+        container_env(pod, container, inputs).map_err(|error| config_error(error.to_string()))?;
+    for (index, path) in ferrolet_spec::sub_paths(container, &env)
+        .map_err(|error| config_error(error.to_string()))?
+    {
         let mount = &mounts[index];
-        let Some(volume) = memory.volumes.get(&mount.name) else { continue };
+        let Some(volume) = memory.volumes.get(&mount.name) else {
+            continue;
+        };
         let part = SubPath {
             uid: memory.uid.clone(),
             volume: mount.name.clone(),
@@ -216,7 +291,11 @@ async fn prepare_sub_paths(
             path,
             is_read_only: mount.read_only.unwrap_or(false),
         };
-        let ready = world.volumes.sub_path(&part).await.map_err(|error| config_error(error.message))?;
+        let ready = world
+            .volumes
+            .sub_path(&part)
+            .await
+            .map_err(|error| config_error(error.message))?;
         prepared.insert(index, ready);
     }
     Ok(prepared)

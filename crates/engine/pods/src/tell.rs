@@ -15,7 +15,12 @@ pub(crate) struct ContainerEvents<'a> {
 pub(crate) enum Happened {
     ImagePresent(String),
     Pulling(String),
-    Pulled { image: String, took: String, with_wait: String, size: u64 },
+    Pulled {
+        image: String,
+        took: String,
+        with_wait: String,
+        size: u64,
+    },
     PullFailed(String),
     InspectFailed(String),
     NeverPull(String),
@@ -28,24 +33,40 @@ pub(crate) enum Happened {
 }
 
 impl<'a> ContainerEvents<'a> {
-    pub(crate) fn new(events: &'a dyn Events, pod: &'a Pod, kind: ContainerKind, container: &str) -> Self {
+    pub(crate) fn new(
+        events: &'a dyn Events,
+        pod: &'a Pod,
+        kind: ContainerKind,
+        container: &str,
+    ) -> Self {
         let list = match kind {
             ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
             ContainerKind::Regular => "containers",
             ContainerKind::Ephemeral => "ephemeralContainers",
         };
-        Self { events, pod, field_path: format!("spec.{list}{{{container}}}") }
+        Self {
+            events,
+            pod,
+            field_path: format!("spec.{list}{{{container}}}"),
+        }
     }
 
     pub(crate) fn say(&self, happened: Happened) {
         use EventKind::{Normal, Warning};
         let (kind, reason, message) = match happened {
             Happened::ImagePresent(image) => {
-                let message = format!("Container image {image:?} already present on machine and can be accessed by the pod");
+                let message = format!(
+                    "Container image {image:?} already present on machine and can be accessed by the pod"
+                );
                 (Normal, "Pulled", message)
             }
             Happened::Pulling(image) => (Normal, "Pulling", format!("Pulling image {image:?}")),
-            Happened::Pulled { image, took, with_wait, size } => {
+            Happened::Pulled {
+                image,
+                took,
+                with_wait,
+                size,
+            } => {
                 let message = format!(
                     "Successfully pulled image {image:?} in {took} ({with_wait} including waiting). Image size: {size} bytes."
                 );
@@ -71,13 +92,28 @@ impl<'a> ContainerEvents<'a> {
 }
 
 /// Says something about a pod as a whole.
-pub(crate) fn say_of_pod(events: &dyn Events, pod: &Pod, kind: EventKind, reason: &str, message: String) {
-    events.record(Event { object: pod_object(pod, None), kind, reason: reason.to_owned(), message });
+pub(crate) fn say_of_pod(
+    events: &dyn Events,
+    pod: &Pod,
+    kind: EventKind,
+    reason: &str,
+    message: String,
+) {
+    events.record(Event {
+        object: pod_object(pod, None),
+        kind,
+        reason: reason.to_owned(),
+        message,
+    });
 }
 
 fn pod_object(pod: &Pod, field_path: Option<String>) -> EventObject {
     let (uid, key): (PodUid, PodKey) = (pod.uid(), pod.key());
-    EventObject::Pod { uid, key, field_path }
+    EventObject::Pod {
+        uid,
+        key,
+        field_path,
+    }
 }
 
 /// A pod in event messages: `name_namespace(uid)`.

@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{Facts, PodState, Step, Waiting, Wish, decide};
-use ferrolet_ports::EventKind;
+use ferrolet_ports::{EventKind, RuntimeError};
 use ferrolet_status::{ContainerFact, RuntimeFacts, Stage, StatusInputs, WaitingReason};
 use ferrolet_types::{
     Timestamp,
-    observed::Exit,
+    observed::{Exit, PodObservation},
     pod::{Phase, PodView},
 };
 use k8s_openapi::api::core::v1::PodStatus;
@@ -34,7 +34,11 @@ const LAST_LINES_LIMIT: usize = 2048;
 
 /// Serves one pod until nothing of it is left.
 pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
-    let mut worker = Worker { world, inbox, memory };
+    let mut worker = Worker {
+        world,
+        inbox,
+        memory,
+    };
     let mut must_look = true;
     loop {
         let orders = worker.take_orders();
@@ -73,7 +77,12 @@ impl Worker {
     fn take_orders(&mut self) -> Orders {
         let orders = self.inbox.take();
         if let Some(pod) = &orders.pod {
-            if self.memory.pod.as_ref().is_none_or(|old| !Arc::ptr_eq(old, pod)) {
+            if self
+                .memory
+                .pod
+                .as_ref()
+                .is_none_or(|old| !Arc::ptr_eq(old, pod))
+            {
                 self.memory.take_pod(pod.clone());
             }
         }
@@ -84,13 +93,15 @@ impl Worker {
     async fn look(&mut self) {
         let mut pause = LOOK_AGAIN_FIRST;
         loop {
-            match self.world.runtime.observe_pod(&self.memory.uid).await {
-                Ok(seen) => {
+            match self.ask().await {
+                Ok((seen, runtime_name)) => {
+                    self.memory.runtime_name = runtime_name;
                     self.memory.look_at(seen);
                     return self.read_last_words().await;
                 }
                 Err(error) => {
                     tracing::debug!(pod = %self.name(), %error, "Pod cannot be inspected");
+                    self.show_before_first_look();
                     sleep(pause).await;
                     pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
                 }
@@ -98,19 +109,46 @@ impl Worker {
         }
     }
 
+    async fn ask(&self) -> Result<(PodObservation, String), RuntimeError> {
+        let runtime_name = self.world.runtime_name().await?;
+        Ok((
+            self.world.runtime.observe_pod(&self.memory.uid).await?,
+            runtime_name,
+        ))
+    }
+
+    /// A pod that nobody could look at yet is shown as what its source says it is: pending, or as it was before.
+    fn show_before_first_look(&mut self) {
+        if self.memory.status.is_none() {
+            self.publish(&Step::idle(), false);
+        }
+    }
+
     /// Reads the termination messages of containers that are newly dead and puts them where the runtime's message is.
     async fn read_last_words(&mut self) {
         for container in &mut self.memory.seen.containers {
-            let ferrolet_types::observed::ContainerState::Exited(exit) = &mut container.state else { continue };
+            let ferrolet_types::observed::ContainerState::Exited(exit) = &mut container.state
+            else {
+                continue;
+            };
             let words = match self.memory.last_words.get(&container.id) {
                 Some(words) => words.clone(),
                 None => {
                     let source = &container.termination_message;
-                    let mount = container.mounts.iter().find(|mount| mount.container_path == source.path);
-                    let path = mount.map(|mount| mount.host_path.as_str()).unwrap_or_default();
-                    let log = source.falls_back_to_logs.then_some(container.log_path.as_str());
+                    let mount = container
+                        .mounts
+                        .iter()
+                        .find(|mount| mount.container_path == source.path);
+                    let path = mount
+                        .map(|mount| mount.host_path.as_str())
+                        .unwrap_or_default();
+                    let log = source
+                        .falls_back_to_logs
+                        .then_some(container.log_path.as_str());
                     let words = last_words(&self.world, exit, path, log).await;
-                    self.memory.last_words.insert(container.id.clone(), words.clone());
+                    self.memory
+                        .last_words
+                        .insert(container.id.clone(), words.clone());
                     words
                 }
             };
@@ -123,7 +161,10 @@ impl Worker {
     fn decide(&mut self, orders: &Orders) -> Step {
         let now = self.now();
         let phase = match &self.memory.pod {
-            Some(_) => self.compute_status(now).and_then(|status| phase_of(&status)).unwrap_or(Phase::Pending),
+            Some(_) => self
+                .compute_status(now)
+                .and_then(|status| phase_of(&status))
+                .unwrap_or(Phase::Pending),
             None => Phase::Running,
         };
         let memory = &self.memory;
@@ -180,8 +221,17 @@ impl Worker {
         let memory = &self.memory;
         let pod = memory.pod.as_deref()?;
         let containers = memory.waiting.iter().map(|(name, waiting)| {
-            let waiting = WaitingReason { reason: waiting.reason.to_owned(), message: waiting.message.clone() };
-            (name.clone(), ContainerFact { waiting: Some(waiting), ..ContainerFact::default() })
+            let waiting = WaitingReason {
+                reason: waiting.reason.to_owned(),
+                message: waiting.message.clone(),
+            };
+            (
+                name.clone(),
+                ContainerFact {
+                    waiting: Some(waiting),
+                    ..ContainerFact::default()
+                },
+            )
         });
         let containers = containers.collect();
         Some(ferrolet_status::compute(&StatusInputs {
@@ -189,7 +239,7 @@ impl Worker {
             previous: memory.status.as_ref(),
             observation: &memory.seen,
             runtime: RuntimeFacts {
-                name: &self.world.node.runtime_name,
+                name: &memory.runtime_name,
                 has_recursive_read_only: false,
                 shows_stop_signal: false,
             },
@@ -212,7 +262,9 @@ impl Worker {
     fn publish(&mut self, step: &Step, is_settled: bool) {
         self.note_waiting(step);
         let now = self.now();
-        let Some(status) = self.compute_status(now) else { return };
+        let Some(status) = self.compute_status(now) else {
+            return;
+        };
         if self.memory.status.as_ref() == Some(&status) && !is_settled {
             return;
         }
@@ -226,16 +278,27 @@ impl Worker {
         let mut waiting = step.waiting.clone();
         // A failure that is being retried right now is still what the container waits for.
         for (name, failure) in &self.memory.failures {
-            let why = Waiting { reason: failure.reason, message: failure.message.clone() };
+            let why = Waiting {
+                reason: failure.reason,
+                message: failure.message.clone(),
+            };
             waiting.entry(name.clone()).or_insert(why);
         }
         if let Some(pod) = &self.memory.pod {
             for (name, why) in &waiting {
-                if self.memory.waiting.get(name).is_some_and(|was| was.reason == why.reason) {
+                if self
+                    .memory
+                    .waiting
+                    .get(name)
+                    .is_some_and(|was| was.reason == why.reason)
+                {
                     continue;
                 }
-                let Some((kind, container)) = pod.find_container(name.as_str()) else { continue };
-                let tell = ContainerEvents::new(self.world.events.as_ref(), pod, kind, name.as_str());
+                let Some((kind, container)) = pod.find_container(name.as_str()) else {
+                    continue;
+                };
+                let tell =
+                    ContainerEvents::new(self.world.events.as_ref(), pod, kind, name.as_str());
                 match why.reason {
                     "CrashLoopBackOff" => tell.say(Happened::RestartBackOff(format!(
                         "Back-off restarting failed container {name} in pod {}",
@@ -243,47 +306,69 @@ impl Worker {
                     ))),
                     "ImagePullBackOff" => {
                         let image = container.image.as_deref().unwrap_or_default();
-                        tell.say(Happened::PullBackOff(format!("Back-off pulling image {image:?}")));
+                        tell.say(Happened::PullBackOff(format!(
+                            "Back-off pulling image {image:?}"
+                        )));
                         tell.say(Happened::Failed(why.reason.to_owned()));
                     }
                     _ => {}
                 }
             }
+            if let Some(hold) = step
+                .hold
+                .as_ref()
+                .filter(|hold| self.memory.hold.as_ref() != Some(hold))
+            {
+                say_of_pod(
+                    self.world.events.as_ref(),
+                    pod,
+                    EventKind::Warning,
+                    hold.reason,
+                    hold.message.clone(),
+                );
+            }
             if let Some(failure) = &self.memory.pod_failure {
                 tracing::debug!(pod = %self.name(), reason = failure.reason, message = %failure.message, "Pod waits after a failure");
-            } else if !step.stages.is_empty() && matches!(step.next, PodState::Running) && step.wake_at.is_none() {
+            } else if !step.stages.is_empty()
+                && matches!(step.next, PodState::Running)
+                && step.wake_at.is_none()
+            {
                 tracing::trace!(pod = %self.name(), stages = ?step.stages, "Pod step");
             }
         }
         self.memory.waiting = waiting;
+        self.memory.hold = step.hold.clone();
     }
 
     fn name(&self) -> String {
-        self.memory.key.as_ref().map_or_else(|| self.memory.uid.to_string(), ToString::to_string)
+        self.memory
+            .key
+            .as_ref()
+            .map_or_else(|| self.memory.uid.to_string(), ToString::to_string)
     }
 }
 
 /// What a dead container has to say: its termination message, else, after a failure, the end of its log.
 async fn last_words(world: &World, exit: &Exit, path: &str, log: Option<&str>) -> String {
     if !path.is_empty() {
-        match world.files.read_termination_log(path, LAST_WORDS_LIMIT).await {
+        match world
+            .files
+            .read_termination_log(path, LAST_WORDS_LIMIT)
+            .await
+        {
             Ok(words) if !words.is_empty() => return words,
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "Termination message cannot be read"),
         }
     }
     match log {
-        Some(log) if !exit.is_success() && !log.is_empty() => {
-            world.files.read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT).await.unwrap_or_default()
-        }
+        Some(log) if !exit.is_success() && !log.is_empty() => world
+            .files
+            .read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT)
+            .await
+            .unwrap_or_default(),
         _ => String::new(),
     }
-}
-
-/// Says that the network holds a pod back.
-pub(crate) fn say_network_not_ready(world: &World, pod: &ferrolet_types::Pod) {
-    let message = "network is not ready: container runtime network not ready".to_owned();
-    say_of_pod(world.events.as_ref(), pod, EventKind::Warning, "NetworkNotReady", message);
 }
 
 fn phase_of(status: &PodStatus) -> Option<Phase> {

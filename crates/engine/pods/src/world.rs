@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_ports::{Clock, Events, Images, PodCgroups, PodFiles, PodVolumes, Runtime};
+use ferrolet_ports::{
+    Clock, Events, Images, PodCgroups, PodFiles, PodVolumes, Runtime, RuntimeError,
+};
 use ferrolet_spec::NodeDns;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::{Board, pull::Puller};
 
@@ -31,13 +33,12 @@ pub struct World {
     pub node: NodeFacts,
     pub(crate) puller: Puller,
     pub(crate) sandbox_slots: Semaphore,
+    runtime_name: OnceCell<String>,
 }
 
 /// What is true of the node for all pods.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// The runtime's name, the scheme of container ids.
-    pub runtime_name: String,
     /// The node's own hosts file, for pods on its network.
     pub hosts_file: String,
     /// What specifications are made from.
@@ -75,11 +76,39 @@ pub struct Doors {
 }
 
 impl World {
+    /// The runtime's name, the scheme of container ids; asked for once.
+    pub(crate) async fn runtime_name(&self) -> Result<String, RuntimeError> {
+        let ask = || async { self.runtime.version().await.map(|version| version.name) };
+        self.runtime_name.get_or_try_init(ask).await.cloned()
+    }
+
     /// Puts the doors and the node's facts together.
     pub fn new(doors: Doors, node: NodeFacts) -> Self {
         let puller = Puller::new(doors.images.clone(), node.n_parallel_pulls);
         let sandbox_slots = Semaphore::new(node.n_parallel_sandboxes.max(1));
-        let Doors { runtime, images, cgroups, files, volumes, clock, events, board } = doors;
-        Self { runtime, images, cgroups, files, volumes, clock, events, board, node, puller, sandbox_slots }
+        let Doors {
+            runtime,
+            images,
+            cgroups,
+            files,
+            volumes,
+            clock,
+            events,
+            board,
+        } = doors;
+        Self {
+            runtime,
+            images,
+            cgroups,
+            files,
+            volumes,
+            clock,
+            events,
+            board,
+            node,
+            puller,
+            sandbox_slots,
+            runtime_name: OnceCell::new(),
+        }
     }
 }

@@ -7,7 +7,7 @@
 use ferrolet_types::Quantity;
 use k8s_openapi::{
     api::core::v1::{
-        Container, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, ObjectFieldSelector, Pod, PodSpec,
+        Container, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, ObjectFieldSelector, Pod, PodIP, PodSpec, PodStatus,
         Probe, Volume,
     },
     apimachinery::pkg::api::resource::Quantity as WrittenQuantity,
@@ -29,6 +29,9 @@ pub(crate) fn apply(pod: &mut Pod) {
     default_spec(spec);
     for volume in spec.volumes.iter_mut().flatten() {
         default_volume(volume);
+    }
+    if let Some(status) = pod.status.as_mut() {
+        default_status(status);
     }
 }
 
@@ -141,6 +144,19 @@ fn default_spec(spec: &mut PodSpec) {
     text_or(&mut spec.restart_policy, "Always");
     text_or(&mut spec.scheduler_name, "default-scheduler");
     spec.security_context.get_or_insert_default();
+}
+
+/// The one address and the list of addresses say the same; the one address wins.
+fn default_status(status: &mut PodStatus) {
+    let address = status.pod_ip.clone().filter(|address| !address.is_empty());
+    let first = status.pod_ips.iter().flatten().next().map(|it| it.ip.clone());
+    match (address, first) {
+        (Some(address), first) if first.as_ref() != Some(&address) => {
+            status.pod_ips = Some(vec![PodIP { ip: address }]);
+        }
+        (None, Some(first)) => status.pod_ip = Some(first),
+        _ => {}
+    }
 }
 
 fn default_container(container: &mut Container) {

@@ -1,0 +1,1 @@
+//! ferrolet-probes
