@@ -41,6 +41,7 @@ pub enum Call {
     LinkContainerLog,
     RemoveContainerLog,
     EnsureVolumes,
+    SubPath,
     ReleaseVolumes,
 }
 
@@ -101,6 +102,7 @@ impl Call {
             Self::LinkContainerLog => "link log",
             Self::RemoveContainerLog => "remove log",
             Self::EnsureVolumes => "set up volumes",
+            Self::SubPath => "prepare subPath",
             Self::ReleaseVolumes => "tear down volumes",
         }
     }

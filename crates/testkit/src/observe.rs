@@ -69,7 +69,7 @@ fn observe_container(images: &Store, container: &FakeContainer) -> ObservedConta
         sandbox: container.sandbox.clone(),
         state: container.state.clone(),
         created_at: container.created_at,
-        restart_count: number(RESTART_COUNT).unwrap_or(0),
+        restart_count: number(RESTART_COUNT).unwrap_or(spec.attempt),
         spec_hash: annotation(SPEC_HASH).map(str::to_owned),
         crash_streak: number(CRASH_STREAK),
         termination_message: TerminationMessageSource {

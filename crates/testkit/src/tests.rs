@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrolet_ports::{
     Clock as _, Images as _, PodCgroups as _, PodFiles as _, PodVolumes as _, Runtime,
-    RuntimeErrorKind, RuntimeEventKind,
+    RuntimeErrorKind, RuntimeEventKind, SubPath,
 };
 use ferrolet_resources::{CgroupLimits, PodCgroup};
 use ferrolet_types::observed::ContainerState;
@@ -267,6 +267,27 @@ async fn directories_stay_while_volumes_are_mounted() {
         files.remove_logs(&key, &uid).await.unwrap();
     }
     assert!(world.is_gone(&uid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_volume_stays_inside_it() {
+    let (world, pod) = (world(), pod("web").empty_dir("data").build());
+    let check = async |path: &str, is_fine: bool| {
+        let part = SubPath {
+            uid: pod.uid(),
+            volume: "data".to_owned(),
+            host_path: "/data".to_owned(),
+            container: "main".to_owned(),
+            index: 0,
+            path: path.to_owned(),
+            is_read_only: false,
+        };
+        let answer = world.volumes().sub_path(&part).await;
+        assert_eq!(answer.is_ok(), is_fine, "{path}");
+    };
+    check("a/b", true).await;
+    check("a/../../b", false).await;
+    check("/etc", false).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrolet_ports::{Fut, PodVolumes, Retry, VolumeError, VolumeMount};
+use ferrolet_ports::{Fut, PodVolumes, Retry, SubPath, VolumeError, VolumeMount};
 use ferrolet_types::pod::PodView as _;
 use ferrolet_types::{Pod, PodUid};
 
@@ -90,6 +90,25 @@ impl PodVolumes for FakeVolumes {
                 });
                 Ok(mounts.collect())
             })
+        })
+    }
+
+    fn sub_path<'a>(&'a self, part: &'a SubPath) -> Fut<'a, Result<String, VolumeError>> {
+        Box::pin(async move {
+            let guard = self.world.enter(Call::SubPath, Some(part.uid.clone()));
+            let _guard = guard.await.map_err(refused)?;
+            let leaves_volume =
+                part.path.starts_with('/') || part.path.split('/').any(|it| it == "..");
+            if leaves_volume {
+                let message = format!("subPath {:?} leaves the volume", part.path);
+                return Err(refusal(Some(part.volume.clone()), message));
+            }
+            let directory = pod_directory(&part.uid);
+            let (volume, container) = (&part.volume, &part.container);
+            Ok(format!(
+                "{directory}/volume-subpaths/{volume}/{container}/{}",
+                part.index
+            ))
         })
     }
 
