@@ -38,7 +38,7 @@ pub struct Bench {
     pub sleeper: Vec<String>,
     /// Command of [`QUITTER`].
     pub quitter: Vec<String>,
-    /// Where sandboxes put their logs; each check uses a directory below.
+    /// A directory that is there; all logs go into it, since making directories is not the runtime's part.
     pub log_root: PathBuf,
     /// Parent of the pods' cgroups, in the driver's notation.
     pub cgroup_root: String,
@@ -100,9 +100,8 @@ impl<'a> Subject<'a> {
 
     fn sandbox_spec(&self, attempt: u32) -> SandboxSpec {
         let mut spec = sandbox_spec(&self.pod, attempt);
-        let uid = self.pod.uid();
-        spec.log_directory = self.bench.log_root.join(uid.as_str());
-        spec.cgroup_parent = format!("{}/pod{uid}", self.bench.cgroup_root);
+        spec.log_directory = self.bench.log_root.clone();
+        spec.cgroup_parent = format!("{}/pod{}", self.bench.cgroup_root, self.pod.uid());
         spec
     }
 
@@ -113,6 +112,7 @@ impl<'a> Subject<'a> {
         } else {
             self.bench.sleeper.clone()
         };
+        spec.log_path = format!("{}-{name}-{attempt}.log", self.pod.uid());
         spec.annotations
             .insert(CRASH_STREAK.to_owned(), "4".to_owned());
         spec
@@ -370,8 +370,15 @@ async fn events_tell_a_containers_life(runtime: &dyn Runtime, bench: &Bench) {
         stream => answer("open the event stream", stream),
     };
     let subject = Subject::new(runtime, bench, "events");
-    // The runtime may subscribe a moment after it accepted the call, so the sandbox's own events prove that it listens.
-    let sandbox = subject.sandbox(0).await;
+    // The runtime may subscribe a moment after it accepted the call: sandboxes are made until one is heard of.
+    let mut sandbox = subject.sandbox(0).await;
+    for attempt in 1..10 {
+        let heard = tokio::time::timeout(Duration::from_secs(1), stream.next());
+        if heard.await.is_ok() {
+            break;
+        }
+        sandbox = subject.sandbox(attempt).await;
+    }
     let id = subject.start(&sandbox, SLEEPER, 0).await;
     expect_event(&mut *stream, &id, RuntimeEventKind::Started).await;
     answer("stop", runtime.stop_container(&id, GRACE).await);
