@@ -1,1 +1,7 @@
-fn main() {}
+//! The `ferrolet` executable; called through a link named `kubelet` it is the kubelet.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ferrolet::main(std::env::args_os())
+}

@@ -57,7 +57,7 @@ pub trait PodFiles: Send + Sync {
         uid: &'a PodUid,
         container: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>>;
-    /// Reads a termination message: the file's first `limit` bytes.
+    /// Reads a termination message: the file's last `limit` bytes.
     fn read_termination_log<'a>(
         &'a self,
         path: &'a str,

@@ -13,6 +13,7 @@ pub mod manifests;
 pub mod mountinfo;
 pub mod notify;
 mod offload;
+pub mod paging;
 pub mod process;
 pub mod rooted;
 mod sys;

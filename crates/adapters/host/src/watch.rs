@@ -24,9 +24,9 @@ use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use tokio::time::Instant;
 
 /// How long the directory must be quiet before its changes are told.
-const QUIET: Duration = Duration::from_millis(20);
+const QUIET: Duration = Duration::from_millis(1);
 /// How long a directory that never rests may keep its changes to itself.
-const AT_MOST: Duration = Duration::from_millis(200);
+const AT_MOST: Duration = Duration::from_millis(20);
 /// How often a directory that is not there is looked for, as upstream does.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,72 @@
+//! What the kernel offers beyond plain memory: sizes of huge pages, and whether swap is counted per cgroup.
+//!
+//! Thin readers over a pure parser; facts only, no policy.
+
+use std::path::Path;
+
+use crate::cgroups::CgroupLayout;
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// The sizes of huge pages the kernel has, as cgroup files name them (`2MB`, `1GB`), the smallest first.
+pub fn huge_page_sizes() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(HUGE_PAGES) else {
+        // A kernel without huge pages has no such directory.
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut sizes: Vec<u64> = names.filter_map(|name| size_in_kib(&name)).collect();
+    sizes.sort_unstable();
+    sizes.into_iter().map(size_name).collect()
+}
+
+/// True when the kernel counts swap per cgroup.
+pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
+    match layout {
+        CgroupLayout::V1 { hierarchies, .. } => {
+            let mut memory = hierarchies
+                .iter()
+                .filter(|it| it.controllers.iter().any(|name| name == "memory"));
+            memory.any(|it| it.mount.join("memory.memsw.limit_in_bytes").exists())
+        }
+        // The root cgroup has no such file of its own; every child has one when the kernel knows swap at all.
+        CgroupLayout::V2 { .. } => Path::new("/proc/swaps").exists(),
+    }
+}
+
+/// `hugepages-2048kB` → 2048.
+fn size_in_kib(name: &str) -> Option<u64> {
+    name.strip_prefix("hugepages-")?
+        .strip_suffix("kB")?
+        .parse()
+        .ok()
+}
+
+fn size_name(kib: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    let (mut size, mut unit) = (kib, 0);
+    while size >= 1024 && size % 1024 == 0 && unit + 1 < UNITS.len() {
+        size /= 1024;
+        unit += 1;
+    }
+    format!("{size}{}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_named_as_in_cgroup_files() {
+        for (directory, name) in [
+            ("hugepages-2048kB", "2MB"),
+            ("hugepages-1048576kB", "1GB"),
+            ("hugepages-64kB", "64KB"),
+        ] {
+            assert_eq!(size_in_kib(directory).map(size_name).as_deref(), Some(name));
+        }
+        assert_eq!(size_in_kib("other"), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! The life of the agent's process: configuration, log, runtime, signals.
+
+use anyhow::Context as _;
+use ferrolet_config::{
+    CommandLine, Loaded, config::LogFormat, effective_json, fields_without_effect, load,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{files::read_configuration, logging, wire};
+
+/// Enough for the few loops and many short tasks; each further one costs memory.
+const WORKER_THREADS: usize = 2;
+const MOST_BLOCKING_THREADS: usize = 16;
+
+/// Runs the agent until it is told to stop.
+pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
+    ferrolet_host::process::tune_allocator();
+    let (main, dropins) = read_configuration(command_line)?;
+    let loaded = load(command_line, main, &dropins)?;
+    let format = match loaded.config.logging.format {
+        LogFormat::Text => logging::Format::Text,
+        LogFormat::Json => logging::Format::Json,
+    };
+    logging::init(format, loaded.config.logging.verbosity).context("start logging")?;
+    announce(&loaded);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(MOST_BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            // Dropping the agent leaves its pods running: leaving is not an end of pods.
+            ended = wire::run(&loaded) => ended,
+            stopped = told_to_stop() => stopped,
+        }
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+fn announce(loaded: &Loaded) {
+    tracing::info!(
+        version = ferrolet_config::FERROLET_VERSION,
+        kubernetes = ferrolet_config::KUBERNETES_VERSION,
+        "Starting the node agent"
+    );
+    tracing::debug!(configuration = %effective_json(&loaded.raw), "Effective configuration");
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let idle = fields_without_effect(&loaded.raw);
+    if !idle.is_empty() {
+        tracing::warn!(
+            fields = idle.join(", "),
+            "These configuration fields are set and have no effect yet"
+        );
+    }
+}
+
+async fn told_to_stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    tokio::select! {
+        // Signals are remembered by the kernel's handler, not by these futures.
+        _ = terminate.recv() => tracing::info!("Received SIGTERM, leaving; pods go on running"),
+        _ = interrupt.recv() => tracing::info!("Received SIGINT, leaving; pods go on running"),
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! The only place where everything is put together.
+//!
+//! ```text
+//!  file, http ─► merge ─► pods::run ◄─ observe (events, listings, health) ◄─ cri
+//!                            │
+//!                          Board ─► server (10248, 10255)
+//! ```
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use ferrolet_config::{CgroupVersion, Loaded, config::PullConcurrency};
+use ferrolet_cri::{CriClient, Timeouts};
+use ferrolet_host::{
+    SystemClock,
+    cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
+    files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
+    machine::{MachineFacts, read_machine, read_resolver_file},
+    mountinfo, paging,
+};
+use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
+use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
+use ferrolet_ports::{CgroupDriver, Clock, HealthCheck, Runtime};
+use ferrolet_resources::{CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy};
+use ferrolet_server::{Limits, Listener, Server, Views, router};
+use ferrolet_sources::{Merger, merge};
+use ferrolet_spec::{NodeDns, parse_resolv_conf};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+mod sources;
+
+use crate::say::LogEvents;
+
+/// How long a runtime that is there is given to say which cgroup driver it uses.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+/// Upstream's capacity for changes on their way to the sync loop.
+const CHANNEL: usize = 50;
+const HINTS: usize = 1000;
+/// Freed memory is given back to the kernel this often.
+const TRIM_PERIOD: Duration = Duration::from_secs(60);
+
+/// Runs the agent until something it cannot do without fails.
+pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let machine = read_machine().context("read the machine's facts")?;
+    let layout = CgroupLayout::detect(&mountinfo::read().context("read mountinfo")?)?;
+    check_host(loaded, &machine, &layout)?;
+    let node_name = flags
+        .hostname_override
+        .clone()
+        .unwrap_or_else(|| machine.hostname.clone())
+        .to_lowercase();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+
+    let health_server = listen(
+        config.server.healthz_port,
+        config.server.healthz_bind_address,
+    )
+    .await?;
+    let read_only = config
+        .server
+        .read_only_port
+        .filter(|_| config.server.enabled);
+    let read_only_server = listen(read_only, config.server.address).await?;
+
+    let cri = CriClient::connect_lazy(
+        &endpoint(&config.runtime.endpoint.socket),
+        &endpoint(&config.runtime.image_endpoint.socket),
+        Timeouts {
+            request: config.runtime.request_timeout,
+        },
+        clock.clone(),
+    )?;
+    let cri = Arc::new(cri);
+    let cgroups = make_cgroups(loaded, cri.as_ref(), layout.clone()).await?;
+    let files = NodeFiles::new(NodeFilesSettings {
+        root: flags.root_dir.clone(),
+        pod_logs: config.sources.pod_logs_dir.clone(),
+        container_links: PathBuf::from(CONTAINER_LINKS),
+    });
+    files
+        .prepare()
+        .await
+        .context("make the node's directories")?;
+
+    let board = Arc::new(Board::default());
+    let doors = Doors {
+        runtime: cri.clone(),
+        images: cri.clone(),
+        cgroups: Arc::new(cgroups),
+        files: Arc::new(files),
+        volumes: Arc::new(sources::NoVolumes),
+        clock: clock.clone(),
+        events: Arc::new(LogEvents),
+        board: board.clone(),
+    };
+    let world = Arc::new(World::new(doors, node_facts(loaded, &machine, &layout)?));
+
+    let mut tasks: JoinSet<()> = JoinSet::new();
+    let (update_sender, updates) = mpsc::channel(CHANNEL);
+    let (change_sender, changes) = mpsc::channel(CHANNEL);
+    let (hint_sender, hints) = mpsc::channel(HINTS);
+    let configured = sources::start(loaded, &node_name, update_sender, &mut tasks)?;
+    tasks.spawn(merge::run(
+        Merger::new(configured),
+        updates,
+        change_sender,
+        clock,
+    ));
+
+    let listing = Arc::new(ListingHealth::default());
+    let runtime: Arc<dyn Runtime> = cri;
+    tasks.spawn(watch_containers(
+        runtime.clone(),
+        hint_sender,
+        listing.clone(),
+    ));
+    let (runtime_health, mut runtime_feels) =
+        watch::channel(ferrolet_observe::RuntimeHealth::default());
+    tasks.spawn(watch_health(runtime, runtime_health));
+    let (network_sender, network) = watch::channel(false);
+    tasks.spawn(async move {
+        while runtime_feels.changed().await.is_ok() {
+            network_sender.send_replace(runtime_feels.borrow_and_update().is_network_ready());
+        }
+    });
+
+    let pulse = Arc::new(LoopHealth::new(config.sources.sync_frequency));
+    let checks: Arc<[Arc<dyn HealthCheck>]> =
+        Arc::new([pulse.clone() as Arc<dyn HealthCheck>, listing]);
+    let views = Views {
+        pods: board,
+        checks,
+    };
+    for (server, listener) in [
+        (health_server, Listener::Health),
+        (read_only_server, Listener::ReadOnly),
+    ] {
+        if let Some(server) = server {
+            tracing::info!(address = %server.address(), ?listener, "Listening");
+            tasks.spawn(server.serve(
+                router(listener, views.clone()),
+                Limits::LOCAL,
+                std::future::pending(),
+            ));
+        }
+    }
+    tasks.spawn(async {
+        loop {
+            tokio::time::sleep(TRIM_PERIOD).await;
+            ferrolet_host::process::trim_memory();
+        }
+    });
+    tasks.spawn(ferrolet_pods::run(
+        world,
+        Inputs {
+            changes,
+            hints,
+            network,
+        },
+        pulse,
+    ));
+    tell_systemd();
+
+    // Every task here lives as long as the agent: one that ends is a fault.
+    match tasks.join_next().await {
+        Some(Err(error)) => bail!("a part of the agent failed: {error}"),
+        _ => bail!("a part of the agent ended"),
+    }
+}
+
+fn check_host(
+    loaded: &Loaded,
+    machine: &MachineFacts,
+    layout: &CgroupLayout,
+) -> anyhow::Result<()> {
+    let version = match layout {
+        CgroupLayout::V1 { .. } => CgroupVersion::V1,
+        CgroupLayout::V2 { .. } => CgroupVersion::V2,
+    };
+    loaded.config.check_host(version).map_err(|faults| {
+        let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("{}", lines.join("; "))
+    })?;
+    if machine.swap_is_on && loaded.config.kernel.refuse_swap {
+        bail!("running with swap on is not supported: turn swap off, or set failSwapOn to false");
+    }
+    Ok(())
+}
+
+async fn listen(port: Option<u16>, address: std::net::IpAddr) -> anyhow::Result<Option<Server>> {
+    match port {
+        Some(port) => Ok(Some(Server::bind(SocketAddr::new(address, port)).await?)),
+        None => Ok(None),
+    }
+}
+
+fn endpoint(socket: &std::path::Path) -> String {
+    format!("unix://{}", socket.display())
+}
+
+/// The runtime knows best which driver is in use; one that is not there yet is taken to use the configured one.
+async fn make_cgroups(
+    loaded: &Loaded,
+    runtime: &CriClient,
+    layout: CgroupLayout,
+) -> anyhow::Result<CgroupTree> {
+    let cgroups = &loaded.config.cgroups;
+    let told = tokio::time::timeout(FIRST_ANSWER, runtime.status()).await;
+    let told = told
+        .ok()
+        .and_then(Result::ok)
+        .and_then(|status| status.cgroup_driver);
+    let driver = told.unwrap_or(match cgroups.driver {
+        ferrolet_config::config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        ferrolet_config::config::CgroupDriver::Systemd => CgroupDriver::Systemd,
+    });
+    let tree = CgroupTree::new(CgroupTreeSettings {
+        root: cgroups.root.clone(),
+        per_qos: cgroups.per_qos,
+        driver,
+        layout,
+    })?;
+    tree.ensure_node(ferrolet_resources::CgroupLimits::default())
+        .await
+        .context("make the node's cgroups")?;
+    Ok(tree)
+}
+
+fn node_facts(
+    loaded: &Loaded,
+    machine: &MachineFacts,
+    layout: &CgroupLayout,
+) -> anyhow::Result<NodeFacts> {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let mode = match layout {
+        CgroupLayout::V1 { .. } => CgroupMode::V1,
+        CgroupLayout::V2 { .. } => CgroupMode::V2,
+    };
+    let resolv_conf = match &config.dns.resolv_conf {
+        Some(path) => {
+            let text = read_resolver_file(path)
+                .with_context(|| format!("read resolvConf {}", path.display()))?;
+            Some(
+                parse_resolv_conf(&text)
+                    .with_context(|| format!("parse resolvConf {}", path.display()))?,
+            )
+        }
+        None => None,
+    };
+    let host_ips: Vec<String> = flags.node_ips.iter().map(ToString::to_string).collect();
+    let cluster_dns: Vec<String> = config
+        .dns
+        .cluster_servers
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let n_parallel_pulls = match config.images.concurrency {
+        PullConcurrency::Serial => 1,
+        PullConcurrency::AtMost(n) => usize::try_from(n.get()).unwrap_or(usize::MAX),
+        PullConcurrency::Unbounded => tokio::sync::Semaphore::MAX_PERMITS,
+    };
+    let period = config.cgroups.cpu_quota_period;
+    let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
+    Ok(NodeFacts {
+        hosts_file: std::fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        dns: NodeDns {
+            cluster_dns,
+            cluster_domain: cluster_domain.clone(),
+            resolv_conf,
+            node_ips: host_ips.clone(),
+        },
+        cluster_domain,
+        back_off: BackOffPolicy::upstream(config.runtime.max_restart_back_off),
+        n_parallel_pulls,
+        // Two per processor keep every processor busy; more only make the median pod wait for the last one.
+        n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
+        spec: ferrolet_spec::NodeFacts {
+            resources: NodeResources {
+                cgroup_mode: mode,
+                cgroups: CgroupPolicy {
+                    cpu_cfs_quota: period.is_some(),
+                    cfs_period_micros: period
+                        .map_or(Ok(100_000), |period| u32::try_from(period.as_micros()))?,
+                    pids_limit: config
+                        .cgroups
+                        .pod_pids_limit
+                        .map(|n| i64::try_from(n.get()))
+                        .transpose()?,
+                },
+                memory_capacity: i64::try_from(machine.memory_bytes)?,
+                swap: SwapPolicy {
+                    is_controlled: paging::swap_is_controlled(layout),
+                    behavior: SwapBehavior::NoSwap,
+                    capacity: 0,
+                },
+                huge_page_sizes: paging::huge_page_sizes(),
+                single_process_oom_kill: config
+                    .cgroups
+                    .single_process_oom_kill
+                    .unwrap_or(mode == CgroupMode::V1),
+                memory_qos: None,
+            },
+            allocatable: ferrolet_resources::Amounts::new(),
+            host_ips,
+            seccomp_root: flags.root_dir.join("seccomp"),
+            is_seccomp_default: config.runtime.seccomp_default,
+            is_selinux_enabled: false,
+            extra_masked_paths: Vec::new(),
+        },
+    })
+}
+
+fn tell_systemd() {
+    let notifier = ferrolet_host::notify::Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
+    if let Err(error) = notifier.ready() {
+        tracing::warn!(%error, "The service manager cannot be told that the agent is ready");
+    }
+}
