@@ -34,19 +34,23 @@ fn command() -> Command {
     let fast = Arg::new("fast")
         .long("fast")
         .action(ArgAction::SetTrue)
-        .help("Build with the lab profile: release speed without the minutes of link-time optimisation");
-    let agent = Arg::new("agent")
-        .long("agent")
-        .value_name("PATH")
-        .help("Take this executable, such as upstream's kubelet, instead of building ours");
+        .help("Build in the lab profile: without minutes of link-time optimisation");
+    let agent = option(
+        "agent",
+        "PATH",
+        "Take this executable, such as upstream's kubelet, instead of building ours",
+    );
     Command::new("cargo xtask")
-        .about("Chores of the Ferrolet workspace. What a command needs it installs or builds by itself.")
+        .about("Chores of the Ferrolet workspace; each installs or builds what it needs")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(Command::new("tidy").about("Check the house rules: crate edges, no I/O in core, unsafe, leftovers, file sizes"))
+        .subcommand(
+            Command::new("tidy")
+                .about("Check the house rules: crate edges, I/O in core, unsafe, leftovers, sizes"),
+        )
         .subcommand(
             Command::new("test")
-                .about("Format, clippy, tidy, unit tests and end-to-end tests; ends with `N passed, N failed, N skipped`")
+                .about("Everything that must hold; ends with `N passed, N failed, N skipped`")
                 .arg(
                     Arg::new("only")
                         .long("only")
@@ -55,12 +59,17 @@ fn command() -> Command {
                         .value_parser(test::Step::ALL.map(test::Step::name))
                         .help("Run only this step; may be given several times"),
                 )
-                .arg(Arg::new("jobs").long("jobs").value_name("N").help("End-to-end tests at a time"))
-                .arg(Arg::new("name").value_name("NAME").num_args(0..).help("Run the end-to-end tests whose name contains NAME")),
+                .arg(option("jobs", "N", "End-to-end tests at a time"))
+                .arg(
+                    Arg::new("name")
+                        .value_name("NAME")
+                        .num_args(0..)
+                        .help("Run the end-to-end tests whose name contains NAME"),
+                ),
         )
         .subcommand(
             Command::new("run")
-                .about("A node on a private containerd, running examples/pods, with a live table of its pods")
+                .about("A node on a private containerd with the pods of examples/pods, as a table")
                 .arg(fast.clone())
                 .arg(agent.clone())
                 .arg(
@@ -68,7 +77,7 @@ fn command() -> Command {
                         .long("for")
                         .value_name("TIME")
                         .value_parser(span::parse)
-                        .help("End after this time (20s, 2m), with success if every example pod reached its expected state"),
+                        .help("End after this time; success if each example reached its state"),
                 ),
         )
         .subcommand(
@@ -78,14 +87,22 @@ fn command() -> Command {
                 .arg_required_else_help(true)
                 .subcommand(
                     Command::new("start")
-                        .about("Time from a manifest's rename to its container's start, memory and CPU of the agent")
+                        .about("How long pods take to start, and what the agent costs")
                         .arg(fast)
-                        .arg(Arg::new("singles").long("singles").value_name("N").default_value("30").help("Pods started one at a time"))
-                        .arg(Arg::new("burst").long("burst").value_name("N").default_value("50").help("Pods started at once"))
-                        .arg(Arg::new("quiet").long("quiet").value_name("TIME").value_parser(span::parse).default_value("60s").help("How long to watch the idle agent"))
+                        .arg(option("singles", "N", "Pods one at a time").default_value("30"))
+                        .arg(option("burst", "N", "Pods started at once").default_value("50"))
+                        .arg(
+                            option("quiet", "TIME", "How long to watch the idle agent")
+                                .value_parser(span::parse)
+                                .default_value("60s"),
+                        )
                         .arg(agent),
                 ),
         )
+}
+
+fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
 }
 
 fn dispatch(matches: &ArgMatches) -> Result<u8> {

@@ -20,6 +20,9 @@
 //! The same executable is started again for each stage, so the caller's `main` runs three times up to [`run`].
 //! No stage touches a process, mount, cgroup or link without the run's id in its name.
 
+mod inside;
+mod network;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -32,20 +35,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-    mount_move, unmount,
-};
-use rustix::process::{Signal, WaitOptions, wait};
 
 use crate::census::{self, Namespaces};
 use crate::cgroups;
-use crate::process::{call, say, send_signal};
+use crate::process::{call, say};
 use crate::wait::wait_until;
 
 const STAGE: &str = "FERROLET_LAB_STAGE";
 const RUN: &str = "FERROLET_LAB_RUN";
-const NODE_LINK: &str = "node0";
 
 /// How the run's network meets the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +132,7 @@ impl Bench {
     /// The address of the node in the run's network.
     #[must_use]
     pub fn node_ip(&self) -> String {
-        node_ip(&self.run)
+        network::node_ip(&self.run)
     }
 
     /// The next unused number for a pod subnet `10.X.N.0/24`, and the subnet's first three octets.
@@ -154,8 +151,8 @@ impl Bench {
 /// Runs `body` in a world of its own and gives its exit code; a leftover turns success into failure.
 pub fn run(network: Network, body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
     match std::env::var(STAGE).as_deref() {
-        Ok("init") => init(),
-        Ok("inner") => inner(body),
+        Ok("init") => inside::init(),
+        Ok("inner") => inside::inner(body),
         Ok(other) => bail!("{STAGE} is {other:?}"),
         Err(_) => outer(network),
     }
@@ -239,7 +236,7 @@ fn supervise(child: &mut Child, run: &RunId) -> Result<(u8, Option<Namespaces>)>
         Err(status) => return Ok((exit_code(status), None)),
     };
     if run.network == Network::Uplink {
-        connect(run, namespaces.first_pid)?;
+        network::connect(run, namespaces.first_pid)?;
     }
     loop {
         if let Some(status) = child.try_wait()? {
@@ -303,38 +300,6 @@ fn first_child(parent: u32) -> Option<u32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-fn connect(run: &RunId, first_pid: u32) -> Result<()> {
-    let (link, pid, block) = (run.host_link(), first_pid.to_string(), run.block);
-    call(
-        "ip",
-        &[
-            "link", "add", &link, "type", "veth", "peer", "name", NODE_LINK, "netns", &pid,
-        ],
-    )?;
-    call(
-        "ip",
-        &[
-            "address",
-            "add",
-            &format!("10.{block}.255.1/30"),
-            "dev",
-            &link,
-        ],
-    )?;
-    call("ip", &["link", "set", &link, "up"])?;
-    call(
-        "ip",
-        &[
-            "route",
-            "add",
-            &format!("10.{block}.0.0/16"),
-            "via",
-            &node_ip(run),
-        ],
-    )?;
-    Ok(())
-}
-
 fn clean(run: &RunId) -> Result<()> {
     cgroups::remove(&run.cgroup())?;
     if Path::new("/sys/class/net").join(run.host_link()).exists() {
@@ -373,161 +338,4 @@ fn arguments() -> Vec<OsString> {
 
 fn own_run() -> Result<RunId> {
     RunId::parse(&std::env::var(RUN).with_context(|| format!("{RUN} is not set"))?)
-}
-
-/// The namespace's first process: makes the place private, starts the inner process and reaps until that ends.
-fn init() -> Result<u8> {
-    let run = own_run()?;
-    cover_shared_paths(&run.directory())?;
-    show_own_links(&run.directory())?;
-    // Last, because a mount below a shared one cannot be moved.
-    mount_change(
-        "/",
-        MountPropagationFlags::SHARED | MountPropagationFlags::REC,
-    )
-    .context("share mounts")?;
-    call("ip", &["link", "set", "lo", "up"])?;
-    let inner = Command::new(std::env::current_exe()?)
-        .args(arguments())
-        .env(STAGE, "inner")
-        // Temporary files of Go programs and of ours end with the run.
-        .env("TMPDIR", run.directory().join("tmp"))
-        .spawn()
-        .context("start the inner process")?;
-    let pid = i32::try_from(inner.id()).context("process id out of range")?;
-    loop {
-        let Some((gone, status)) = wait(WaitOptions::empty()).context("reap")? else {
-            continue;
-        };
-        if gone.as_raw_nonzero().get() == pid {
-            end_everybody()?;
-            detach_cover(&run.directory())?;
-            clean(&run)?;
-            return Ok(status
-                .exit_status()
-                .and_then(|code| u8::try_from(code).ok())
-                .unwrap_or(1));
-        }
-    }
-}
-
-/// Kills and reaps every other process of the namespace, so that nobody writes while files are removed.
-fn end_everybody() -> Result<()> {
-    wait_until(
-        "the run's processes to end",
-        Duration::from_secs(10),
-        || {
-            let others: Vec<u32> = fs::read_dir("/proc")?
-                .flatten()
-                .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
-                .filter(|pid| *pid != 1)
-                .collect();
-            for pid in &others {
-                // It may have ended since the list was read.
-                let _ = send_signal(*pid, Signal::KILL);
-            }
-            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-            Ok(others.is_empty().then_some(()))
-        },
-    )
-}
-
-/// Takes the private `/var` away again; its layers lie in the run's directory.
-fn detach_cover(directory: &Path) -> Result<()> {
-    unmount("/var", UnmountFlags::DETACH).context("uncover /var")?;
-    crate::mounts::detach_below(directory)
-}
-
-fn cover_shared_paths(directory: &Path) -> Result<()> {
-    fs::create_dir_all(directory.join("tmp"))?;
-    let layers = directory.join("var");
-    fs::create_dir_all(&layers)?;
-    // The overlay's upper side is on a tmpfs of ours, because /tmp may be an overlay itself.
-    mount("tmpfs", &layers, "tmpfs", MountFlags::empty(), None).context("mount a tmpfs")?;
-    let (upper, work) = (layers.join("upper"), layers.join("work"));
-    fs::create_dir(&upper)?;
-    fs::create_dir(&work)?;
-    let options = format!(
-        "lowerdir=/var,upperdir={},workdir={}",
-        upper.display(),
-        work.display()
-    );
-    let options = std::ffi::CString::new(options)?;
-    mount(
-        "overlay",
-        "/var",
-        "overlay",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    )
-    .context("cover /var")?;
-    mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None).context("cover /run")?;
-    Ok(())
-}
-
-/// `/sys` shows the links of the network it was mounted in, so this world needs its own, with the same cgroups in it.
-fn show_own_links(directory: &Path) -> Result<()> {
-    let aside = directory.join("cgroup");
-    fs::create_dir(&aside)?;
-    mount_bind_recursive("/sys/fs/cgroup", &aside).context("set cgroups aside")?;
-    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("mount /sys")?;
-    mount_move(&aside, "/sys/fs/cgroup").context("bring cgroups back")?;
-    fs::remove_dir(&aside)?;
-    Ok(())
-}
-
-fn inner(body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
-    let run = own_run()?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    thread::spawn(move || {
-        // The outer process writes nothing: the pipe's end is the message.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        flag.store(true, Ordering::Relaxed);
-    });
-    prepare_network(&run)?;
-    cgroups::create(&run.cgroup())?;
-    let bench = Bench {
-        run,
-        interrupted,
-        next_subnet: AtomicU32::new(0),
-    };
-    body(&bench)
-}
-
-fn prepare_network(run: &RunId) -> Result<()> {
-    let link = Path::new("/sys/class/net").join(NODE_LINK);
-    // An uplink is put here by the outer process; without one a bridge that leads nowhere carries the address.
-    match run.network {
-        Network::Uplink => wait_until("the uplink", Duration::from_secs(10), || {
-            Ok(link.exists().then_some(()))
-        })?,
-        Network::Private => drop(call("ip", &["link", "add", NODE_LINK, "type", "bridge"])?),
-    }
-    call(
-        "ip",
-        &[
-            "address",
-            "add",
-            &format!("{}/30", node_ip(run)),
-            "dev",
-            NODE_LINK,
-        ],
-    )?;
-    call("ip", &["link", "set", NODE_LINK, "up"])?;
-    call(
-        "ip",
-        &[
-            "route",
-            "add",
-            "default",
-            "via",
-            &format!("10.{}.255.1", run.block),
-        ],
-    )?;
-    Ok(())
-}
-
-fn node_ip(run: &RunId) -> String {
-    format!("10.{}.255.2", run.block)
 }

@@ -258,14 +258,28 @@ fn a_directory_full_of_pods_runs(context: &mut Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+const YAML: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: as-yaml
+  namespace: other
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: docker.io/library/busybox:latest
+    imagePullPolicy: IfNotPresent
+    command: [sleep, '100000']
+";
+
 fn manifests_are_read_as_json_and_as_yaml(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
     node.put_manifest(
         "as-json.json",
         &pod("as-json", &[sleeper("main")]).to_string(),
     )?;
-    let yaml = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: as-yaml\n  namespace: other\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: docker.io/library/busybox:latest\n    imagePullPolicy: IfNotPresent\n    command: [sleep, '100000']\n";
-    node.put_manifest("as-yaml", yaml)?;
+    node.put_manifest("as-yaml", YAML)?;
     wait_running(&mut node, "as-json")?;
     let seen = wait_running(&mut node, "as-yaml")?;
     ensure!(

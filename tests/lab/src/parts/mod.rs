@@ -16,6 +16,9 @@ use crate::process::{find_program, output, say};
 
 pub use go::cache_directory;
 
+/// Names a directory with containerd, its shim and ctr to use instead, such as Debian's 1.6.
+const CONTAINERD_DIRECTORY: &str = "FERROLET_CONTAINERD";
+
 /// A part that is there, or why it is not.
 #[derive(Debug, Clone)]
 pub enum Part<T> {
@@ -119,23 +122,9 @@ fn find_toolbox() -> Result<Toolbox> {
 }
 
 fn find_containerd() -> Result<ContainerdBinaries> {
-    let module = go::Module {
-        directory: modules().join("containerd"),
-        flags: go::CONTAINERD_FLAGS,
-    };
-    let directory = match module.build(go::CONTAINERD) {
-        Ok(directory) => directory,
-        Err(error) => {
-            say(&format!(
-                "no containerd 2 ({error:#}); taking Debian's, which has no container events"
-            ));
-            debian::install(&["containerd"])?;
-            let found = find_program("containerd").context("containerd is not installed")?;
-            found
-                .parent()
-                .context("containerd in no directory")?
-                .to_owned()
-        }
+    let directory = match std::env::var_os(CONTAINERD_DIRECTORY) {
+        Some(given) => PathBuf::from(given),
+        None => build_or_install_containerd()?,
     };
     let containerd = directory.join("containerd");
     let (version, major) = containerd_version(&containerd)?;
@@ -146,6 +135,27 @@ fn find_containerd() -> Result<ContainerdBinaries> {
         major,
         version,
     })
+}
+
+/// containerd 2 from its Go module, because it streams container events; without Go the one of Debian.
+fn build_or_install_containerd() -> Result<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("containerd"),
+        flags: go::CONTAINERD_FLAGS,
+    };
+    let error = match module.build(go::CONTAINERD) {
+        Ok(directory) => return Ok(directory),
+        Err(error) => error,
+    };
+    say(&format!(
+        "no containerd 2 ({error:#}); taking Debian's, which has no container events"
+    ));
+    debian::install(&["containerd"])?;
+    let found = find_program("containerd").context("containerd is not installed")?;
+    Ok(found
+        .parent()
+        .context("containerd in no directory")?
+        .to_owned())
 }
 
 fn containerd_version(containerd: &Path) -> Result<(String, u32)> {
