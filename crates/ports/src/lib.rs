@@ -11,6 +11,7 @@ mod events;
 mod host;
 mod images;
 mod runtime;
+mod status;
 mod views;
 mod volumes;
 
@@ -26,6 +27,7 @@ pub use runtime::{
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
+pub use status::{StatusSink, StatusUpdate};
 pub use views::{HealthCheck, PodsView};
 pub use volumes::{PodVolumes, SubPath, VolumeError, VolumeMount};
 

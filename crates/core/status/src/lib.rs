@@ -36,4 +36,4 @@ pub use merge::{
     RunningContainers, TransitionError, check_transition, is_same_for_kubelet, merge_for_api,
 };
 pub use normalize::normalize;
-pub use patch::plan_patch;
+pub use patch::{plan_difference, plan_patch};

@@ -19,16 +19,26 @@ pub fn plan_patch(uid: &PodUid, old: &PodStatus, new: &PodStatus) -> Option<Valu
         Ok(Value::Object(map)) => map,
         Ok(_) | Err(_) => Map::new(),
     };
-    let (mut old, mut new) = (as_map(old), as_map(new));
+    let patch = plan_difference(as_map(old), as_map(new), &MERGED);
+    (!patch.is_empty()).then(|| json!({ "metadata": { "uid": uid.as_str() }, "status": patch }))
+}
+
+/// Plans the strategic merge patch between two objects; `merged` names the lists that the API merges and the key of their
+/// elements. Empty when there is nothing to say.
+pub fn plan_difference(
+    mut old: Map<String, Value>,
+    mut new: Map<String, Value>,
+    merged: &[(&str, &str)],
+) -> Map<String, Value> {
     let mut patch = Map::new();
-    for (field, key) in MERGED {
-        let (old, new) = (old.remove(field), new.remove(field));
+    for (field, key) in merged {
+        let (old, new) = (old.remove(*field), new.remove(*field));
         if old != new {
             list_difference(&mut patch, field, key, items(old), items(new));
         }
     }
     patch.append(&mut difference(&old, &new));
-    (!patch.is_empty()).then(|| json!({ "metadata": { "uid": uid.as_str() }, "status": patch }))
+    patch
 }
 
 /// Changed and new entries with their values, vanished ones as null; maps are merged entry by entry.

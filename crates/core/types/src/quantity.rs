@@ -153,6 +153,16 @@ impl Quantity {
         }
     }
 
+    /// The difference, in the notation of `self` unless `self` is zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        let negated = Self {
+            nanos: -other.nanos,
+            format: other.format,
+        };
+        self.plus(negated)
+    }
+
     fn rounded(self, unit: i128) -> i64 {
         let (quotient, rest) = (self.nanos / unit, self.nanos % unit);
         let rounded = quotient + rest.signum();
@@ -278,6 +288,21 @@ mod tests {
             i64::MAX,
             "9007199254740988Ki",
         );
+    }
+
+    #[test]
+    fn a_difference_keeps_the_notation_it_began_with() {
+        let check = |from: &str, less: &str, written: &str| {
+            let (from, less) = (
+                Quantity::parse(from).unwrap(),
+                Quantity::parse(less).unwrap(),
+            );
+            assert_eq!(from.minus(less).to_string(), written);
+        };
+        check("1Gi", "512Mi", "512Mi");
+        check("2", "500m", "1500m");
+        check("1000", "1Ki", "-24");
+        check("5", "5", "0");
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod tests;
 mod worker;
 mod world;
 
-pub use board::{Board, StatusSink, StatusUpdate};
+pub use board::Board;
 pub use pulse::LoopHealth;
 pub use run::{Inputs, run};
 pub use world::{Doors, NodeFacts, World};
