@@ -10,9 +10,11 @@ mod cluster;
 mod events;
 mod host;
 mod images;
+mod probing;
 mod runtime;
 mod status;
 mod views;
+mod volume_files;
 mod volumes;
 
 use std::{future::Future, pin::Pin};
@@ -22,6 +24,7 @@ pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, Tok
 pub use events::{Event, EventKind, EventObject, Events};
 pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
+pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
@@ -29,6 +32,10 @@ pub use runtime::{
 };
 pub use status::{StatusSink, StatusUpdate};
 pub use views::{HealthCheck, PodsView};
+pub use volume_files::{
+    Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,
+    VolumePlace, Written,
+};
 pub use volumes::{PodVolumes, SubPath, VolumeError, VolumeMount};
 
 /// A boxed future, so that ports can be trait objects.

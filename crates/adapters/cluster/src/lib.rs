@@ -1,1 +1,17 @@
-//! The API server.
+//! The API server: the only speaker to it.
+//!
+//! What is here, bottom up: [`kubeconfig`] says where the server is and who we are; [`tls`] holds the certificate we show;
+//! [`client`] is a thin typed client over HTTP/2; [`watch`] turns a collection into a channel of changes.
+//! Everything else stands on those. Pure parts (plans, correlators, cursors) are modules of their own, next to the thin loops that use them.
+//! Refuses: files (the caller passes [`kubeconfig::ReadFile`] and [`certificates::CertStore`]), decisions about pods.
+#![forbid(unsafe_code)]
+
+mod answer;
+pub mod client;
+mod decode;
+#[cfg(test)]
+mod fake;
+pub mod kubeconfig;
+mod rate;
+pub mod tls;
+pub mod watch;

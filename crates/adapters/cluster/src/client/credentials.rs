@@ -1,0 +1,76 @@
+//! The `Authorization` header: none, a fixed token, or whatever a file holds.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::kubeconfig::{Credentials, ReadFile};
+
+/// How long a token file is believed, as with upstream's client.
+const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
+
+/// Where the header comes from.
+pub(crate) enum Bearer {
+    None,
+    Fixed(HeaderValue),
+    File {
+        path: PathBuf,
+        files: Arc<dyn ReadFile>,
+        last: Mutex<Option<(Instant, HeaderValue)>>,
+    },
+}
+
+impl Bearer {
+    /// The bearer for these credentials; certificates are shown by TLS, not by a header.
+    pub(crate) fn new(credentials: &Credentials, files: &Arc<dyn ReadFile>) -> Self {
+        match credentials {
+            Credentials::Anonymous | Credentials::Certificate { .. } => Self::None,
+            Credentials::Token(token) => header(token).map_or(Self::None, Self::Fixed),
+            Credentials::TokenFile(path) => Self::File {
+                path: path.clone(),
+                files: Arc::clone(files),
+                last: Mutex::new(None),
+            },
+        }
+    }
+
+    /// The header to send now. A file that cannot be read leaves the last token in use: it may still be good.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        match self {
+            Self::None => None,
+            Self::Fixed(value) => Some(value.clone()),
+            Self::File { path, files, last } => {
+                let mut last = last.lock().unwrap_or_else(|held| held.into_inner());
+                if let Some((read, value)) = &*last
+                    && read.elapsed() < TOKEN_FILE_AGE
+                {
+                    return Some(value.clone());
+                }
+                let fresh = files.read(path).ok();
+                let fresh = fresh.and_then(|bytes| header(String::from_utf8(bytes).ok()?.trim()));
+                if let Some(value) = fresh {
+                    *last = Some((Instant::now(), value));
+                }
+                last.as_ref().map(|(_, value)| value.clone())
+            }
+        }
+    }
+
+    /// The server did not accept the token: read the file again next time.
+    pub(crate) fn refused(&self) {
+        if let Self::File { last, .. } = self {
+            *last.lock().unwrap_or_else(|held| held.into_inner()) = None;
+        }
+    }
+}
+
+fn header(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

@@ -1,0 +1,535 @@
+//! The thin client: typed verbs over HTTP/2 with a rate, a timeout and typed errors.
+//!
+//! One [`Client`] is one set of connections with one rate; work, events and heartbeat have one each, so that none of them can
+//! be late because of another. Clones share everything. Objects are JSON and lose their `managedFields` before they are
+//! decoded. Watches and lists that watches begin with do not count against the rate: their number is bounded by what pods
+//! refer to, and a pod should not wait for its own status reports. Refuses: retries; the loop that asks knows better.
+
+mod credentials;
+mod dial;
+mod lines;
+mod place;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt::Display,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use ferrolet_ports::{ApiError, ApiErrorKind};
+use ferrolet_types::PodUid;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use k8s_openapi::{
+    ListableResource,
+    apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+pub use dial::AddressError;
+pub use place::{Place, Selector};
+
+use crate::{
+    answer, decode,
+    kubeconfig::{Access, ReadFile},
+    rate::Bucket,
+    tls::Identity,
+};
+use credentials::Bearer;
+use dial::{Dial, Remote};
+use lines::Lines;
+use place::with_query;
+use transport::{Answer, StreamGuard, Transport, TransportError};
+
+/// What the server reads in its audit log.
+pub const USER_AGENT: &str = "kubelet/v1.37.1 (linux/amd64) ferrolet/0.1.0";
+/// A list of everything a node can see is far below this; an answer beyond it is a mistake.
+const MAX_ANSWER: usize = 512 << 20;
+/// The API server refuses objects beyond 3 MiB; twice that leaves room for escapes.
+const MAX_FRAME: usize = 8 << 20;
+/// Objects that say nothing about themselves in error messages beyond this.
+const MAX_REFUSAL: usize = 1 << 20;
+
+/// How often a client may ask.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// As often as it likes.
+    Unlimited,
+    /// So many a second, and so many at once.
+    Limited {
+        /// Requests a second.
+        per_second: f64,
+        /// Requests at once.
+        burst: u32,
+    },
+}
+
+/// What distinguishes one client from another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientOptions {
+    /// How often it may ask.
+    pub rate: Rate,
+    /// How long it waits for an answer.
+    pub timeout: Duration,
+}
+
+/// How a patch is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// Lists are merged by their keys.
+    StrategicMerge,
+    /// Lists are replaced.
+    Merge,
+    /// A list of operations.
+    Json,
+}
+
+impl PatchKind {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::StrategicMerge => "application/strategic-merge-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Json => "application/json-patch+json",
+        }
+    }
+}
+
+/// A client of the API server.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    transport: Transport,
+    server: String,
+    bearer: Bearer,
+    bucket: Option<Mutex<Bucket>>,
+    began: Instant,
+    timeout: Duration,
+}
+
+impl Client {
+    /// A client for this server. Opens no connection until the first request.
+    pub fn new(
+        access: &Access,
+        identity: &Identity,
+        files: &Arc<dyn ReadFile>,
+        options: ClientOptions,
+    ) -> Result<Self, AddressError> {
+        let dial = Arc::new(Remote::new(access, identity)?);
+        let bearer = Bearer::new(&access.credentials, files);
+        Ok(Self::over(dial, &access.server, bearer, options))
+    }
+
+    pub(crate) fn over(
+        dial: Arc<dyn Dial>,
+        server: &str,
+        bearer: Bearer,
+        options: ClientOptions,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                transport: Transport::new(dial),
+                server: server.to_owned(),
+                bearer,
+                bucket: match options.rate {
+                    Rate::Unlimited => None,
+                    Rate::Limited { per_second, burst } => {
+                        Some(Mutex::new(Bucket::new(per_second, burst)))
+                    }
+                },
+                began: Instant::now(),
+                timeout: options.timeout,
+            }),
+        }
+    }
+
+    /// Stops using every open connection: the next request opens a new one, with the certificate that is current then.
+    pub fn reconnect(&self) {
+        self.shared.transport.reconnect();
+    }
+
+    /// Reads one object.
+    pub async fn get<K: DeserializeOwned>(&self, place: &Place) -> Result<K, ApiError> {
+        self.ask(Method::GET, place.path(), None).await
+    }
+
+    /// Reads a path as text.
+    pub async fn get_text(&self, place: &Place) -> Result<String, ApiError> {
+        let attempt = attempt(&Method::GET, place.path());
+        let body = self.exchange(Method::GET, place.path(), None).await?;
+        String::from_utf8(body).map_err(|error| malformed(attempt, &error))
+    }
+
+    /// Reads a collection. An empty version asks for the newest, `0` for whatever the server has at hand.
+    pub async fn list<K>(
+        &self,
+        place: &Place,
+        selector: &Selector,
+        version: &str,
+    ) -> Result<k8s_openapi::List<K>, ApiError>
+    where
+        K: ListableResource + DeserializeOwned,
+    {
+        let version = Some(version).filter(|version| !version.is_empty());
+        let query = [
+            ("fieldSelector", selector.fields.as_deref()),
+            ("labelSelector", selector.labels.as_deref()),
+            ("resourceVersion", version),
+        ];
+        let path = with_query(place.path(), &query);
+        let attempt = attempt(&Method::GET, &path);
+        let mut body = self.limited(self.send(Method::GET, &path, None)).await?;
+        decode::decode(&mut body).map_err(|error| malformed(attempt, &error))
+    }
+
+    /// Creates an object in a collection, or posts to a subresource.
+    pub async fn create<B: Serialize, K: DeserializeOwned>(
+        &self,
+        place: &Place,
+        object: &B,
+    ) -> Result<K, ApiError> {
+        let body = encode(&Method::POST, place.path(), object)?;
+        let body = Some(("application/json", body));
+        self.ask(Method::POST, place.path(), body).await
+    }
+
+    /// Replaces an object.
+    pub async fn replace<B: Serialize, K: DeserializeOwned>(
+        &self,
+        place: &Place,
+        object: &B,
+    ) -> Result<K, ApiError> {
+        let body = encode(&Method::PUT, place.path(), object)?;
+        let body = Some(("application/json", body));
+        self.ask(Method::PUT, place.path(), body).await
+    }
+
+    /// Patches an object.
+    pub async fn patch<K: DeserializeOwned>(
+        &self,
+        place: &Place,
+        kind: PatchKind,
+        patch: &Value,
+    ) -> Result<K, ApiError> {
+        let body = encode(&Method::PATCH, place.path(), patch)?;
+        let body = Some((kind.content_type(), body));
+        self.ask(Method::PATCH, place.path(), body).await
+    }
+
+    /// Deletes an object, only if it has this identity when one is given.
+    pub async fn delete(
+        &self,
+        place: &Place,
+        uid: Option<&PodUid>,
+        grace_secs: Option<i64>,
+    ) -> Result<(), ApiError> {
+        let options = DeleteOptions {
+            grace_period_seconds: grace_secs,
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid.to_string()),
+                resource_version: None,
+            }),
+            ..DeleteOptions::default()
+        };
+        let body = encode(&Method::DELETE, place.path(), &options)?;
+        let body = Some(("application/json", body));
+        self.exchange(Method::DELETE, place.path(), body).await?;
+        Ok(())
+    }
+
+    /// Opens a watch on a collection from this version on.
+    pub async fn watch(
+        &self,
+        place: &Place,
+        selector: &Selector,
+        version: &str,
+        server_timeout: Duration,
+    ) -> Result<Frames, ApiError> {
+        let seconds = server_timeout.as_secs().to_string();
+        let query = [
+            ("watch", Some("1")),
+            ("allowWatchBookmarks", Some("true")),
+            ("fieldSelector", selector.fields.as_deref()),
+            ("labelSelector", selector.labels.as_deref()),
+            ("resourceVersion", Some(version)),
+            ("timeoutSeconds", Some(seconds.as_str())),
+        ];
+        let path = with_query(place.path(), &query);
+        let attempt = attempt(&Method::GET, &path);
+        // Taken before the request, so that a reconnect during it is not missed.
+        let epoch = self.shared.transport.epoch();
+        let answer = self
+            .timed(&attempt, self.open(Method::GET, &path, None))
+            .await?;
+        Ok(Frames {
+            attempt,
+            body: answer.response.into_body(),
+            _stream: answer.stream,
+            lines: Lines::new(MAX_FRAME),
+            epoch,
+        })
+    }
+
+    async fn ask<K: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<K, ApiError> {
+        let attempt = attempt(&method, path);
+        let mut body = self.exchange(method, path, body).await?;
+        decode::decode(&mut body).map_err(|error| malformed(attempt, &error))
+    }
+
+    /// One request that counts against the rate.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, ApiError> {
+        let wait = self.shared.bucket.as_ref().map(|bucket| {
+            let mut bucket = bucket.lock().unwrap_or_else(|held| held.into_inner());
+            bucket.reserve(self.shared.began.elapsed())
+        });
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            sleep(wait).await;
+        }
+        self.limited(self.send(method, path, body)).await
+    }
+
+    /// Boxes a future: the chain of requests is deep and every caller's future would carry it whole.
+    async fn limited<T>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>> + Send,
+    ) -> Result<T, ApiError> {
+        Box::pin(work).await
+    }
+
+    /// A request and its whole answer, within the timeout.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, ApiError> {
+        let attempt = attempt(&method, path);
+        let whole = async {
+            let answer = self.open(method, path, body).await?;
+            collect(&attempt, answer.response.into_body(), MAX_ANSWER).await
+        };
+        self.timed(&attempt, whole).await
+    }
+
+    /// A request up to the head of a good answer. Answers that say no are read and become errors.
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Answer, ApiError> {
+        let attempt = attempt(&method, path);
+        let request = self.request(method, path, body);
+        let request = request.map_err(|error| ApiError {
+            attempt: attempt.clone(),
+            kind: ApiErrorKind::BadRequest,
+            message: error.to_string(),
+            code: None,
+            causes: Vec::new(),
+        })?;
+        let sent = self.shared.transport.send(request).await;
+        let answer = sent.map_err(|error| broken(&attempt, &error))?;
+        let status = answer.response.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            self.shared.bearer.refused();
+        }
+        let retry_after = retry_after(answer.response.headers());
+        let body = collect(&attempt, answer.response.into_body(), MAX_REFUSAL).await?;
+        Err(answer::refusal(
+            attempt,
+            status.as_u16(),
+            retry_after,
+            &body,
+        ))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.shared.server))
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json");
+        if let Some(bearer) = self.shared.bearer.header() {
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        match body {
+            Some((kind, body)) => request
+                .header(header::CONTENT_TYPE, kind)
+                .body(Full::from(body)),
+            None => request.body(Full::default()),
+        }
+    }
+
+    /// Gives up after the timeout; silence that long may be a dead connection, so the next request takes another.
+    async fn timed<T>(
+        &self,
+        attempt: &str,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        match timeout(self.shared.timeout, work).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.shared.transport.retire();
+                Err(ApiError {
+                    attempt: attempt.to_owned(),
+                    kind: ApiErrorKind::Timeout,
+                    message: format!("no answer within {:?}", self.shared.timeout),
+                    code: None,
+                    causes: Vec::new(),
+                })
+            }
+        }
+    }
+}
+
+/// A watch under way.
+pub struct Frames {
+    attempt: String,
+    body: Incoming,
+    _stream: StreamGuard,
+    lines: Lines,
+    epoch: watch::Receiver<u64>,
+}
+
+impl Frames {
+    /// The next event as the server wrote it, without `managedFields`; `None` when the server has ended the watch in order
+    /// or the client was told to reconnect. Safe to drop and call again: bytes are kept between calls.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+        loop {
+            match self.lines.next() {
+                Ok(Some(mut line)) => {
+                    decode::blank_managed_fields(&mut line);
+                    return Some(Ok(line));
+                }
+                Ok(None) => {}
+                Err(error) => return Some(Err(malformed(self.attempt.clone(), &error))),
+            }
+            let frame = tokio::select! {
+                // Nothing is lost: the watch resumes from the last version it saw.
+                _ = self.epoch.changed() => return None,
+                // A frame is either taken whole or still in the body.
+                frame = self.body.frame() => frame?,
+            };
+            match frame {
+                Ok(frame) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.lines.push(data);
+                    }
+                }
+                Err(error) => {
+                    return Some(Err(broken(&self.attempt, &TransportError::Send(error))));
+                }
+            }
+        }
+    }
+
+    /// What was asked, for messages.
+    pub fn attempt(&self) -> &str {
+        &self.attempt
+    }
+}
+
+async fn collect(attempt: &str, mut body: Incoming, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| broken(attempt, &TransportError::Send(error)))?;
+        if let Some(data) = frame.data_ref() {
+            if bytes.len() + data.len() > limit {
+                let reason = format!("the answer is longer than {limit} bytes");
+                return Err(malformed(attempt.to_owned(), &reason));
+            }
+            bytes.extend_from_slice(data);
+        }
+    }
+    Ok(bytes)
+}
+
+fn encode<B: Serialize>(method: &Method, path: &str, object: &B) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(object).map_err(|error| ApiError {
+        attempt: attempt(method, path),
+        kind: ApiErrorKind::BadRequest,
+        message: error.to_string(),
+        code: None,
+        causes: Vec::new(),
+    })
+}
+
+fn attempt(method: &Method, path: &str) -> String {
+    let path = path.split('?').next().unwrap_or(path);
+    format!("{method} {path}")
+}
+
+fn malformed(attempt: String, reason: &dyn Display) -> ApiError {
+    ApiError {
+        attempt,
+        kind: ApiErrorKind::Malformed,
+        message: reason.to_string(),
+        code: None,
+        causes: Vec::new(),
+    }
+}
+
+/// An error of the way to the server, its whole chain in one sentence.
+fn broken(attempt: &str, error: &TransportError) -> ApiError {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !message.ends_with(&text) {
+            message = format!("{message}: {text}");
+        }
+        source = cause.source();
+    }
+    ApiError {
+        attempt: attempt.to_owned(),
+        kind: ApiErrorKind::Unavailable,
+        message,
+        code: None,
+        causes: Vec::new(),
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// What the fake server in memory needs to stand in for a real one.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::{
+        credentials::Bearer,
+        dial::{Dial, Stream},
+    };
+}

@@ -1,0 +1,208 @@
+//! Where a list-and-watch stands, and what it does next. Pure: answers in, next step out.
+//!
+//! ```text
+//!            list ok                         event, bookmark: newer version
+//!   List ──────────────► Watch{version} ◄──────────────┐
+//!    ▲  ▲                  │   │  └────────────────────┘
+//!    │  └── too old (410) ─┘   └── ended, server away: Watch again from the same version
+//!    └────── anything else: List again, no older than what was seen
+//! ```
+
+use std::time::Duration;
+
+use ferrolet_ports::{ApiError, ApiErrorKind};
+
+const FIRST_DELAY: Duration = Duration::from_millis(800);
+const LAST_DELAY: Duration = Duration::from_secs(30);
+/// A watch that ends sooner than this without a word counts as a failure, or it would be opened in a tight circle.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Read the whole collection, no older than this; empty means the newest there is.
+    List { version: String },
+    /// Follow changes from this version on.
+    Watch { version: String },
+}
+
+/// The state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    step: Step,
+    failures: u32,
+    stay_away: Duration,
+}
+
+impl Cursor {
+    /// Nothing seen yet: whatever the server has at hand will do.
+    pub(crate) fn new() -> Self {
+        let version = "0".to_owned();
+        Self {
+            step: Step::List { version },
+            failures: 0,
+            stay_away: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn step(&self) -> &Step {
+        &self.step
+    }
+
+    /// The collection was read at this version.
+    pub(crate) fn listed(&mut self, version: String) {
+        self.step = Step::Watch { version };
+        self.calm();
+    }
+
+    /// An event or a bookmark brought this version.
+    pub(crate) fn advanced(&mut self, version: String) {
+        self.step = Step::Watch { version };
+        self.calm();
+    }
+
+    /// The watch ended in order after this long.
+    pub(crate) fn ended(&mut self, after: Duration, saw_events: bool) {
+        if after < SHORT && !saw_events {
+            self.failures += 1;
+        }
+    }
+
+    /// A list or a watch failed.
+    pub(crate) fn failed(&mut self, error: &ApiError) {
+        use ApiErrorKind as Kind;
+        self.failures += 1;
+        self.stay_away = Duration::ZERO;
+        match (&error.kind, &self.step) {
+            // The server has forgotten that version, or has not reached it: take the newest.
+            (Kind::Gone, _) => {
+                self.step = Step::List {
+                    version: String::new(),
+                };
+                // The first time there is no reason to wait.
+                if self.failures == 1 {
+                    self.failures = 0;
+                }
+            }
+            (Kind::TooManyRequests { retry_after }, _) => {
+                self.stay_away = retry_after.unwrap_or_default();
+            }
+            (Kind::Timeout | Kind::Unavailable, _) => {}
+            (_, Step::Watch { version }) => {
+                self.step = Step::List {
+                    version: version.clone(),
+                };
+            }
+            (_, Step::List { .. }) => {}
+        }
+    }
+
+    /// How long to wait before the next step; `jitter` is between 0 and 1.
+    pub(crate) fn delay(&self, jitter: f64) -> Duration {
+        if self.failures == 0 {
+            return self.stay_away;
+        }
+        let doubled = FIRST_DELAY.saturating_mul(1 << (self.failures - 1).min(10));
+        let base = doubled.min(LAST_DELAY);
+        base.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+            .max(self.stay_away)
+    }
+
+    fn calm(&mut self) {
+        self.failures = 0;
+        self.stay_away = Duration::ZERO;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: ApiErrorKind) -> ApiError {
+        ApiError {
+            attempt: String::new(),
+            kind,
+            message: String::new(),
+            code: None,
+            causes: Vec::new(),
+        }
+    }
+
+    fn list(version: &str) -> Step {
+        let version = version.to_owned();
+        Step::List { version }
+    }
+
+    fn watch(version: &str) -> Step {
+        let version = version.to_owned();
+        Step::Watch { version }
+    }
+
+    #[test]
+    fn what_follows_what() {
+        use ApiErrorKind as Kind;
+        let check = |from: Step, kind: Kind, to: Step, is_delayed: bool| {
+            let mut cursor = Cursor::new();
+            cursor.step = from.clone();
+            cursor.failed(&error(kind));
+            assert_eq!(cursor.step, to, "{from:?} {kind:?}");
+            assert_eq!(
+                !cursor.delay(0.0).is_zero(),
+                is_delayed,
+                "{from:?} {kind:?}"
+            );
+        };
+        check(watch("7"), Kind::Gone, list(""), false);
+        check(list("7"), Kind::Gone, list(""), false);
+        check(watch("7"), Kind::Unavailable, watch("7"), true);
+        check(watch("7"), Kind::Timeout, watch("7"), true);
+        check(watch("7"), Kind::Malformed, list("7"), true);
+        check(watch("7"), Kind::Forbidden, list("7"), true);
+        check(list("0"), Kind::Forbidden, list("0"), true);
+    }
+
+    #[test]
+    fn waits_double_up_to_half_a_minute_and_good_news_ends_them() {
+        let mut cursor = Cursor::new();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            cursor.failed(&error(ApiErrorKind::Unavailable));
+            waits.push(cursor.delay(1.0).as_millis());
+        }
+        assert_eq!(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
+        assert_eq!(cursor.delay(0.0), Duration::from_secs(15));
+        cursor.listed("9".to_owned());
+        assert_eq!(
+            (cursor.delay(1.0), cursor.step()),
+            (Duration::ZERO, &watch("9"))
+        );
+    }
+
+    #[test]
+    fn a_server_that_asks_for_patience_gets_it() {
+        let mut cursor = Cursor::new();
+        let retry_after = Some(Duration::from_secs(45));
+        cursor.failed(&error(ApiErrorKind::TooManyRequests { retry_after }));
+        assert_eq!(cursor.delay(0.3), Duration::from_secs(45));
+    }
+
+    #[test]
+    fn watches_that_end_at_once_are_not_opened_in_a_circle() {
+        let mut cursor = Cursor::new();
+        cursor.listed("9".to_owned());
+        cursor.ended(Duration::from_millis(10), true);
+        assert_eq!(cursor.delay(0.0), Duration::ZERO);
+        cursor.ended(Duration::from_secs(400), false);
+        assert_eq!(cursor.delay(0.0), Duration::ZERO);
+        cursor.ended(Duration::from_millis(10), false);
+        assert_eq!(cursor.delay(0.0), Duration::from_millis(400));
+    }
+
+    #[test]
+    fn repeated_answers_of_gone_are_not_asked_in_a_circle() {
+        let mut cursor = Cursor::new();
+        cursor.failed(&error(ApiErrorKind::Unavailable));
+        cursor.failed(&error(ApiErrorKind::Gone));
+        assert!(!cursor.delay(0.0).is_zero());
+    }
+}

@@ -1,0 +1,177 @@
+//! A collection as a channel of changes: list it, follow it, and start over when the server has forgotten.
+//!
+//! In: a [`Client`], a [`Scope`]. Out: [`WatchEvent`]s over a bounded channel. The loop keeps no copy of what it sends: who
+//! consumes keeps the state. It ends when the receiver is gone. What to do next is decided in [`cursor`]; this only does it.
+
+mod cursor;
+mod frame;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ferrolet_ports::ApiError;
+use k8s_openapi::{ListableResource, Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use crate::client::{Client, Place, Selector};
+use cursor::{Cursor, Step};
+use frame::Frame;
+
+/// The server ends a watch after this long, times a random factor between one and two, so that watches do not end together.
+const WATCH_AT_LEAST: Duration = Duration::from_secs(300);
+
+/// What can be watched.
+pub trait Watched:
+    ListableResource + Metadata<Ty = ObjectMeta> + DeserializeOwned + Send + 'static
+{
+}
+impl<K> Watched for K where
+    K: ListableResource + Metadata<Ty = ObjectMeta> + DeserializeOwned + Send + 'static
+{
+}
+
+/// Which objects to watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// In one namespace, or everywhere.
+    pub namespace: Option<String>,
+    /// Which of those.
+    pub selector: Selector,
+}
+
+/// What happened to the collection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent<K> {
+    /// This is the whole collection now; what is not in it is gone.
+    Restarted(Vec<K>),
+    /// The object is there, like this.
+    Applied(K),
+    /// The object is gone; this is how it was last.
+    Deleted(K),
+}
+
+/// Runs until the receiver is gone.
+pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<WatchEvent<K>>) {
+    let place = Place::all::<K>(scope.namespace.as_deref());
+    let mut cursor = Cursor::new();
+    loop {
+        let round = async {
+            match cursor.step().clone() {
+                Step::List { version } => {
+                    list(
+                        &client,
+                        &place,
+                        &scope.selector,
+                        &version,
+                        &sink,
+                        &mut cursor,
+                    )
+                    .await
+                }
+                Step::Watch { version } => {
+                    follow(
+                        &client,
+                        &place,
+                        &scope.selector,
+                        &version,
+                        &sink,
+                        &mut cursor,
+                    )
+                    .await
+                }
+            }
+        };
+        let outcome = tokio::select! {
+            // Whatever is under way is only a read.
+            () = sink.closed() => return,
+            outcome = round => outcome,
+        };
+        match outcome {
+            Ok(Flow::Continue) => {}
+            Ok(Flow::Stop) => return,
+            Err(error) => {
+                tracing::debug!(kind = K::KIND, %error, "watch interrupted");
+                cursor.failed(&error);
+            }
+        }
+        let delay = cursor.delay(fastrand::f64());
+        if !delay.is_zero() {
+            tokio::select! {
+                // Nothing is under way.
+                () = sink.closed() => return,
+                () = sleep(delay) => {}
+            }
+        }
+    }
+}
+
+/// Whether anybody still listens.
+enum Flow {
+    Continue,
+    Stop,
+}
+
+async fn list<K: Watched>(
+    client: &Client,
+    place: &Place,
+    selector: &Selector,
+    version: &str,
+    sink: &mpsc::Sender<WatchEvent<K>>,
+    cursor: &mut Cursor,
+) -> Result<Flow, ApiError> {
+    let list = client.list::<K>(place, selector, version).await?;
+    let version = list.metadata.resource_version.unwrap_or_default();
+    cursor.listed(version);
+    Ok(pass(sink, WatchEvent::Restarted(list.items)).await)
+}
+
+async fn follow<K: Watched>(
+    client: &Client,
+    place: &Place,
+    selector: &Selector,
+    version: &str,
+    sink: &mpsc::Sender<WatchEvent<K>>,
+    cursor: &mut Cursor,
+) -> Result<Flow, ApiError> {
+    let began = Instant::now();
+    let limit = WATCH_AT_LEAST.mul_f64(1.0 + fastrand::f64());
+    let mut frames = client.watch(place, selector, version, limit).await?;
+    let mut saw_events = false;
+    while let Some(line) = frames.next().await {
+        let frame = frame::read::<K>(frames.attempt(), &line?)?;
+        saw_events = true;
+        let event = match frame {
+            Frame::Bookmark(version) => {
+                cursor.advanced(version);
+                continue;
+            }
+            Frame::Applied(object) => WatchEvent::Applied(object),
+            Frame::Deleted(object) => WatchEvent::Deleted(object),
+        };
+        let (WatchEvent::Applied(object) | WatchEvent::Deleted(object)) = &event else {
+            continue;
+        };
+        let version = object.metadata().resource_version.clone();
+        // Passed on first: a version is only taken for seen once the consumer has what it brought.
+        if let Flow::Stop = pass(sink, event).await {
+            return Ok(Flow::Stop);
+        }
+        if let Some(version) = version {
+            cursor.advanced(version);
+        }
+    }
+    cursor.ended(began.elapsed(), saw_events);
+    Ok(Flow::Continue)
+}
+
+async fn pass<K>(sink: &mpsc::Sender<WatchEvent<K>>, event: WatchEvent<K>) -> Flow {
+    match sink.send(event).await {
+        Ok(()) => Flow::Continue,
+        Err(_) => Flow::Stop,
+    }
+}
