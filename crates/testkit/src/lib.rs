@@ -12,6 +12,7 @@
 
 mod build;
 mod call;
+mod cluster;
 pub mod contract;
 mod control;
 mod faults;
@@ -31,6 +32,7 @@ mod world;
 
 pub use build::{PodBuilder, container_spec, pod, sandbox_spec};
 pub use call::Call;
+pub use cluster::{FakeClusterApi, Request};
 pub use files::{LOG_ROOT, ROOT_DIRECTORY};
 pub use host::{FakeCgroups, FakeFiles};
 pub use images::FakeImages;
