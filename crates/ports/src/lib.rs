@@ -10,6 +10,7 @@ mod cluster;
 mod events;
 mod host;
 mod images;
+mod object_change;
 mod probing;
 mod runtime;
 mod status;
@@ -25,6 +26,7 @@ pub use events::{Event, EventKind, EventObject, Events};
 pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
+pub use object_change::{ObjectChange, ObjectKind};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,

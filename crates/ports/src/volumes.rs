@@ -34,7 +34,7 @@ pub struct SubPath {
     pub index: usize,
     /// The path inside the volume, with variables expanded.
     pub path: String,
-    /// Nothing may be created in the volume for it.
+    /// The container may not write to it. A path that is missing is made all the same, as upstream does.
     pub is_read_only: bool,
 }
 
