@@ -13,7 +13,14 @@ pub(super) struct Call {
     end: f64,
     seconds: f64,
     /// The whole line, to find a pod's name in.
-    pub(super) line: String,
+    line: String,
+}
+
+impl Call {
+    /// Whether the line says that the call was made for this pod.
+    pub(super) fn names(&self, pod: &str) -> bool {
+        self.line.contains(&format!("{pod}-"))
+    }
 }
 
 /// All calls in a log; the event stream is no call.

@@ -84,6 +84,7 @@ impl Drop for LogLine {
     fn drop(&mut self) {
         tracing::debug!(
             target: "cri",
+            v = 6,
             method = self.method,
             duration = ?self.began.elapsed(),
             outcome = self.outcome,
