@@ -196,7 +196,10 @@ impl Containerd {
                 .then(|| Some((id.to_owned(), pid.parse().ok()?)))
                 .flatten()
         });
-        Ok(rows.collect())
+        // containerd lists them in any order.
+        let mut tasks: Vec<(String, u32)> = rows.collect();
+        tasks.sort();
+        Ok(tasks)
     }
 
     /// Ends everything of this instance: daemon, shims, containers, mounts, files. Nothing is kept.
