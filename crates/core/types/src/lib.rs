@@ -12,6 +12,7 @@ pub mod hint;
 mod ids;
 pub mod observed;
 pub mod pod;
+pub mod probe;
 mod qos;
 mod quantity;
 mod time;
