@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use ferrolet_config::{
-    CommandLine, Loaded, config::LogFormat, effective_json, fields_without_effect, load,
+    CommandLine, Loaded, config::LogFormat, effective_json, load,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -49,13 +49,6 @@ fn announce(loaded: &Loaded) {
     tracing::debug!(configuration = %effective_json(&loaded.raw), "Effective configuration");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
-    }
-    let idle = fields_without_effect(&loaded.raw);
-    if !idle.is_empty() {
-        tracing::warn!(
-            fields = idle.join(", "),
-            "These configuration fields are set and have no effect yet"
-        );
     }
 }
 

@@ -1,4 +1,5 @@
 //! The `ferrolet` executable; called through a link named `kubelet` it is the kubelet.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
