@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod admit;
 mod amounts;
 mod cgroup;
 mod container;
@@ -22,6 +23,7 @@ mod oom;
 #[cfg(test)]
 mod tests_pods;
 
+pub use admit::{AdmissionNode, Rejection, admit};
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,

@@ -1,0 +1,59 @@
+//! Whether what a pod asks for is still free.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{AdmissionNode, Rejection};
+use crate::{Amounts, Overhead, amount, pod_requests};
+
+/// Checks the number of pods, then every resource the pod asks for; amounts the node does not know are somebody else's.
+pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rejection> {
+    let n_others = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    if node.allocatable.contains_key("pods") {
+        let most = amount(&node.allocatable, "pods").value();
+        if n_others >= most {
+            return Err(out_of("pods", 1, n_others, most));
+        }
+    }
+    let wanted = pod_requests(pod, Overhead::Included);
+    let taken: Vec<Amounts> = others
+        .iter()
+        .map(|other| pod_requests(other, Overhead::Included))
+        .collect();
+    for (name, asked) in &wanted {
+        if asked.is_zero() || !is_counted(name, &node.allocatable) {
+            continue;
+        }
+        let in_units = |quantity: ferrolet_types::Quantity| {
+            if name == "cpu" {
+                quantity.milli()
+            } else {
+                quantity.value()
+            }
+        };
+        let used: i64 = taken
+            .iter()
+            .map(|amounts| in_units(amount(amounts, name)))
+            .fold(0, i64::saturating_add);
+        let (requested, capacity) = (in_units(*asked), in_units(amount(&node.allocatable, name)));
+        if requested > capacity.saturating_sub(used) {
+            return Err(out_of(name, requested, used, capacity));
+        }
+    }
+    Ok(())
+}
+
+/// CPU, memory and local storage always count; extended resources only where the node has them.
+fn is_counted(name: &str, allocatable: &Amounts) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage")
+        || allocatable.contains_key(name)
+        || !name.contains('/')
+}
+
+fn out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
+    Rejection {
+        reason: format!("OutOf{name}"),
+        message: format!(
+            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+        ),
+    }
+}

@@ -1,0 +1,291 @@
+use ferrolet_types::Quantity;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::*;
+
+fn pod(spec: serde_json::Value) -> Pod {
+    serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec}))
+        .unwrap()
+}
+
+fn node() -> AdmissionNode {
+    let amounts = [
+        ("cpu", "2"),
+        ("memory", "1Gi"),
+        ("pods", "3"),
+        ("example.com/gpu", "1"),
+    ];
+    AdmissionNode {
+        name: "n".to_owned(),
+        labels: BTreeMap::from([
+            ("zone".to_owned(), "a".to_owned()),
+            ("size".to_owned(), "5".to_owned()),
+        ]),
+        taints: Vec::new(),
+        allocatable: amounts
+            .iter()
+            .map(|(name, text)| ((*name).into(), Quantity::parse(text).unwrap()))
+            .collect(),
+        has_supplemental_groups_policy: false,
+        allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned()],
+    }
+}
+
+fn asking(requests: serde_json::Value) -> Pod {
+    pod(serde_json::json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+}
+
+fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod], expected: Option<(&str, &str)>) {
+    let rejected = admit(pod, node, others).err();
+    assert_eq!(
+        rejected
+            .as_ref()
+            .map(|it| (it.reason.as_str(), it.message.as_str())),
+        expected
+    );
+}
+
+#[test]
+fn what_is_asked_for_must_be_free() {
+    let taken = asking(serde_json::json!({"cpu": "1500m", "memory": "512Mi"}));
+    let others = [&taken];
+    check(
+        &asking(serde_json::json!({"cpu": "500m"})),
+        &node(),
+        &others,
+        None,
+    );
+    let message =
+        "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000";
+    check(
+        &asking(serde_json::json!({"cpu": "501m"})),
+        &node(),
+        &others,
+        Some(("OutOfcpu", message)),
+    );
+    let message = "Node didn't have enough resource: memory, requested: 1073741824, used: 536870912, capacity: 1073741824";
+    check(
+        &asking(serde_json::json!({"memory": "1Gi"})),
+        &node(),
+        &others,
+        Some(("OutOfmemory", message)),
+    );
+    let message =
+        "Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1";
+    check(
+        &asking(serde_json::json!({"example.com/gpu": "2"})),
+        &node(),
+        &[],
+        Some(("OutOfexample.com/gpu", message)),
+    );
+    // Nobody here counts it: a resource of the cluster, not of the node.
+    check(
+        &asking(serde_json::json!({"example.com/licence": "9"})),
+        &node(),
+        &[],
+        None,
+    );
+}
+
+#[test]
+fn a_node_takes_so_many_pods_and_no_more() {
+    let other = asking(serde_json::json!({}));
+    let message = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3";
+    check(&other, &node(), &[&other, &other], None);
+    check(
+        &other,
+        &node(),
+        &[&other, &other, &other],
+        Some(("OutOfpods", message)),
+    );
+}
+
+#[test]
+fn selectors_and_affinity_choose_the_node() {
+    let message =
+        "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    let refused = Some(("NodeAffinity", message));
+    let selecting =
+        |zone: &str| pod(serde_json::json!({"containers": [], "nodeSelector": {"zone": zone}}));
+    check(&selecting("a"), &node(), &[], None);
+    check(&selecting("b"), &node(), &[], refused);
+    let requiring = |terms: serde_json::Value| {
+        let required = serde_json::json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        pod(serde_json::json!({"containers": [], "affinity": {"nodeAffinity": required}}))
+    };
+    let expression = |key: &str, operator: &str, values: &[&str]| serde_json::json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+    for (terms, is_met) in [
+        (expression("zone", "In", &["a", "b"]), true),
+        (expression("zone", "NotIn", &["a"]), false),
+        (expression("none", "NotIn", &["a"]), true),
+        (expression("zone", "Exists", &[]), true),
+        (expression("none", "DoesNotExist", &[]), true),
+        (expression("size", "Gt", &["4"]), true),
+        (expression("size", "Lt", &["4"]), false),
+        (
+            serde_json::json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]),
+            true,
+        ),
+        (
+            serde_json::json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]),
+            false,
+        ),
+        (serde_json::json!([{}]), false),
+    ] {
+        check(
+            &requiring(terms),
+            &node(),
+            &[],
+            if is_met { None } else { refused },
+        );
+    }
+}
+
+#[test]
+fn a_pod_for_another_node_is_refused() {
+    let message = "Predicate NodeName failed: node(s) didn't match the requested node name";
+    check(
+        &pod(serde_json::json!({"containers": [], "nodeName": "m"})),
+        &node(),
+        &[],
+        Some(("NodeName", message)),
+    );
+    check(
+        &pod(serde_json::json!({"containers": [], "nodeName": "n"})),
+        &node(),
+        &[],
+        None,
+    );
+}
+
+#[test]
+fn ports_of_the_node_are_given_once() {
+    let message =
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    let refused = Some(("NodePorts", message));
+    let with = |ip: &str, protocol: &str, port: i32| {
+        let port = serde_json::json!({"containerPort": 80, "hostPort": port, "hostIP": ip, "protocol": protocol});
+        pod(serde_json::json!({"containers": [{"name": "c", "ports": [port]}]}))
+    };
+    let taken = with("10.0.0.1", "TCP", 8080);
+    for (asked, expected) in [
+        (with("", "TCP", 8080), refused),
+        (with("10.0.0.1", "TCP", 8080), refused),
+        (with("10.0.0.2", "TCP", 8080), None),
+        (with("", "UDP", 8080), None),
+        (with("", "TCP", 8081), None),
+    ] {
+        check(&asked, &node(), &[&taken], expected);
+    }
+}
+
+#[test]
+fn taints_that_evict_must_be_tolerated_but_not_by_static_pods() {
+    let message =
+        "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    let refused = Some(("TaintToleration", message));
+    let mut node = node();
+    let taint = |effect: &str| Taint {
+        key: "k".to_owned(),
+        value: Some("v".to_owned()),
+        effect: effect.to_owned(),
+        ..Default::default()
+    };
+    node.taints = vec![taint("NoSchedule")];
+    let plain = pod(serde_json::json!({"containers": []}));
+    check(&plain, &node, &[], None);
+    node.taints = vec![taint("NoExecute")];
+    check(&plain, &node, &[], refused);
+    let tolerating = |toleration: serde_json::Value| {
+        pod(serde_json::json!({"containers": [], "tolerations": [toleration]}))
+    };
+    check(
+        &tolerating(serde_json::json!({"operator": "Exists"})),
+        &node,
+        &[],
+        None,
+    );
+    check(
+        &tolerating(serde_json::json!({"key": "k", "value": "v"})),
+        &node,
+        &[],
+        None,
+    );
+    check(
+        &tolerating(serde_json::json!({"key": "k", "value": "w"})),
+        &node,
+        &[],
+        refused,
+    );
+    check(
+        &tolerating(serde_json::json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"})),
+        &node,
+        &[],
+        refused,
+    );
+    let mut from_file = plain;
+    let source = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    from_file.metadata.annotations = Some(BTreeMap::from([source]));
+    check(&from_file, &node, &[], None);
+}
+
+#[test]
+fn sysctls_are_safe_or_allowed_or_refused() {
+    let setting = |name: &str, host: bool| {
+        let context = serde_json::json!({"sysctls": [{"name": name, "value": "1"}]});
+        pod(
+            serde_json::json!({"containers": [], "hostNetwork": host, "hostIPC": host, "securityContext": context}),
+        )
+    };
+    check(
+        &setting("kernel.shm_rmid_forced", false),
+        &node(),
+        &[],
+        None,
+    );
+    check(
+        &setting("net/ipv4/tcp_syncookies", false),
+        &node(),
+        &[],
+        None,
+    );
+    check(&setting("kernel.msgmax", false), &node(), &[], None);
+    let refuse = |message: &'static str| Some(("SysctlForbidden", message));
+    check(
+        &setting("kernel.sem", false),
+        &node(),
+        &[],
+        refuse("forbidden sysctl: \"kernel.sem\" not allowlisted"),
+    );
+    let message = "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled";
+    check(
+        &setting("net.ipv4.tcp_syncookies", true),
+        &node(),
+        &[],
+        refuse(message),
+    );
+    let message = "forbidden sysctl: \"kernel.msgmax\" not allowed with host ipc enabled";
+    check(
+        &setting("kernel.msgmax", true),
+        &node(),
+        &[],
+        refuse(message),
+    );
+}
+
+#[test]
+fn pods_for_another_system_are_refused() {
+    let other = pod(serde_json::json!({"containers": [], "os": {"name": "windows"}}));
+    let message = "Failed to admit pod as the OS field doesn't match node OS";
+    check(&other, &node(), &[], Some(("PodOSNotSupported", message)));
+    let strict = pod(
+        serde_json::json!({"containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}}),
+    );
+    let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+    check(
+        &strict,
+        &node(),
+        &[],
+        Some(("SupplementalGroupsPolicyNotSupported", message)),
+    );
+}
