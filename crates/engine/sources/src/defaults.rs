@@ -4,13 +4,9 @@
 //! Go. Matches `SetObjectDefaults_Pod` of upstream's core/v1 with the default feature gates of 1.37. Ephemeral containers are
 //! left alone: a static pod with them is refused. Refuses: validation, identity.
 
-use ferrolet_types::Quantity;
-use k8s_openapi::{
-    api::core::v1::{
-        Container, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, ObjectFieldSelector, Pod, PodIP, PodSpec, PodStatus,
-        Probe, Volume,
-    },
-    apimachinery::pkg::api::resource::Quantity as WrittenQuantity,
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, ObjectFieldSelector, Pod, PodIP,
+    PodSpec, PodStatus, Probe, Volume,
 };
 
 use crate::image;
@@ -35,83 +31,8 @@ pub(crate) fn apply(pod: &mut Pod) {
     }
 }
 
-/// Writes every resource quantity in the API's canonical form. Apart from [`apply`] because a static pod's identity is taken
-/// from the quantities as written.
-pub(crate) fn canonicalize_quantities(pod: &mut Pod) {
-    let Some(spec) = pod.spec.as_mut() else {
-        return;
-    };
-    for volume in spec.volumes.iter_mut().flatten() {
-        if let Some(empty_dir) = volume.empty_dir.as_mut() {
-            empty_dir.size_limit.iter_mut().for_each(canonicalize);
-        }
-        let files = volume.downward_api.iter_mut().flat_map(|it| &mut it.items);
-        let projected = volume.projected.iter_mut().flat_map(|it| &mut it.sources);
-        let projected = projected
-            .flatten()
-            .flat_map(|source| &mut source.downward_api)
-            .flat_map(|it| &mut it.items);
-        for file in files.chain(projected).flatten() {
-            let field = file.resource_field_ref.as_mut();
-            field
-                .into_iter()
-                .flat_map(|it| &mut it.divisor)
-                .for_each(canonicalize);
-        }
-    }
-    spec.overhead
-        .iter_mut()
-        .flat_map(|list| list.values_mut())
-        .for_each(canonicalize_in_list);
-    if let Some(resources) = &mut spec.resources {
-        let lists = [&mut resources.limits, &mut resources.requests];
-        let values = lists
-            .into_iter()
-            .flatten()
-            .flat_map(|list| list.values_mut());
-        values.for_each(canonicalize_in_list);
-    }
-    for container in containers(spec) {
-        if let Some(resources) = container.resources.as_mut() {
-            let lists = [&mut resources.limits, &mut resources.requests];
-            let values = lists
-                .into_iter()
-                .flatten()
-                .flat_map(|list| list.values_mut());
-            values.for_each(canonicalize_in_list);
-        }
-        let sources = container
-            .env
-            .iter_mut()
-            .flatten()
-            .flat_map(|it| &mut it.value_from);
-        sources
-            .flat_map(|source| &mut source.resource_field_ref)
-            .flat_map(|field| &mut field.divisor)
-            .for_each(canonicalize);
-    }
-}
-
-fn canonicalize(quantity: &mut WrittenQuantity) {
-    if let Ok(parsed) = Quantity::parse(&quantity.0) {
-        quantity.0 = parsed.to_string();
-    }
-}
-
-/// Entries of resource lists are also rounded up to thousandths.
-fn canonicalize_in_list(quantity: &mut WrittenQuantity) {
-    let Ok(parsed) = Quantity::parse(&quantity.0) else {
-        return;
-    };
-    let text = parsed.to_string();
-    quantity.0 = if text.ends_with(['n', 'u']) {
-        Quantity::from_milli(parsed.milli()).to_string()
-    } else {
-        text
-    };
-}
-
-fn containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
+/// Init containers, then regular ones.
+pub(crate) fn containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
     let init = spec.init_containers.iter_mut().flatten();
     init.chain(spec.containers.iter_mut())
 }
@@ -149,7 +70,12 @@ fn default_spec(spec: &mut PodSpec) {
 /// The one address and the list of addresses say the same; the one address wins.
 fn default_status(status: &mut PodStatus) {
     let address = status.pod_ip.clone().filter(|address| !address.is_empty());
-    let first = status.pod_ips.iter().flatten().next().map(|it| it.ip.clone());
+    let first = status
+        .pod_ips
+        .iter()
+        .flatten()
+        .next()
+        .map(|it| it.ip.clone());
     match (address, first) {
         (Some(address), first) if first.as_ref() != Some(&address) => {
             status.pod_ips = Some(vec![PodIP { ip: address }]);
@@ -369,21 +295,5 @@ mod tests {
         assert_eq!(container["livenessProbe"]["periodSeconds"], 10);
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/");
         assert_eq!(container["imagePullPolicy"], "Always");
-    }
-
-    #[test]
-    fn resource_lists_are_written_canonically_and_rounded_up_to_thousandths() {
-        let mut pod: Pod = serde_json::from_value(serde_json::json!({"spec": {"containers": [
-            {"name": "a", "resources": {"limits": {"cpu": "0.5", "memory": "1.5Gi", "x/y": "100u"}}}]}}))
-        .unwrap();
-        apply(&mut pod);
-        canonicalize_quantities(&mut pod);
-        let pod = serde_json::to_value(&pod).unwrap();
-        let resources = &pod["spec"]["containers"][0]["resources"];
-        assert_eq!(
-            resources["limits"],
-            serde_json::json!({"cpu": "500m", "memory": "1536Mi", "x/y": "1m"})
-        );
-        assert_eq!(resources["requests"], resources["limits"]);
     }
 }

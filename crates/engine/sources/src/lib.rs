@@ -13,6 +13,7 @@
 //! Refuses: reading the disk (that is [`file::ManifestReader`]'s), clocks other than tokio's, and deciding what to do with a pod.
 #![forbid(unsafe_code)]
 
+mod canonical;
 mod defaults;
 mod fault;
 pub mod file;

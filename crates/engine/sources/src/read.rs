@@ -6,7 +6,7 @@ use ferrolet_types::SourcedPod;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
-    Origin, defaults,
+    Origin, canonical, defaults,
     fault::Fault,
     identity,
     manifest::{self, Expect, ManifestError},
@@ -67,6 +67,6 @@ fn make_static(pod: &mut Pod, origin: Origin<'_>, node: &str) -> Vec<Fault> {
     identity::assign(pod, node, origin);
     let mut faults = validate::validate(pod);
     faults.extend(validate::references(pod));
-    defaults::canonicalize_quantities(pod);
+    canonical::canonicalize(pod);
     faults
 }

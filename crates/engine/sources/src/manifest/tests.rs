@@ -7,7 +7,12 @@ fn check(text: &str, expect: Expect, message: &str) {
 fn check_bytes(bytes: &[u8], expect: Expect, message: &str) {
     let found = decode(bytes, expect).map(|pods| pods.len());
     let found = found.map_err(|error| error.to_string());
-    assert_eq!(found, Err(message.to_owned()), "{}", String::from_utf8_lossy(bytes));
+    assert_eq!(
+        found,
+        Err(message.to_owned()),
+        "{}",
+        String::from_utf8_lossy(bytes)
+    );
 }
 
 /// A pod with one container, whose fields are `container` and whose own are `spec`.
@@ -29,10 +34,16 @@ fn a_pod_reads_from_yaml_and_from_json() {
 
 #[test]
 fn empty_documents_around_a_pod_do_not_matter() {
-    let text = format!("---\n# nothing\n---\n{}---\n", pod("hostNetwork: no", "image: b"));
+    let text = format!(
+        "---\n# nothing\n---\n{}---\n",
+        pod("hostNetwork: no", "image: b")
+    );
     assert_eq!(decode(text.as_bytes(), Expect::OnePod).unwrap().len(), 1);
     let with_mark = format!("\u{feff}{}", pod("hostNetwork: no", "image: b"));
-    assert_eq!(decode(with_mark.as_bytes(), Expect::OnePod).unwrap().len(), 1);
+    assert_eq!(
+        decode(with_mark.as_bytes(), Expect::OnePod).unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -53,28 +64,61 @@ fn unknown_fields_are_named_with_value_and_suggestion() {
 #[test]
 fn wrong_types_are_named_with_value_and_expectation() {
     let cases = [
-        ("hostPort", "ports: [{containerPort: http}]",
-         "spec.containers[0].ports[0].containerPort: invalid value \"http\": expected a whole number, found a string"),
-        ("quoted number", "ports: [{containerPort: \"80\"}]",
-         "spec.containers[0].ports[0].containerPort: invalid value \"80\": expected a whole number, found a string"),
-        ("large", "ports: [{containerPort: 4294967296}]",
-         "spec.containers[0].ports[0].containerPort: invalid value 4294967296: must be between -2147483648 and 2147483647"),
-        ("fraction", "ports: [{containerPort: 80.5}]",
-         "spec.containers[0].ports[0].containerPort: invalid value 80.5: must be a whole number"),
-        ("unquoted", "env: [{name: PORT, value: 8080}]",
-         "spec.containers[0].env[0].value: invalid value 8080: expected a string, found a number; quote it"),
-        ("truth", "env: [{name: A, value: yes}]",
-         "spec.containers[0].env[0].value: invalid value true: expected a string, found a boolean; quote it"),
-        ("map", "ports: {containerPort: 80}",
-         "spec.containers[0].ports: invalid value {\"containerPort\":80}: expected a list, found an object"),
-        ("text", "command: sleep 1",
-         "spec.containers[0].command: invalid value \"sleep 1\": expected a list, found a string"),
-        ("bool", "tty: \"true\"",
-         "spec.containers[0].tty: invalid value \"true\": expected true or false, found a string"),
-        ("quantity", "resources: {limits: {memory: 64MB}}",
-         "spec.containers[0].resources.limits[memory]: invalid value \"64MB\": must be a quantity such as 500m, 1.5 or 64Mi"),
-        ("null entry", "ports: [null]",
-         "spec.containers[0].ports[0]: invalid value null: expected an object, found nothing"),
+        (
+            "hostPort",
+            "ports: [{containerPort: http}]",
+            "spec.containers[0].ports[0].containerPort: invalid value \"http\": expected a whole number, found a string",
+        ),
+        (
+            "quoted number",
+            "ports: [{containerPort: \"80\"}]",
+            "spec.containers[0].ports[0].containerPort: invalid value \"80\": expected a whole number, found a string",
+        ),
+        (
+            "large",
+            "ports: [{containerPort: 4294967296}]",
+            "spec.containers[0].ports[0].containerPort: invalid value 4294967296: must be between -2147483648 and 2147483647",
+        ),
+        (
+            "fraction",
+            "ports: [{containerPort: 80.5}]",
+            "spec.containers[0].ports[0].containerPort: invalid value 80.5: must be a whole number",
+        ),
+        (
+            "unquoted",
+            "env: [{name: PORT, value: 8080}]",
+            "spec.containers[0].env[0].value: invalid value 8080: expected a string, found a number; quote it",
+        ),
+        (
+            "truth",
+            "env: [{name: A, value: yes}]",
+            "spec.containers[0].env[0].value: invalid value true: expected a string, found a boolean; quote it",
+        ),
+        (
+            "map",
+            "ports: {containerPort: 80}",
+            "spec.containers[0].ports: invalid value {\"containerPort\":80}: expected a list, found an object",
+        ),
+        (
+            "text",
+            "command: sleep 1",
+            "spec.containers[0].command: invalid value \"sleep 1\": expected a list, found a string",
+        ),
+        (
+            "bool",
+            "tty: \"true\"",
+            "spec.containers[0].tty: invalid value \"true\": expected true or false, found a string",
+        ),
+        (
+            "quantity",
+            "resources: {limits: {memory: 64MB}}",
+            "spec.containers[0].resources.limits[memory]: invalid value \"64MB\": must be a quantity such as 500m, 1.5 or 64Mi",
+        ),
+        (
+            "null entry",
+            "ports: [null]",
+            "spec.containers[0].ports[0]: invalid value null: expected an object, found nothing",
+        ),
     ];
     for (_, container, message) in cases {
         check(&pod("hostNetwork: no", container), Expect::OnePod, message);
@@ -90,16 +134,31 @@ fn numbers_are_read_as_go_reads_them() {
     let pod = decode(text.as_bytes(), Expect::OnePod).unwrap().remove(0);
     let spec = pod.spec.unwrap();
     assert_eq!(spec.termination_grace_period_seconds, Some(10));
-    let limits = spec.containers[0].resources.clone().unwrap().limits.unwrap();
-    let limits: Vec<_> = limits.iter().map(|(name, it)| (name.as_str(), it.0.as_str())).collect();
+    let limits = spec.containers[0]
+        .resources
+        .clone()
+        .unwrap()
+        .limits
+        .unwrap();
+    let limits: Vec<_> = limits
+        .iter()
+        .map(|(name, it)| (name.as_str(), it.0.as_str()))
+        .collect();
     assert_eq!(limits, [("a/b", "0.5"), ("cpu", "1"), ("memory", "1000")]);
-    assert_eq!(spec.containers[0].args, Some(vec!["a".to_owned(), String::new()]));
+    assert_eq!(
+        spec.containers[0].args,
+        Some(vec!["a".to_owned(), String::new()])
+    );
 }
 
 #[test]
 fn what_is_no_manifest_is_refused_with_one_message() {
     check("", Expect::OnePod, "the manifest is empty");
-    check("  \n# only a comment\n---\n", Expect::OnePod, "the manifest is empty");
+    check(
+        "  \n# only a comment\n---\n",
+        Expect::OnePod,
+        "the manifest is empty",
+    );
     check(
         "just text",
         Expect::OnePod,
@@ -111,26 +170,42 @@ fn what_is_no_manifest_is_refused_with_one_message() {
         Expect::OnePod,
         "kind: invalid value \"Deployment\": a manifest file holds one Pod",
     );
-    check("a: b", Expect::OnePod, "kind: missing; a manifest file holds one Pod");
+    check(
+        "a: b",
+        Expect::OnePod,
+        "kind: missing; a manifest file holds one Pod",
+    );
     check(
         "kind: PodList\napiVersion: v1\nitems: []",
         Expect::OnePod,
         "kind: invalid value \"PodList\": a manifest file holds one Pod",
     );
-    check("kind: Pod", Expect::OnePod, "apiVersion: missing; expected v1");
+    check(
+        "kind: Pod",
+        Expect::OnePod,
+        "apiVersion: missing; expected v1",
+    );
     check(
         "kind: Pod\napiVersion: v2",
         Expect::Pods,
         "apiVersion: invalid value \"v2\": must be v1",
     );
     let twice = format!("{0}---\n{0}", pod("hostNetwork: no", "image: b"));
-    check(&twice, Expect::OnePod, "the manifest holds 2 YAML documents where one is expected");
+    check(
+        &twice,
+        Expect::OnePod,
+        "the manifest holds 2 YAML documents where one is expected",
+    );
     check_bytes(
         b"\x7fELF\x02\x01\x01\x00\x00",
         Expect::OnePod,
         "the manifest is not text: byte 0x02 at offset 4",
     );
-    check_bytes(b"kind: \xff\xfe", Expect::OnePod, "the manifest is not text: byte 0xff at offset 6");
+    check_bytes(
+        b"kind: \xff\xfe",
+        Expect::OnePod,
+        "the manifest is not text: byte 0xff at offset 6",
+    );
     check_bytes(
         &vec![b' '; MAX_BYTES + 1],
         Expect::OnePod,
@@ -151,7 +226,10 @@ fn broken_texts_say_where_they_break() {
     ] {
         match decode(text.as_bytes(), Expect::OnePod) {
             Err(ManifestError::Syntax(message)) => {
-                assert!(message.contains("line") && !message.contains('\n'), "{text}: {message}");
+                assert!(
+                    message.contains("line") && !message.contains('\n'),
+                    "{text}: {message}"
+                );
             }
             other => panic!("{text}: {other:?}"),
         }
@@ -194,7 +272,10 @@ fn deep_nesting_is_refused_without_overflowing() {
     let yaml = format!("kind: Pod\nx: {}", "[".repeat(100_000));
     let json = format!("{{\"kind\": \"Pod\", \"x\": {}", "[".repeat(100_000));
     for text in [yaml, json] {
-        assert!(matches!(decode(text.as_bytes(), Expect::OnePod), Err(ManifestError::Syntax(_))));
+        assert!(matches!(
+            decode(text.as_bytes(), Expect::OnePod),
+            Err(ManifestError::Syntax(_))
+        ));
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, ManifestError> {
 fn as_text(bytes: &[u8]) -> Result<&str, ManifestError> {
     // White space apart, no control character belongs into a manifest; a zero byte is the mark of binary junk.
     let stray = |byte: &u8| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r');
-    if let Some(offset) = bytes.iter().position(|byte| stray(byte)) {
+    if let Some(offset) = bytes.iter().position(stray) {
         let byte = bytes[offset];
         return Err(ManifestError::NotText { byte, offset });
     }

@@ -1,1 +1,233 @@
+use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 
+use super::*;
+
+type ApiPod = k8s_openapi::api::core::v1::Pod;
+
+const NOW: i64 = 1_700_000_000;
+
+fn pod(name: &str, uid: &str) -> ApiPod {
+    let mut pod = ApiPod::default();
+    pod.metadata.name = Some(name.to_owned());
+    pod.metadata.namespace = Some("default".to_owned());
+    pod.metadata.uid = Some(uid.to_owned());
+    pod.spec = Some(PodSpec::default());
+    pod
+}
+
+fn from_file(pods: Vec<(&str, ApiPod)>) -> SourceUpdate {
+    SourceUpdate {
+        source: PodSource::File,
+        pods: pods
+            .into_iter()
+            .map(|(origin, pod)| SourcedPod {
+                origin: origin.into(),
+                pod: Arc::new(pod),
+            })
+            .collect(),
+    }
+}
+
+fn apply(merger: &mut Merger, update: SourceUpdate) -> Merged {
+    merger.apply(update, Timestamp::from_second(NOW))
+}
+
+/// The changes as words: `+a` added, `~a` updated, `!a` deleting, `-a` removed, `?a` reconcile; by UID.
+fn words(merged: &Merged) -> Vec<String> {
+    let word = |change: &PodChange| {
+        let sign = match change {
+            PodChange::Added(_) => '+',
+            PodChange::Updated(_) => '~',
+            PodChange::Deleting(_) => '!',
+            PodChange::Removed(_) => '-',
+            PodChange::Reconcile(_) => '?',
+        };
+        format!("{sign}{}", change.pod().uid())
+    };
+    merged.changes.changes.iter().map(word).collect()
+}
+
+#[test]
+fn pods_come_change_and_go() {
+    let mut merger = Merger::new([PodSource::File]);
+    let merged = apply(
+        &mut merger,
+        from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]),
+    );
+    assert_eq!(words(&merged), ["+a", "+b"]);
+    let same = apply(
+        &mut merger,
+        from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]),
+    );
+    assert_eq!((words(&same).len(), same.is_first), (0, false));
+
+    let mut relabelled = pod("b", "b");
+    relabelled.metadata.labels = Some([("x".to_owned(), "y".to_owned())].into());
+    let merged = apply(
+        &mut merger,
+        from_file(vec![("2", relabelled), ("3", pod("c", "c"))]),
+    );
+    assert_eq!(words(&merged), ["-a", "+c", "~b"]);
+}
+
+#[test]
+fn new_pods_are_marked_with_source_and_time_and_keep_their_time() {
+    let mut merger = Merger::new([PodSource::File]);
+    let merged = apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
+    let first = merged.changes.changes[0].pod().clone();
+    assert_eq!(first.source(), PodSource::File);
+    assert_eq!(
+        first.annotation(SEEN_ANNOTATION),
+        Some("2023-11-14T22:13:20Z")
+    );
+    let mut edited = pod("a", "a");
+    edited.spec.as_mut().unwrap().hostname = Some("h".to_owned());
+    let later = merger.apply(
+        from_file(vec![("1", edited)]),
+        Timestamp::from_second(NOW + 9),
+    );
+    assert_eq!(words(&later), ["~a"]);
+    let seen = later.changes.changes[0]
+        .pod()
+        .annotation(SEEN_ANNOTATION)
+        .map(str::to_owned);
+    assert_eq!(seen.as_deref(), Some("2023-11-14T22:13:20Z"));
+}
+
+#[test]
+fn deletion_and_status_are_told_apart_from_updates() {
+    let mut merger = Merger::new([PodSource::Api]);
+    let api = |pods: Vec<ApiPod>| SourceUpdate {
+        source: PodSource::Api,
+        ..from_file(pods.into_iter().map(|pod| ("api", pod)).collect())
+    };
+    apply(&mut merger, api(vec![pod("a", "a"), pod("b", "b")]));
+    let mut leaving = pod("a", "a");
+    let time = serde_json::from_str("\"2024-01-01T00:00:00Z\"").unwrap();
+    leaving.metadata.deletion_timestamp = Some(time);
+    let mut reported = pod("b", "b");
+    reported.status = Some(PodStatus {
+        phase: Some("Running".to_owned()),
+        ..PodStatus::default()
+    });
+    let merged = apply(&mut merger, api(vec![leaving.clone(), reported.clone()]));
+    assert_eq!(words(&merged), ["!a", "?b"]);
+    assert!(words(&apply(&mut merger, api(vec![leaving, reported]))).is_empty());
+}
+
+#[test]
+fn an_edited_manifest_is_another_pod() {
+    let mut merger = Merger::new([PodSource::File]);
+    apply(&mut merger, from_file(vec![("1", pod("a", "old"))]));
+    let merged = apply(&mut merger, from_file(vec![("1", pod("a", "new"))]));
+    assert_eq!(words(&merged), ["-old", "+new"]);
+}
+
+#[test]
+fn of_two_pods_with_one_name_the_first_file_wins_and_the_other_is_reported_once() {
+    let mut merger = Merger::new([PodSource::File]);
+    let both = || {
+        from_file(vec![
+            ("/m/1.yaml", pod("a", "x")),
+            ("/m/2.yaml", pod("a", "y")),
+        ])
+    };
+    let merged = apply(&mut merger, both());
+    assert_eq!(words(&merged), ["+x"]);
+    assert_eq!(
+        merged.notices,
+        [Notice::new(
+            PodSource::File,
+            "/m/2.yaml",
+            "pod default/a is ignored: /m/1.yaml has a pod of the same name already"
+        )]
+    );
+    assert_eq!(apply(&mut merger, both()).notices, []);
+    // When the winner goes, the other takes its place; when the clash comes back it is news again.
+    let alone = apply(&mut merger, from_file(vec![("/m/2.yaml", pod("a", "y"))]));
+    assert_eq!(words(&alone), ["-x", "+y"]);
+    assert_eq!(
+        apply(&mut merger, both()).notices[0].origin,
+        "/m/1.yaml".into()
+    );
+}
+
+#[test]
+fn the_pod_that_is_there_already_keeps_its_name_even_when_its_file_is_edited() {
+    let mut merger = Merger::new([PodSource::File]);
+    apply(&mut merger, from_file(vec![("2", pod("a", "y"))]));
+    let merged = apply(
+        &mut merger,
+        from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y"))]),
+    );
+    assert_eq!((words(&merged).len(), merged.notices.len()), (0, 1));
+    let edited = apply(
+        &mut merger,
+        from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y2"))]),
+    );
+    assert_eq!(words(&edited), ["-y", "+y2"]);
+}
+
+#[test]
+fn one_uid_twice_is_a_clash_too() {
+    let mut merger = Merger::new([PodSource::File]);
+    let merged = apply(
+        &mut merger,
+        from_file(vec![("1", pod("a", "u")), ("2", pod("b", "u"))]),
+    );
+    assert_eq!(words(&merged), ["+u"]);
+    assert!(merged.notices[0].message.contains("same uid"));
+}
+
+#[test]
+fn sources_are_ready_when_each_has_spoken() {
+    let mut merger = Merger::new([PodSource::File, PodSource::Http]);
+    assert!(!merger.sources_ready());
+    let merged = apply(&mut merger, from_file(vec![]));
+    assert!(merged.is_first && !merged.changes.all_sources_ready);
+    let http = SourceUpdate {
+        source: PodSource::Http,
+        pods: vec![],
+    };
+    let merged = apply(&mut merger, http);
+    assert!(merged.is_first && merged.changes.all_sources_ready && merger.sources_ready());
+}
+
+#[test]
+fn sources_do_not_see_each_others_pods() {
+    let mut merger = Merger::new([PodSource::File, PodSource::Http]);
+    apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
+    let http = SourceUpdate {
+        source: PodSource::Http,
+        pods: vec![],
+    };
+    assert!(words(&apply(&mut merger, http)).is_empty());
+}
+
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(NOW)
+    }
+}
+
+#[tokio::test]
+async fn the_loop_passes_on_changes_and_first_sets_and_nothing_else() {
+    let (to_merge, updates) = mpsc::channel(8);
+    let (changes, mut merged) = mpsc::channel(8);
+    let merger = Merger::new([PodSource::File]);
+    for update in [
+        from_file(vec![]),
+        from_file(vec![]),
+        from_file(vec![("1", pod("a", "a"))]),
+        from_file(vec![("1", pod("a", "a"))]),
+    ] {
+        to_merge.send(update).await.unwrap();
+    }
+    drop(to_merge);
+    run(merger, updates, changes, Arc::new(StoppedClock)).await;
+    assert_eq!(merged.recv().await.unwrap().changes.len(), 0);
+    assert_eq!(merged.recv().await.unwrap().changes.len(), 1);
+    assert!(merged.recv().await.is_none());
+}

@@ -19,14 +19,19 @@ pub(super) fn validate(spec: &PodSpec, volumes: &BTreeSet<String>, faults: &mut 
     for (index, container) in spec.containers.iter().enumerate() {
         let path = format!("spec.containers[{index}]");
         validate_one(&path, container, volumes, &mut seen, faults);
+        check_proc_mount(&path, spec, container, faults);
         probes::validate(&path, container, grace, faults);
-        check_host_ports(&path, spec, container, &mut host_ports, faults);
+        check_host_ports(&path, container, &mut host_ports, faults);
+        if spec.host_network == Some(true) {
+            check_node_ports(&path, container, faults);
+        }
     }
     for (index, container) in spec.init_containers.iter().flatten().enumerate() {
         let path = format!("spec.initContainers[{index}]");
         validate_one(&path, container, volumes, &mut seen, faults);
+        check_proc_mount(&path, spec, container, faults);
         // Init containers run one after the other, so only their own ports can collide.
-        check_host_ports(&path, spec, container, &mut BTreeSet::new(), faults);
+        check_host_ports(&path, container, &mut BTreeSet::new(), faults);
         if ferrolet_types::pod::is_sidecar(container) {
             probes::validate(&path, container, grace, faults);
         } else {
@@ -126,19 +131,11 @@ fn validate_ports(path: &str, container: &Container, faults: &mut Faults) {
             text(&port.protocol),
             &["TCP", "UDP", "SCTP"],
         );
-        if !text(&port.host_ip).is_empty() {
-            faults.check(
-                format!("{path}.hostIP"),
-                text(&port.host_ip),
-                names::address(text(&port.host_ip)),
-            );
-        }
     }
 }
 
 fn check_host_ports(
     path: &str,
-    spec: &PodSpec,
     container: &Container,
     taken: &mut BTreeSet<String>,
     faults: &mut Faults,
@@ -152,7 +149,15 @@ fn check_host_ports(
         if !taken.insert(key.clone()) {
             faults.push(Fault::duplicate(&path, &key));
         }
-        if spec.host_network == Some(true) && number != port.container_port {
+    }
+}
+
+/// In the node's network a container's port is the node's.
+fn check_node_ports(path: &str, container: &Container, faults: &mut Faults) {
+    for (index, port) in container.ports.iter().flatten().enumerate() {
+        let number = port.host_port.unwrap_or(0);
+        if number != port.container_port {
+            let path = format!("{path}.ports[{index}].hostPort");
             let rule = "must equal containerPort when hostNetwork is true";
             faults.push(Fault::invalid(path, number, rule));
         }
@@ -255,6 +260,18 @@ fn validate_mounts(
                 faults.push(Fault::forbidden(path, why));
             }
         }
+    }
+}
+
+fn check_proc_mount(path: &str, spec: &PodSpec, container: &Container, faults: &mut Faults) {
+    let context = container.security_context.as_ref();
+    let is_unmasked = context.is_some_and(|it| it.proc_mount.as_deref() == Some("Unmasked"));
+    if is_unmasked && spec.host_users != Some(false) {
+        let why = "Unmasked is for pods with hostUsers false only";
+        faults.push(Fault::forbidden(
+            format!("{path}.securityContext.procMount"),
+            why,
+        ));
     }
 }
 

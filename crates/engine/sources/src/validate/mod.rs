@@ -243,12 +243,12 @@ fn validate_tolerations(tolerations: &[Toleration], faults: &mut Faults) {
                 let rule = "must be empty when operator is Exists";
                 faults.push(Fault::invalid(format!("{path}.value"), value, rule));
             }
-            "Exists" => {}
+            "Exists" | "Lt" | "Gt" => {}
             "Equal" | "" => faults.check(format!("{path}.value"), value, names::label_value(value)),
             other => faults.push(Fault::unsupported(
                 format!("{path}.operator"),
                 other,
-                &["Equal", "Exists"],
+                &["Equal", "Exists", "Lt", "Gt"],
             )),
         }
         let effect = text(&toleration.effect);

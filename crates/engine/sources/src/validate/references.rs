@@ -86,7 +86,7 @@ fn volume_references(path: &str, volume: &Volume, refuse: &mut impl FnMut(String
             refuse(format!("{path}.{source}"), resource);
         }
     }
-    // These three only refer to the API when they name a secret.
+    // These only refer to the API when they name a secret.
     let named = [
         (
             "cephfs",
@@ -116,7 +116,13 @@ fn volume_references(path: &str, volume: &Volume, refuse: &mut impl FnMut(String
                 .as_ref()
                 .is_some_and(|it| it.secret_ref.is_some()),
         ),
-        ("scaleIO", volume.scale_io.is_some()),
+        (
+            "scaleIO",
+            volume
+                .scale_io
+                .as_ref()
+                .is_some_and(|it| !it.secret_ref.name.is_empty()),
+        ),
         (
             "iscsi",
             volume

@@ -41,7 +41,7 @@ pub(super) fn validate(path: &str, resources: &ResourceRequirements, faults: &mu
         if asked > allowed {
             let rule = format!("must not exceed the limit of {}", limit.0);
             faults.push(Fault::invalid(path, &request.0, &rule));
-        } else if asked != allowed && asked < allowed && !may_overcommit(name) {
+        } else if asked < allowed && !may_overcommit(name) {
             let rule = format!("must equal the limit of {}", limit.0);
             faults.push(Fault::invalid(path, &request.0, &rule));
         }
@@ -78,5 +78,5 @@ fn validate_name(path: &str, name: &str, faults: &mut Faults) {
 
 /// What the node can promise more of than it has.
 fn may_overcommit(name: &str) -> bool {
-    NATIVE.contains(&name)
+    !name.contains('/') && !name.starts_with("hugepages-")
 }

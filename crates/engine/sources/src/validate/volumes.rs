@@ -53,19 +53,13 @@ fn validate_source(path: &str, volume: &Volume, faults: &mut Faults) {
             &HOST_PATH_TYPES,
         );
     }
-    if let Some(empty_dir) = &volume.empty_dir {
-        if let Some(limit) = &empty_dir.size_limit {
-            super::resources::validate_amount(
-                &format!("{path}.emptyDir.sizeLimit"),
-                "memory",
-                limit,
-                faults,
-            );
-        }
-        let medium = text(&empty_dir.medium);
-        if !medium.starts_with("HugePages") {
-            faults.check_word(format!("{path}.emptyDir.medium"), medium, &["", "Memory"]);
-        }
+    if let Some(limit) = volume
+        .empty_dir
+        .as_ref()
+        .and_then(|it| it.size_limit.as_ref())
+    {
+        let path = format!("{path}.emptyDir.sizeLimit");
+        super::resources::validate_amount(&path, "memory", limit, faults);
     }
     if let Some(downward_api) = &volume.downward_api {
         let files = downward_api.items.iter().flatten();
