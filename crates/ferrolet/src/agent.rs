@@ -1,9 +1,7 @@
 //! The life of the agent's process: configuration, log, runtime, signals.
 
 use anyhow::Context as _;
-use ferrolet_config::{
-    CommandLine, Loaded, config::LogFormat, effective_json, load,
-};
+use ferrolet_config::{CommandLine, Loaded, config::LogFormat, effective_json, load};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{files::read_configuration, logging, wire};

@@ -22,10 +22,13 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
 use ferrolet_ports::{CgroupDriver, Clock, HealthCheck, Runtime};
-use ferrolet_resources::{CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy};
+use ferrolet_resources::{
+    AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
+};
 use ferrolet_server::{Limits, Listener, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
+use ferrolet_types::Quantity;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -87,6 +90,8 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         .await
         .context("make the node's directories")?;
 
+    let (_admission_sender, admission) =
+        watch::channel(Some(admission_node(loaded, &node_name, &machine)));
     let board = Arc::new(Board::default());
     let doors = Doors {
         runtime: cri.clone(),
@@ -97,6 +102,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         clock: clock.clone(),
         events: Arc::new(LogEvents),
         board: board.clone(),
+        admission,
     };
     let world = Arc::new(World::new(doors, node_facts(loaded, &machine, &layout)?));
 
@@ -313,6 +319,36 @@ fn node_facts(
             extra_masked_paths: Vec::new(),
         },
     })
+}
+
+/// The node as admission sees it when nobody else has described it.
+fn admission_node(loaded: &Loaded, name: &str, machine: &MachineFacts) -> AdmissionNode {
+    let bytes = i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX);
+    let allocatable = [
+        ("cpu", Quantity::from_value(i64::from(machine.n_cpus))),
+        ("memory", Quantity::from_bytes(bytes)),
+        (
+            "pods",
+            Quantity::from_value(i64::from(loaded.config.node.max_pods)),
+        ),
+    ];
+    AdmissionNode {
+        name: name.to_owned(),
+        labels: [
+            ("kubernetes.io/hostname", name),
+            ("kubernetes.io/os", "linux"),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect(),
+        taints: Vec::new(),
+        allocatable: allocatable
+            .into_iter()
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .collect(),
+        has_supplemental_groups_policy: true,
+        allowed_unsafe_sysctls: loaded.config.kernel.allowed_unsafe_sysctls.clone(),
+    }
 }
 
 fn tell_systemd() {

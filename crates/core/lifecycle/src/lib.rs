@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod backoff;
+mod deadline;
 mod decide;
 mod end;
 mod facts;
@@ -27,6 +28,7 @@ mod step;
 mod tests;
 
 pub use backoff::{BackOffPolicy, doubling};
+pub use deadline::deadline;
 pub use decide::decide;
 pub use facts::{ContainerProbes, Facts, Failure, FailureKind, Presence, Setup, Verdict, Wish};
 pub use restart::should_restart;

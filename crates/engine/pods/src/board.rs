@@ -6,7 +6,10 @@ use std::{
 };
 
 use ferrolet_ports::{PodsView, StatusSink, StatusUpdate};
-use ferrolet_types::{Pod, PodUid, pod::PodView};
+use ferrolet_types::{
+    Pod, PodUid,
+    pod::{Phase, PodView},
+};
 use k8s_openapi::api::core::v1::PodStatus;
 
 /// The pods of this node with their status.
@@ -58,6 +61,18 @@ impl Board {
                 is_settled,
             });
         }
+    }
+
+    /// True when a pod has ended for good.
+    pub(crate) fn is_terminal(&self, uid: &PodUid) -> bool {
+        let entries = self
+            .entries
+            .lock()
+            .expect("no panic while the lock is held");
+        entries
+            .get(uid)
+            .and_then(|entry| entry.pod.api_phase())
+            .is_some_and(Phase::is_terminal)
     }
 
     /// Forgets a pod.

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use ferrolet_lifecycle::Wish;
+use ferrolet_ports::EventKind;
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView};
 use tokio::task::JoinSet;
 
@@ -10,7 +11,8 @@ use crate::{
     World,
     inbox::Inbox,
     memory::Memory,
-    roster::{Command, Roster},
+    roster::{Command, Gate, Roster},
+    tell::say_of_pod,
     worker::work,
 };
 
@@ -78,7 +80,7 @@ impl Dispatcher {
         match event {
             Event::Changes(changes) => {
                 for change in changes.changes {
-                    let commands = self.roster.change(change);
+                    let commands = self.with_gate(|roster, gate| roster.change(change, gate));
                     self.obey(commands);
                 }
                 if changes.all_sources_ready && !self.all_sources_ready {
@@ -113,10 +115,25 @@ impl Dispatcher {
                     tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
                 }
                 self.inboxes.remove(&uid);
-                let commands = self.roster.finished(&uid);
+                let commands = self.with_gate(|roster, gate| roster.finished(&uid, gate));
                 self.obey(commands);
             }
         }
+    }
+
+    /// Notes pods that an earlier life of the agent had taken.
+    pub(crate) fn were_admitted(&mut self, uids: impl IntoIterator<Item = PodUid>) {
+        self.roster.were_admitted(uids);
+    }
+
+    fn with_gate<T>(&mut self, ask: impl FnOnce(&mut Roster, &Gate<'_>) -> T) -> T {
+        let node = self.world.admission.borrow().clone();
+        let board = self.world.board.clone();
+        let gate = Gate {
+            node: node.as_ref(),
+            is_active: &|uid| !board.is_terminal(uid),
+        };
+        ask(&mut self.roster, &gate)
     }
 
     fn obey(&mut self, commands: Vec<Command>) {
@@ -127,6 +144,23 @@ impl Dispatcher {
                     let memory =
                         Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
                     let inbox = Inbox::new(Some(pod), Wish::Run, self.is_network_ready);
+                    self.spawn(memory, inbox);
+                }
+                Command::Reject(pod, rejection) => {
+                    let (reason, message) = (rejection.reason, rejection.message);
+                    tracing::warn!(pod = %pod.key(), pod_uid = %pod.uid(), reason, message, "Pod is rejected");
+                    say_of_pod(
+                        self.world.events.as_ref(),
+                        &pod,
+                        EventKind::Warning,
+                        &reason,
+                        message.clone(),
+                    );
+                    let mut memory =
+                        Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
+                    memory.reject(reason, message);
+                    let inbox =
+                        Inbox::new(Some(pod), Wish::End { grace: None }, self.is_network_ready);
                     self.spawn(memory, inbox);
                 }
                 Command::TakeDown { uid, key } => {

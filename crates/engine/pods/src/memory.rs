@@ -6,6 +6,7 @@ use ferrolet_lifecycle::{
     ContainerProbes, Failure, FailureKind, PodState, Presence, Setup, Waiting,
 };
 use ferrolet_ports::VolumeMount;
+use ferrolet_status::StatusOverride;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, SandboxId, Timestamp,
     hint::{News, Seen},
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
     pub(crate) hold: Option<Waiting>,
     pub(crate) probes: BTreeMap<ContainerName, ContainerProbes>,
     pub(crate) status: Option<PodStatus>,
+    /// What somebody outside the pod decided about it.
+    pub(crate) verdict: Option<StatusOverride>,
     /// The scheme of container ids; known once the runtime has answered.
     pub(crate) runtime_name: String,
     /// Termination messages by container: read once, when the container is first seen dead.
@@ -56,10 +59,17 @@ impl Memory {
             hold: None,
             probes: BTreeMap::new(),
             status: None,
+            verdict: None,
             runtime_name: String::new(),
             last_words: HashMap::new(),
             hosts_for: None,
         }
+    }
+
+    /// The node does not take the pod: it never runs, and only its status is left to tell.
+    pub(crate) fn reject(&mut self, reason: String, message: String) {
+        self.verdict = Some(StatusOverride::Rejected { reason, message });
+        self.state = PodState::Settled;
     }
 
     /// Takes in what the runtime told.

@@ -5,13 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView};
+use ferrolet_resources::{AdmissionNode, Rejection, admit};
+use ferrolet_types::{
+    Pod, PodChange, PodKey, PodUid,
+    pod::{Phase, PodView},
+};
 
 /// What the dispatcher shall do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Command {
     /// Give this pod a worker.
     Start(Pod),
+    /// Give this pod a worker that only says why the node does not take it.
+    Reject(Pod, Rejection),
     /// Give something that nobody asked for a worker that takes it down.
     TakeDown { uid: PodUid, key: Option<PodKey> },
     /// Hand the worker a new specification.
@@ -31,17 +37,32 @@ pub(crate) struct Roster {
     queues: HashMap<PodKey, VecDeque<PodUid>>,
     all_sources_ready: bool,
     census: BTreeSet<PodUid>,
+    /// Every pod the node has taken, in this life or an earlier one; it is not asked about again.
+    admitted: BTreeSet<PodUid>,
+}
+
+/// What admission looks at besides the pod.
+pub(crate) struct Gate<'a> {
+    /// The node; `None` takes everybody.
+    pub(crate) node: Option<&'a AdmissionNode>,
+    /// Whether a pod that was taken still needs its resources.
+    pub(crate) is_active: &'a dyn Fn(&PodUid) -> bool,
 }
 
 impl Roster {
+    /// Notes pods that an earlier life of the agent had taken.
+    pub(crate) fn were_admitted(&mut self, uids: impl IntoIterator<Item = PodUid>) {
+        self.admitted.extend(uids);
+    }
+
     /// Takes one change of one source.
-    pub(crate) fn change(&mut self, change: PodChange) -> Vec<Command> {
+    pub(crate) fn change(&mut self, change: PodChange, gate: &Gate<'_>) -> Vec<Command> {
         match change {
-            PodChange::Added(pod) | PodChange::Updated(pod) => self.want(pod),
+            PodChange::Added(pod) | PodChange::Updated(pod) => self.want(pod, gate),
             PodChange::Reconcile(pod) => self.refresh(pod),
             PodChange::Deleting(pod) => {
                 let (uid, grace) = (pod.uid(), pod.deletion_grace());
-                let mut commands = self.want(pod);
+                let mut commands = self.want(pod, gate);
                 commands.push(Command::Wish(uid, Wish::End { grace }));
                 commands
             }
@@ -83,12 +104,12 @@ impl Roster {
     }
 
     /// A worker has nothing left to do.
-    pub(crate) fn finished(&mut self, uid: &PodUid) -> Vec<Command> {
+    pub(crate) fn finished(&mut self, uid: &PodUid, gate: &Gate<'_>) -> Vec<Command> {
         let key = self.at_work.remove(uid).flatten();
         let mut commands = Vec::new();
         // The same pod may have come back while it was being taken down.
         if let Some(pod) = self.wanted.get(uid).cloned() {
-            commands.extend(self.want(pod));
+            commands.extend(self.want(pod, gate));
         }
         let next = key.and_then(|key| {
             let next = self.queues.get_mut(&key)?.pop_front();
@@ -98,12 +119,12 @@ impl Roster {
             next
         });
         if let Some(pod) = next.and_then(|uid| self.wanted.get(&uid).cloned()) {
-            commands.extend(self.want(pod));
+            commands.extend(self.want(pod, gate));
         }
         commands
     }
 
-    fn want(&mut self, pod: Pod) -> Vec<Command> {
+    fn want(&mut self, pod: Pod, gate: &Gate<'_>) -> Vec<Command> {
         let (uid, key) = (pod.uid(), pod.key());
         let was_wanted = self.wanted.insert(uid.clone(), pod.clone()).is_some();
         if self.at_work.contains_key(&uid) {
@@ -123,7 +144,33 @@ impl Roster {
             return Vec::new();
         }
         self.at_work.insert(uid, Some(key));
-        vec![Command::Start(pod)]
+        match self.judge(&pod, gate) {
+            Ok(()) => vec![Command::Start(pod)],
+            Err(rejection) => vec![Command::Reject(pod, rejection)],
+        }
+    }
+
+    /// Asks whether the node takes a pod; one that it took before, or that is about to end, is not asked about.
+    fn judge(&mut self, pod: &Pod, gate: &Gate<'_>) -> Result<(), Rejection> {
+        let uid = pod.uid();
+        let is_ending =
+            pod.deletion_time().is_some() || pod.api_phase().is_some_and(Phase::is_terminal);
+        if let Some(node) = gate
+            .node
+            .filter(|_| !self.admitted.contains(&uid) && !is_ending)
+        {
+            let others = self.wanted.iter().filter(|(other, pod)| {
+                **other != uid
+                    && self.admitted.contains(*other)
+                    && !pod.api_phase().is_some_and(Phase::is_terminal)
+                    && (gate.is_active)(other)
+            });
+            let others: Vec<&k8s_openapi::api::core::v1::Pod> =
+                others.map(|(_, pod)| pod.as_ref()).collect();
+            admit(pod, node, &others)?;
+        }
+        self.admitted.insert(uid);
+        Ok(())
     }
 
     fn refresh(&mut self, pod: Pod) -> Vec<Command> {
@@ -138,6 +185,7 @@ impl Roster {
     fn unwant(&mut self, pod: &Pod) -> Vec<Command> {
         let uid = pod.uid();
         self.wanted.remove(&uid);
+        self.admitted.remove(&uid);
         if let Some(queue) = self.queues.get_mut(&pod.key()) {
             queue.retain(|waiting| *waiting != uid);
         }

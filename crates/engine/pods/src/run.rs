@@ -25,6 +25,11 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     let mut dispatcher = Dispatcher::new(world.clone());
     let (left_over, mut found) = mpsc::channel(1);
     let mut search = Some(left_over);
+    // A pod that has a directory was taken before: it is never asked about again.
+    match world.files.list().await {
+        Ok(stored) => dispatcher.were_admitted(stored.into_iter().map(|pod| pod.uid)),
+        Err(error) => tracing::warn!(%error, "Pods of an earlier life cannot be listed"),
+    }
     dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
     loop {
         pulse.beat();

@@ -7,7 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{Facts, PodState, Step, Waiting, Wish, decide};
 use ferrolet_ports::{EventKind, RuntimeError};
-use ferrolet_status::{ContainerFact, RuntimeFacts, Stage, StatusInputs, WaitingReason};
+use ferrolet_status::{
+    ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
+};
 use ferrolet_types::{
     Timestamp,
     observed::{Exit, PodObservation},
@@ -158,8 +160,41 @@ impl Worker {
         }
     }
 
+    /// Notes that the pod has outlived its deadline, once, and answers when it will.
+    fn check_deadline(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let pod = self.memory.pod.clone()?;
+        let started = self
+            .memory
+            .status
+            .as_ref()
+            .or(pod.status.as_ref())?
+            .start_time
+            .as_ref()?;
+        let due = ferrolet_lifecycle::deadline(&pod, Timestamp(started.0))?;
+        if due <= now && self.memory.verdict.is_none() && self.memory.state == PodState::Running {
+            let message =
+                "Pod was active on the node longer than the specified deadline".to_owned();
+            say_of_pod(
+                self.world.events.as_ref(),
+                &pod,
+                EventKind::Normal,
+                "DeadlineExceeded",
+                message.clone(),
+            );
+            let reason = "DeadlineExceeded".to_owned();
+            self.memory.verdict = Some(StatusOverride::Ended {
+                phase: Phase::Failed,
+                reason,
+                message,
+                conditions: Vec::new(),
+            });
+        }
+        (due > now).then_some(due)
+    }
+
     fn decide(&mut self, orders: &Orders) -> Step {
         let now = self.now();
+        let deadline = self.check_deadline(now);
         let phase = match &self.memory.pod {
             Some(_) => self
                 .compute_status(now)
@@ -180,7 +215,9 @@ impl Worker {
             is_network_ready: orders.is_network_ready,
             back_off: self.world.node.back_off,
         };
-        decide(memory.state, &facts, now)
+        let mut step = decide(memory.state, &facts, now);
+        step.wake_at = step.wake_at.into_iter().chain(deadline).min();
+        step
     }
 
     /// Executes a step, stage by stage, until it is done, one of it fails, or the wish tightens.
@@ -250,7 +287,7 @@ impl Worker {
                 PodState::Stopped => Stage::Stopped,
                 PodState::Settled | PodState::Gone => Stage::Terminated,
             },
-            verdict: None,
+            verdict: memory.verdict.as_ref(),
             resize: &[],
             pod_cgroup: None,
             host_ips: &self.world.node.spec.host_ips,

@@ -6,8 +6,9 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
     Clock, Events, Images, PodCgroups, PodFiles, PodVolumes, Runtime, RuntimeError,
 };
+use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::{Board, pull::Puller};
 
@@ -33,6 +34,7 @@ pub struct World {
     pub node: NodeFacts,
     pub(crate) puller: Puller,
     pub(crate) sandbox_slots: Semaphore,
+    pub(crate) admission: watch::Receiver<Option<AdmissionNode>>,
     runtime_name: OnceCell<String>,
 }
 
@@ -73,6 +75,8 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// What others may see.
     pub board: Arc<Board>,
+    /// What the node is, for admission; `None` takes every pod.
+    pub admission: watch::Receiver<Option<AdmissionNode>>,
 }
 
 impl World {
@@ -95,6 +99,7 @@ impl World {
             clock,
             events,
             board,
+            admission,
         } = doors;
         Self {
             runtime,
@@ -108,6 +113,7 @@ impl World {
             node,
             puller,
             sandbox_slots,
+            admission,
             runtime_name: OnceCell::new(),
         }
     }
