@@ -137,6 +137,8 @@ impl Node {
             .arg(self.root())
             .args(["--hostname-override", &self.options.name])
             .args(["--node-ip", &self.node_ip])
+            .arg("--cert-dir")
+            .arg(self.directory.join("pki"))
             .arg(format!("--v={}", self.options.verbosity))
             .args(&self.options.arguments)
             .current_dir(&self.directory);
@@ -168,6 +170,16 @@ impl Node {
     pub fn stop(&mut self) -> Result<ExitStatus> {
         let mut daemon = self.daemon.take().context("the agent does not run")?;
         daemon.terminate(Duration::from_secs(15))
+    }
+
+    /// Lets another executable be the agent from the next launch on, with the same directories and containers.
+    pub fn switch_agent(&mut self, agent: &Path) -> Result<()> {
+        ensure!(self.daemon.is_none(), "the agent still runs");
+        let link = self.directory.join("kubelet");
+        fs::remove_file(&link)?;
+        symlink(agent, &link)?;
+        self.options.agent = agent.to_owned();
+        Ok(())
     }
 
     /// The running process.
@@ -360,6 +372,8 @@ impl Node {
             "failSwapOn": false,
             "podLogsDir": self.pod_logs(),
             "resolvConf": self.directory.join("resolv.conf"),
+            // The default lies in /usr, which is the host's.
+            "volumePluginDir": self.directory.join("volume-plugins"),
             "address": self.node_ip,
             "port": self.options.ports.choose(10250)?,
             "readOnlyPort": port(&self.read_only),

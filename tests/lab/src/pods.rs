@@ -133,6 +133,12 @@ impl ContainerView {
         self.0["state"]["running"].is_object()
     }
 
+    /// When it began to run, as the agent says it; empty unless it runs.
+    #[must_use]
+    pub fn started_at(&self) -> &str {
+        text(&self.0["state"]["running"]["startedAt"])
+    }
+
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.0["restartCount"].as_u64().unwrap_or(0)

@@ -4,6 +4,7 @@ mod away;
 mod bad_input;
 pub(crate) mod bench;
 mod containers;
+mod hand_over;
 mod images;
 mod life;
 mod restarts;
@@ -45,6 +46,7 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        hand_over::cases(),
         images::cases(),
         away::cases(),
         life::cases(),

@@ -1,0 +1,132 @@
+//! A node changes its agent: from upstream's kubelet to the one under test and back, and no container notices.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ferrolet_lab::wait::stays_true;
+use ferrolet_lab::{Node, Part, parts};
+use serde_json::{Value, json};
+
+use super::{cases, wait_running};
+use crate::build::{pod, script, sleeper, with};
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    static_pods_pass_from_upstream_to_this_agent_and_back,
+    static_pods_pass_from_this_agent_to_upstream_and_back,
+];
+
+/// Pods that touch what an agent derives by itself: names, hashes, cgroups, mounts, variables.
+fn pods() -> Vec<(&'static str, Value)> {
+    let plain = pod("plain", &[sleeper("main"), sleeper("side")]);
+    let rich = with(
+        pod(
+            "rich",
+            &[with(
+                sleeper("main"),
+                json!({
+                    "env": [
+                        {"name": "WHO", "value": "me"},
+                        {"name": "GREETING", "value": "hello $(WHO)"},
+                        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    ],
+                    "ports": [{"containerPort": 8080, "name": "http"}],
+                    "resources": {"limits": {"cpu": "100m", "memory": "32Mi"}},
+                    "workingDir": "/tmp",
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                }),
+            )],
+        ),
+        json!({
+            "metadata": {"labels": {"app": "rich"}, "annotations": {"note": "kept"}},
+            "spec": {
+                "initContainers": [script("before", "echo first")],
+                "securityContext": {"runAsUser": 1000, "fsGroup": 2000},
+            },
+        }),
+    );
+    let host = with(
+        pod("host", &[sleeper("main")]),
+        json!({"spec": {"hostNetwork": true, "restartPolicy": "OnFailure"}}),
+    );
+    vec![("plain", plain), ("rich", rich), ("host", host)]
+}
+
+/// What must not change: every container's id and start, and the processes behind them.
+#[derive(Debug, PartialEq, Eq)]
+struct Picture {
+    containers: Vec<(String, String, String)>,
+    tasks: Vec<(String, u32)>,
+}
+
+fn picture(context: &mut Context<'_>, node: &mut Node) -> Result<Picture> {
+    let mut containers = Vec::new();
+    for (name, _) in pods() {
+        let seen = wait_running(node, name)?;
+        ensure!(seen.restarts() == 0, "{name} was restarted");
+        for it in seen.containers().iter().filter(|it| it.is_running()) {
+            containers.push((
+                seen.uid().to_owned(),
+                it.id().to_owned(),
+                it.started_at().to_owned(),
+            ));
+        }
+    }
+    Ok(Picture {
+        containers,
+        tasks: context.containerd()?.tasks()?,
+    })
+}
+
+fn static_pods_pass_from_upstream_to_this_agent_and_back(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let upstream = match parts::control_plane() {
+        Part::Available(parts) => parts.binary("kubelet"),
+        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let ours = context.options.agent.clone();
+    pass_around(context, &[upstream.clone(), ours, upstream])
+}
+
+fn static_pods_pass_from_this_agent_to_upstream_and_back(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let upstream = match parts::control_plane() {
+        Part::Available(parts) => parts.binary("kubelet"),
+        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let ours = context.options.agent.clone();
+    pass_around(context, &[ours.clone(), upstream, ours])
+}
+
+/// Starts pods under the first agent and hands them on from one to the next.
+fn pass_around(context: &mut Context<'_>, agents: &[PathBuf]) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.agent.clone_from(&agents[0]);
+    let mut node = context.prepare(options)?;
+    for (_, pod) in pods() {
+        node.put_pod(&pod)?;
+    }
+    node.launch()?;
+    node.wait_healthy()?;
+    let first = picture(context, &mut node)?;
+    for agent in &agents[1..] {
+        node.stop()?;
+        node.switch_agent(agent)?;
+        node.launch()?;
+        node.wait_healthy()?;
+        stays_true("the same containers", Duration::from_secs(6), || {
+            let now = picture(context, &mut node)?;
+            ensure!(
+                now == first,
+                "under {} there is {now:#?}\nbut first there was {first:#?}",
+                agent.display()
+            );
+            Ok(true)
+        })?;
+    }
+    Ok(Outcome::Passed)
+}
