@@ -17,6 +17,7 @@ pub mod paging;
 pub mod process;
 pub mod rooted;
 mod sys;
+pub mod volumes;
 pub mod watch;
 
 pub use clock::SystemClock;

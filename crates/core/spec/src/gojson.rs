@@ -33,7 +33,7 @@ pub(crate) fn json_array(elements: impl IntoIterator<Item = String>) -> String {
 }
 
 /// A quoted string as Go's `strconv.Quote` writes it.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

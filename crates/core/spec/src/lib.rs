@@ -57,12 +57,14 @@ pub use container::{container_env, container_spec};
 pub use dns::{NodeDns, Notice, NoticeAbout, PodDns, ResolvConf, parse_resolv_conf, pod_dns};
 pub use env::{EnvError, EnvObjects, Lookup, Services};
 pub use error::SpecError;
+pub use gojson::quote as go_quote;
 pub use hash::{container_hash, container_hash_text};
 pub use hosts::{Hostname, HostnameError, hosts_file, node_hosts_file, pod_hostname};
 pub use inputs::{
     ContainerInputs, ImageUser, NodeFacts, PluginResources, SandboxInputs, VolumeSource,
 };
 pub use mounts::{MountError, sub_paths};
+pub use names::qualified_name_fault;
 pub use request::{
     ContainerSpec, Device, DnsSpec, IdMapping, LinuxResources, Mount, NamespaceMode, Namespaces,
     PortMapping, Propagation, SandboxSpec, SeccompProfile, SecuritySpec, SelinuxLabel,

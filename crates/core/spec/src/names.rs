@@ -39,7 +39,7 @@ pub(crate) fn subdomain_fault(text: &str) -> Option<String> {
 }
 
 /// Why a text is no key of a label; `None` when it is one.
-pub(crate) fn qualified_name_fault(text: &str) -> Option<String> {
+pub fn qualified_name_fault(text: &str) -> Option<String> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),

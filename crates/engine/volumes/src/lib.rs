@@ -1,1 +1,27 @@
-//! ferrolet-volumes
+//! The pod volumes engine: what every volume of a pod should be, and making it so.
+//!
+//! ```text
+//!  pod ──► plan (pure) ──► PodPlan ──► run: gather objects ──► payload (pure) ──► VolumeFiles (host)
+//!                                        ▲
+//!  ObjectChange, token due ──────────────┘  running pods are rewritten within a second; nothing wakes otherwise
+//! ```
+//!
+//! Owned by the shell, used by pod workers through the port `PodVolumes`. In: pods, objects of the API, news about them.
+//! Out: directories and mounts below the root directory, and `FailedMount` in upstream's words. Nothing is remembered that disk
+//! and mount table do not know: a restart finds volumes as they are, and `release` works for pods it never saw.
+//! Refuses: I/O of its own, knowing paths, and deciding when a pod starts or ends.
+#![forbid(unsafe_code)]
+
+mod downward;
+mod gather;
+mod host_path;
+mod kept;
+mod medium;
+mod nested;
+mod paths;
+mod payload;
+pub mod plan;
+mod renewal;
+mod run;
+
+pub use run::{Doors, VolumeEngine};

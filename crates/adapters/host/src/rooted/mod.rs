@@ -312,6 +312,19 @@ impl Rooted {
     }
 }
 
+impl From<OwnedFd> for Rooted {
+    /// Takes a directory that its opener has already found to be the right one.
+    fn from(directory: OwnedFd) -> Self {
+        Self { directory }
+    }
+}
+
+impl AsFd for Rooted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
 /// True when the text can stand as one name in a directory: the guard for uids and names that come from manifests.
 pub fn is_plain_name(text: &str) -> bool {
     !text.is_empty()

@@ -1,0 +1,113 @@
+//! Directories for volumes: on disk, in memory, on huge pages.
+//!
+//! A marker outside the volume says that it has been set up once; on disk it and the directory mean ready, in memory it and a
+//! mount do. So a second call finds its work done, a crash in the middle is finished, and tmpfs is never mounted twice.
+
+use std::{
+    io,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use ferrolet_ports::{Medium, Room, VolumePlace};
+use rustix::{fs::Mode, io::Errno};
+
+use super::{
+    PRIVATE, VOLUMES,
+    group::{Access, give_to_group},
+    marker_directory,
+    mounts::{MountedOn, is, mount_new, mounted_on, open_volume},
+    plain, relative,
+};
+use crate::rooted::{Kind, Rooted};
+
+const READY: &str = "ready";
+const OPEN: u32 = 0o755;
+const EVERYONE: u32 = 0o777;
+
+/// Makes the volume's directory, on its medium and with its group.
+pub(super) fn ensure(pods: &Rooted, place: &VolumePlace, room: &Room) -> io::Result<()> {
+    let volumes = pods
+        .ensure_directory(plain(place.uid.as_str())?, PRIVATE)?
+        .ensure_directory(VOLUMES, PRIVATE)?;
+    let plugin = volumes.ensure_directory(plain(&place.plugin)?, OPEN)?;
+    let marker = marker_directory(&place.uid, &room.marker)?;
+    let name = plain(&place.name)?;
+
+    let is_marked = pods.kind(marker.join(READY))? == Some(Kind::File);
+    let there = plugin.kind(name)?;
+    if is_marked && there == Some(Kind::Directory) && is_on(&plugin, name, room.medium)? {
+        return Ok(());
+    }
+    if there.is_none() {
+        make_open_to_all(&plugin, name)?;
+    }
+    if !is_on(&plugin, name, room.medium)? {
+        mount(&plugin.directory(name)?, room.medium)?;
+    }
+    if let Some(group) = room.group {
+        let volume = open_volume(pods, &relative(place)?)?;
+        give_to_group(&volume, group, Access::ReadWrite)?;
+    }
+    mark(pods, &marker)
+}
+
+/// True when the directory lives on the medium already.
+fn is_on(plugin: &Rooted, name: &str, medium: Medium) -> io::Result<bool> {
+    let mounted = mounted_on(plugin, name)?;
+    match (medium, mounted) {
+        (Medium::Disk, None)
+        | (Medium::Memory { .. }, Some(MountedOn::Memory))
+        | (Medium::HugePages { .. }, Some(MountedOn::HugePages)) => Ok(true),
+        (Medium::Memory { .. } | Medium::HugePages { .. }, None) => Ok(false),
+        (_, Some(_other)) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "something else is mounted on the volume's directory",
+        )),
+    }
+}
+
+fn make_open_to_all(plugin: &Rooted, name: &str) -> io::Result<()> {
+    plugin.ensure_directory(name, EVERYONE)?;
+    Ok(())
+}
+
+fn mount(directory: &Rooted, medium: Medium) -> io::Result<()> {
+    use std::os::fd::AsFd as _;
+    match medium {
+        Medium::Disk => Ok(()),
+        Medium::Memory { size } => mount_memory(directory, size),
+        Medium::HugePages { page_size } => mount_new(
+            "hugetlbfs",
+            directory.as_fd(),
+            &format!("pagesize={page_size}"),
+        ),
+    }
+}
+
+/// Mounts tmpfs, kept out of swap where the kernel can (since 6.4).
+fn mount_memory(directory: &Rooted, size: Option<u64>) -> io::Result<()> {
+    use std::os::fd::AsFd as _;
+    static REFUSES_NOSWAP: AtomicBool = AtomicBool::new(false);
+    let size = size.map(|bytes| format!("size={bytes}"));
+    let bounded = size.unwrap_or_default();
+    if !REFUSES_NOSWAP.load(Ordering::Relaxed) {
+        let separator = if bounded.is_empty() { "" } else { "," };
+        let options = format!("{bounded}{separator}noswap");
+        match mount_new("tmpfs", directory.as_fd(), &options) {
+            Err(cause) if is(&cause, Errno::INVAL) => {
+                REFUSES_NOSWAP.store(true, Ordering::Relaxed);
+            }
+            other => return other,
+        }
+    }
+    mount_new("tmpfs", directory.as_fd(), &bounded)
+}
+
+fn mark(pods: &Rooted, marker: &Path) -> io::Result<()> {
+    let directory = pods.ensure_directory(marker, PRIVATE)?;
+    match directory.create_new(READY, Mode::from_raw_mode(0o644).bits()) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(cause),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Taking volumes away, from what disk and mount table say alone.
+//!
+//! First what is mounted, then the marker, then the content; nothing is deleted while something is mounted in the way, because
+//! deletion never crosses a mount point. Interrupted anywhere, a second call goes on where the first stopped.
+
+use std::{io, path::PathBuf};
+
+use ferrolet_ports::{StoredVolumes, VolumePlace};
+use ferrolet_types::PodUid;
+
+use super::{
+    EMPTY_DIR, SUB_PATHS, VOLUMES, marker_directory, mounts::unmount_all, plain, relative,
+};
+use crate::rooted::{Kind, Rooted};
+
+/// What is left of a pod's volumes on disk.
+pub(super) fn stored(pods: &Rooted, uid: &PodUid) -> io::Result<StoredVolumes> {
+    let mut found = StoredVolumes::default();
+    let Some(pod) = open_if_there(pods, plain(uid.as_str())?)? else {
+        return Ok(found);
+    };
+    if let Some(sub_paths) = open_if_there(&pod, SUB_PATHS)? {
+        found.sub_paths = names(&sub_paths)?;
+    }
+    if let Some(volumes) = open_if_there(&pod, VOLUMES)? {
+        for plugin in names(&volumes)? {
+            let Some(directory) = open_if_there(&volumes, &plugin)? else {
+                continue;
+            };
+            let places = names(&directory)?.into_iter().map(|name| VolumePlace {
+                uid: uid.clone(),
+                plugin: plugin.clone(),
+                name,
+            });
+            found.volumes.extend(places);
+        }
+    }
+    Ok(found)
+}
+
+/// Takes a volume away with what is mounted in it.
+pub(super) fn volume(pods: &Rooted, place: &VolumePlace) -> io::Result<()> {
+    let volume = relative(place)?;
+    unmount_all(pods, &volume)?;
+    let marker = match place.plugin.as_str() {
+        EMPTY_DIR => place.name.clone(),
+        _ => format!("wrapped_{}", place.name),
+    };
+    // The marker goes first: a volume without one is set up anew, a marker without a volume would claim too much.
+    pods.remove_tree(marker_directory(&place.uid, &marker)?)?;
+    pods.remove_tree(volume)
+}
+
+/// Takes away every part of a volume that was mounted on its own, and the directories that held them.
+pub(super) fn sub_paths(pods: &Rooted, uid: &PodUid, volume: &str) -> io::Result<()> {
+    let all: PathBuf = [plain(uid.as_str())?, SUB_PATHS].iter().collect();
+    let place = all.join(plain(volume)?);
+    unmount_all(pods, &place)?;
+    pods.remove_tree(&place)?;
+    match pods.remove_directory(&all) {
+        // Other volumes have parts there.
+        Err(cause) if cause.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        other => other,
+    }
+}
+
+fn open_if_there(parent: &Rooted, name: &str) -> io::Result<Option<Rooted>> {
+    match parent.kind(name)? {
+        Some(Kind::Directory) => parent.directory(name).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Names in a directory that can be ours; nothing else is touched.
+fn names(directory: &Rooted) -> io::Result<Vec<String>> {
+    let mut names: Vec<String> = directory
+        .entries()?
+        .into_iter()
+        .filter(|entry| entry.kind == Kind::Directory)
+        .filter_map(|entry| entry.name.into_string().ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,455 @@
+//! From a pod to what each of its volumes should be. Pure: the same pod and node give the same plan.
+//!
+//! Only volumes that some container mounts are planned, as upstream does; a volume that nobody uses may refer to anything.
+//! What depends on the pod alone (downward API, modes, owners, mount points) is settled here; what depends on objects of the
+//! API is named here ([`Source`]) and filled in by `payload` once the objects are at hand.
+//! A volume that cannot be planned says why in upstream's words and does not keep its neighbours from being ready.
+
+use std::time::Duration;
+
+use ferrolet_ports::{Medium, ObjectKind, PayloadFile, TokenAsk, VolumePlace};
+use ferrolet_resources::Amounts;
+use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume,
+    VolumeProjection,
+};
+
+pub use crate::host_path::Expected;
+use crate::{
+    downward,
+    medium::{empty_dir_medium, wrapped_memory},
+    nested::{all_containers, nested_mount_points},
+    paths::{clean, has_backstep},
+};
+
+/// Mode of files where the API says nothing; it always does, manifests of a node on its own may not.
+const DEFAULT_MODE: i32 = 0o644;
+/// Life of a token where the API says nothing.
+const DEFAULT_TOKEN_LIFE: i64 = 3600;
+
+/// The plugins whose volumes are made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plugin {
+    /// `emptyDir`
+    EmptyDir,
+    /// `configMap`
+    ConfigMap,
+    /// `secret`
+    Secret,
+    /// `downwardAPI`
+    DownwardApi,
+    /// `projected`
+    Projected,
+}
+
+impl Plugin {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::EmptyDir,
+        Self::ConfigMap,
+        Self::Secret,
+        Self::DownwardApi,
+        Self::Projected,
+    ];
+
+    /// The name of its directory.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::EmptyDir => "kubernetes.io~empty-dir",
+            Self::ConfigMap => "kubernetes.io~configmap",
+            Self::Secret => "kubernetes.io~secret",
+            Self::DownwardApi => "kubernetes.io~downward-api",
+            Self::Projected => "kubernetes.io~projected",
+        }
+    }
+}
+
+/// What a pod's volumes should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodPlan {
+    /// Whose they are.
+    pub uid: PodUid,
+    /// The pod's namespace and name.
+    pub key: PodKey,
+    /// The group that everything in them belongs to.
+    pub group: Option<u32>,
+    /// The volumes that containers mount, in the pod's order.
+    pub volumes: Vec<PlannedVolume>,
+}
+
+/// What one volume should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedVolume {
+    /// Its name in the pod.
+    pub name: String,
+    /// What it should be.
+    pub desired: Desired,
+}
+
+/// What a volume should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Desired {
+    /// A directory that starts empty.
+    EmptyDir {
+        /// What it lives on.
+        medium: Medium,
+    },
+    /// A path of the node.
+    HostPath {
+        /// The path.
+        path: String,
+        /// What must be there.
+        expected: Expected,
+    },
+    /// Files that we write.
+    Files {
+        /// Whose directory it stands in.
+        plugin: Plugin,
+        /// What it lives on.
+        medium: Medium,
+        /// Where the files come from; later ones replace earlier ones.
+        sources: Vec<Source>,
+        /// Directories for other volumes to be mounted on.
+        mount_points: Vec<String>,
+    },
+    /// Nothing we can make: the sentence says why.
+    Impossible(String),
+    /// A kind of volume that is not served yet.
+    Unsupported(&'static str),
+}
+
+/// Where files of a volume come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Keys of a config map or secret.
+    Object {
+        /// Which of the two.
+        kind: ObjectKind,
+        /// Its name, in the pod's namespace.
+        name: String,
+        /// Neither it nor its keys need be there.
+        is_optional: bool,
+        /// The keys that are wanted; all when empty.
+        items: Vec<Item>,
+        /// The mode of files.
+        mode: u32,
+    },
+    /// Files that depend on the pod alone, or why they cannot be made.
+    Known(Result<Vec<(String, PayloadFile)>, String>),
+    /// A service-account token.
+    Token {
+        /// The file's path.
+        path: String,
+        /// Which token.
+        ask: TokenAsk,
+        /// The file's mode.
+        mode: u32,
+        /// The file's owner.
+        owner: Option<u32>,
+    },
+}
+
+/// One key of an object as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The key.
+    pub key: String,
+    /// The file's path.
+    pub path: String,
+    /// The file's own mode.
+    pub mode: Option<u32>,
+}
+
+/// Plans every volume of the pod that some container mounts.
+pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
+    let containers = all_containers(pod);
+    let security = pod.spec_ref().security_context.as_ref();
+    let planner = Planner {
+        pod,
+        allocatable,
+        group: security.and_then(|it| it.fs_group).and_then(id_of),
+        user: only_user(pod, &containers),
+    };
+    let volumes = pod.spec_ref().volumes.iter().flatten();
+    let volumes = volumes.filter(|volume| is_used(&containers, &volume.name));
+    PodPlan {
+        uid: pod.uid(),
+        key: pod.key(),
+        group: planner.group,
+        volumes: volumes
+            .map(|volume| PlannedVolume {
+                name: volume.name.clone(),
+                desired: planner.volume(volume),
+            })
+            .collect(),
+    }
+}
+
+impl PlannedVolume {
+    /// Where it stands below the pod's directory; `None` for what stands elsewhere.
+    pub fn place(&self, uid: &PodUid) -> Option<VolumePlace> {
+        let plugin = match &self.desired {
+            Desired::EmptyDir { .. } => Plugin::EmptyDir,
+            Desired::Files { plugin, .. } => *plugin,
+            Desired::HostPath { .. } | Desired::Impossible(_) | Desired::Unsupported(_) => {
+                return None;
+            }
+        };
+        Some(VolumePlace {
+            uid: uid.clone(),
+            plugin: plugin.directory().to_owned(),
+            name: self.name.clone(),
+        })
+    }
+}
+
+fn is_used(containers: &[Container], volume: &str) -> bool {
+    containers.iter().any(|container| {
+        let mounts = container.volume_mounts.iter().flatten();
+        let devices = container.volume_devices.iter().flatten();
+        mounts.map(|it| &it.name).any(|name| name == volume)
+            || devices.map(|it| &it.name).any(|name| name == volume)
+    })
+}
+
+/// The one user that all containers run as; `None` when they differ or one leaves it to its image.
+fn only_user(pod: &Pod, containers: &[Container]) -> Option<u32> {
+    let pods = pod.spec_ref().security_context.as_ref();
+    let pods = pods.and_then(|it| it.run_as_user);
+    let mut users = containers.iter().map(|container| {
+        let own = container.security_context.as_ref();
+        own.and_then(|it| it.run_as_user).or(pods)
+    });
+    let first = users.next()??;
+    users
+        .all(|user| user == Some(first))
+        .then_some(first)
+        .and_then(id_of)
+}
+
+fn id_of(id: i64) -> Option<u32> {
+    u32::try_from(id).ok()
+}
+
+fn mode_of(mode: Option<i32>) -> u32 {
+    u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default() & 0o7777
+}
+
+struct Planner<'a> {
+    pod: &'a Pod,
+    allocatable: &'a Amounts,
+    group: Option<u32>,
+    user: Option<u32>,
+}
+
+impl Planner<'_> {
+    fn volume(&self, volume: &Volume) -> Desired {
+        if let Some(source) = &volume.host_path {
+            return host_path(&source.path, source.type_.as_deref());
+        }
+        if let Some(source) = &volume.empty_dir {
+            return match empty_dir_medium(self.pod, source, self.allocatable) {
+                Ok(medium) => Desired::EmptyDir { medium },
+                Err(why) => Desired::Impossible(why),
+            };
+        }
+        if let Some(source) = &volume.config_map {
+            let found = Source::Object {
+                kind: ObjectKind::ConfigMap,
+                name: source.name.clone(),
+                is_optional: source.optional.unwrap_or(false),
+                items: items_of(source.items.as_deref()),
+                mode: mode_of(source.default_mode),
+            };
+            return self.files(volume, Plugin::ConfigMap, vec![found]);
+        }
+        if let Some(source) = &volume.secret {
+            let found = Source::Object {
+                kind: ObjectKind::Secret,
+                name: source.secret_name.clone().unwrap_or_default(),
+                is_optional: source.optional.unwrap_or(false),
+                items: items_of(source.items.as_deref()),
+                mode: mode_of(source.default_mode),
+            };
+            return self.files(volume, Plugin::Secret, vec![found]);
+        }
+        if let Some(source) = &volume.downward_api {
+            let files = source.items.as_deref().unwrap_or_default();
+            let found = self.downward(files, mode_of(source.default_mode));
+            return self.files(volume, Plugin::DownwardApi, vec![found]);
+        }
+        if let Some(source) = &volume.projected {
+            let found = self.projected(source);
+            return self.files(volume, Plugin::Projected, found);
+        }
+        unsupported(volume)
+    }
+
+    fn files(&self, volume: &Volume, plugin: Plugin, sources: Vec<Source>) -> Desired {
+        let medium = match plugin {
+            // Upstream keeps config maps on disk: nothing in them is secret, and nobody's memory is charged.
+            Plugin::ConfigMap => Medium::Disk,
+            _ => wrapped_memory(self.pod, self.allocatable),
+        };
+        Desired::Files {
+            plugin,
+            medium,
+            sources,
+            mount_points: nested_mount_points(self.pod, &volume.name),
+        }
+    }
+
+    fn downward(&self, files: &[DownwardAPIVolumeFile], default_mode: u32) -> Source {
+        let mut made = Vec::new();
+        let mut faults = Vec::new();
+        for file in files {
+            match downward::content(self.pod, file, self.allocatable) {
+                Ok(text) => {
+                    let file_made = PayloadFile {
+                        content: text.into_bytes(),
+                        mode: file.mode.map_or(default_mode, |mode| mode_of(Some(mode))),
+                        owner: None,
+                    };
+                    made.push((clean(&file.path), file_made));
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        Source::Known(match joined(&faults) {
+            None => Ok(made),
+            Some(fault) => Err(fault),
+        })
+    }
+
+    fn projected(&self, projected: &ProjectedVolumeSource) -> Vec<Source> {
+        let mode = mode_of(projected.default_mode);
+        let sources = projected.sources.iter().flatten();
+        sources
+            .map(|source| self.projection(source, mode))
+            .collect()
+    }
+
+    fn projection(&self, source: &VolumeProjection, mode: u32) -> Source {
+        if let Some(found) = &source.secret {
+            return Source::Object {
+                kind: ObjectKind::Secret,
+                name: found.name.clone(),
+                is_optional: found.optional.unwrap_or(false),
+                items: items_of(found.items.as_deref()),
+                mode,
+            };
+        }
+        if let Some(found) = &source.config_map {
+            return Source::Object {
+                kind: ObjectKind::ConfigMap,
+                name: found.name.clone(),
+                is_optional: found.optional.unwrap_or(false),
+                items: items_of(found.items.as_deref()),
+                mode,
+            };
+        }
+        if let Some(found) = &source.downward_api {
+            return self.downward(found.items.as_deref().unwrap_or_default(), mode);
+        }
+        if let Some(found) = &source.service_account_token {
+            let life = found.expiration_seconds.unwrap_or(DEFAULT_TOKEN_LIFE);
+            let audience = found.audience.iter().filter(|it| !it.is_empty());
+            let is_owned = self.user.is_some() || self.group.is_some();
+            return Source::Token {
+                path: found.path.clone(),
+                ask: TokenAsk {
+                    namespace: self.pod.key().namespace.to_string(),
+                    service_account: self.service_account(),
+                    audiences: audience.cloned().collect(),
+                    lifetime: Some(Duration::from_secs(u64::try_from(life).unwrap_or(0))),
+                    bound_pod: Some((self.pod.key(), self.pod.uid())),
+                },
+                // The group is let in afterwards, with everything else in the volume.
+                mode: if is_owned { 0o600 } else { mode },
+                owner: self.user,
+            };
+        }
+        let kind = match source {
+            it if it.cluster_trust_bundle.is_some() => "clusterTrustBundle",
+            it if it.pod_certificate.is_some() => "podCertificate",
+            _ => "unknown",
+        };
+        Source::Known(Err(format!("projected source {kind} is not supported yet")))
+    }
+
+    fn service_account(&self) -> String {
+        let spec = self.pod.spec_ref();
+        spec.service_account_name.clone().unwrap_or_default()
+    }
+}
+
+/// Several faults as one sentence, as upstream lists them; `None` when there are none.
+pub(crate) fn joined(faults: &[String]) -> Option<String> {
+    let mut distinct: Vec<&str> = Vec::new();
+    for fault in faults {
+        if !distinct.contains(&fault.as_str()) {
+            distinct.push(fault);
+        }
+    }
+    match distinct.as_slice() {
+        [] => None,
+        [only] => Some((*only).to_owned()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
+}
+
+fn host_path(path: &str, word: Option<&str>) -> Desired {
+    if has_backstep(path) {
+        return Desired::Impossible(format!("invalid HostPath `{path}`: must not contain '..'"));
+    }
+    Desired::HostPath {
+        path: path.to_owned(),
+        expected: Expected::parse(word),
+    }
+}
+
+fn items_of(items: Option<&[KeyToPath]>) -> Vec<Item> {
+    let items = items.unwrap_or_default().iter();
+    items
+        .map(|item| Item {
+            key: item.key.clone(),
+            path: item.path.clone(),
+            mode: item.mode.map(|mode| mode_of(Some(mode))),
+        })
+        .collect()
+}
+
+fn unsupported(volume: &Volume) -> Desired {
+    let kinds: [(&'static str, bool); 21] = [
+        (
+            "persistentVolumeClaim",
+            volume.persistent_volume_claim.is_some(),
+        ),
+        ("ephemeral", volume.ephemeral.is_some()),
+        ("csi", volume.csi.is_some()),
+        ("image", volume.image.is_some()),
+        ("nfs", volume.nfs.is_some()),
+        ("iscsi", volume.iscsi.is_some()),
+        ("fc", volume.fc.is_some()),
+        ("flexVolume", volume.flex_volume.is_some()),
+        ("gitRepo", volume.git_repo.is_some()),
+        (
+            "awsElasticBlockStore",
+            volume.aws_elastic_block_store.is_some(),
+        ),
+        ("azureDisk", volume.azure_disk.is_some()),
+        ("azureFile", volume.azure_file.is_some()),
+        ("cephfs", volume.cephfs.is_some()),
+        ("cinder", volume.cinder.is_some()),
+        ("flocker", volume.flocker.is_some()),
+        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
+        ("glusterfs", volume.glusterfs.is_some()),
+        ("portworxVolume", volume.portworx_volume.is_some()),
+        ("rbd", volume.rbd.is_some()),
+        ("vsphereVolume", volume.vsphere_volume.is_some()),
+        ("scaleIO, storageos, quobyte or photon", true),
+    ];
+    let found = kinds.iter().find(|(_, is_it)| *is_it);
+    Desired::Unsupported(found.map_or("unknown", |(kind, _)| kind))
+}

@@ -1,0 +1,488 @@
+//! The shell: gathers objects, asks the pure modules, and has the host do it.
+//!
+//! One attempt at a time per pod (its [`Turn`](crate::kept::Turn)), all volumes of the pod side by side; a volume that hangs or
+//! fails holds up its own pod only. `ensure` is called by the pod's worker, [`VolumeEngine::refresh`] is the loop that
+//! rewrites volumes of running pods when an object changed or a token is due. Both are the same attempt.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use ferrolet_ports::{
+    Clock, ClusterObjects, Event, EventKind, EventObject, Events, Fut, HostError, ObjectChange,
+    Payload, PodVolumes, Retry, Room, SubPath, SubPathBind, VolumeError, VolumeFiles, VolumeMount,
+    VolumePlace,
+};
+use ferrolet_resources::Amounts;
+use ferrolet_types::{Pod, PodUid, Timestamp};
+use futures::future::join_all;
+use tokio::{
+    sync::{Notify, mpsc},
+    task::JoinSet,
+};
+
+use crate::{
+    gather::{Needs, gather, needs_of},
+    host_path::{Expected, Verdict, judge},
+    kept::{Ending, Memory, refers_to},
+    payload::{Gathered, compute},
+    plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
+    renewal::{back_off, renewal},
+};
+
+const FAILED_MOUNT: &str = "FailedMount";
+const FAILED_UNMOUNT: &str = "FailedUnMount";
+/// Appointments are kept by the wall clock, which may be set; a look now and then keeps sleep and wall together.
+const LONGEST_SLEEP: Duration = Duration::from_secs(600);
+/// Pods rewritten at the same time after one change.
+const MOST_REFRESHES: usize = 16;
+
+/// What the engine is made from.
+pub struct Doors {
+    /// Directories and mounts.
+    pub files: Arc<dyn VolumeFiles>,
+    /// Objects and tokens; a node on its own has none.
+    pub objects: Option<Arc<dyn ClusterObjects>>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// What the node says.
+    pub events: Arc<dyn Events>,
+    /// What the node has for pods: stands in for missing limits, and bounds memory.
+    pub allocatable: Amounts,
+    /// Hears of pods whose volumes were refused by `ensure` and have become ready since.
+    pub became_ready: Option<mpsc::Sender<PodUid>>,
+}
+
+/// The pod volumes engine.
+pub struct VolumeEngine {
+    doors: Doors,
+    memory: Memory,
+    appointments_changed: Notify,
+}
+
+/// Which volumes of a pod an attempt is about.
+enum About<'a> {
+    All,
+    Changed(&'a BTreeSet<ObjectChange>),
+    Files,
+}
+
+/// Why a volume is not ready.
+struct Fault {
+    message: String,
+    retry: Retry,
+    awaits_objects: bool,
+}
+
+impl Fault {
+    fn lasting(message: String) -> Self {
+        Self {
+            message,
+            retry: Retry::Never,
+            awaits_objects: false,
+        }
+    }
+}
+
+impl From<HostError> for Fault {
+    fn from(error: HostError) -> Self {
+        Self {
+            message: error.to_string(),
+            retry: error.retry,
+            awaits_objects: false,
+        }
+    }
+}
+
+type SetUp = Result<(String, VolumeMount), (VolumeError, bool)>;
+
+impl VolumeEngine {
+    /// Takes the doors; touches nothing.
+    pub fn new(doors: Doors) -> Self {
+        Self {
+            doors,
+            memory: Memory::default(),
+            appointments_changed: Notify::new(),
+        }
+    }
+
+    /// Rewrites volumes of running pods when objects change and tokens come of age, until the news end.
+    pub async fn refresh(self: Arc<Self>, mut news: mpsc::Receiver<ObjectChange>) {
+        let mut attempts: JoinSet<()> = JoinSet::new();
+        loop {
+            let due = self.memory.next_due();
+            tokio::select! {
+                // Cancel-safe: a message is taken only when this arm wins.
+                first = news.recv(), if attempts.len() < MOST_REFRESHES => {
+                    let Some(first) = first else { break };
+                    let mut changes = BTreeSet::from([first]);
+                    while let Ok(more) = news.try_recv() {
+                        changes.insert(more);
+                    }
+                    let changes = Arc::new(changes);
+                    for uid in self.memory.affected(&changes) {
+                        attempts.spawn(Arc::clone(&self).refresh_changed(uid, Arc::clone(&changes)));
+                    }
+                }
+                // Cancel-safe: appointments stay where they are until they are taken below.
+                () = self.until(due) => {
+                    for uid in self.memory.take_due(self.doors.clock.now()) {
+                        attempts.spawn(Arc::clone(&self).refresh_due(uid));
+                    }
+                }
+                // Cancel-safe: a lost notice only means that the next turn of the loop looks by itself.
+                () = self.appointments_changed.notified() => {}
+                // Cancel-safe: a finished task stays in the set until it is taken.
+                Some(ended) = attempts.join_next() => {
+                    if let Err(panic) = ended {
+                        tracing::error!(%panic, "Refresh of a pod's volumes broke off");
+                    }
+                }
+            }
+        }
+        while attempts.join_next().await.is_some() {}
+    }
+
+    async fn until(&self, due: Option<Timestamp>) {
+        match due {
+            Some(due) => {
+                let wait = due.since(self.doors.clock.now());
+                tokio::time::sleep(wait.min(LONGEST_SLEEP)).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn refresh_changed(self: Arc<Self>, uid: PodUid, changes: Arc<BTreeSet<ObjectChange>>) {
+        self.refresh_pod(&uid, About::Changed(&changes)).await;
+    }
+
+    async fn refresh_due(self: Arc<Self>, uid: PodUid) {
+        self.refresh_pod(&uid, About::Files).await;
+    }
+
+    async fn refresh_pod(&self, uid: &PodUid, about: About<'_>) {
+        let turn = self.memory.turn(uid);
+        let _turn = turn.lock().await;
+        let Some(plan) = self.memory.plan(uid) else {
+            // Released while we waited.
+            return self.memory.forget(uid);
+        };
+        let outcomes = self.attempt(&plan, about).await;
+        if self.memory.is_awaited(uid) {
+            // The pod has not started: its worker tries again, and says why it must.
+            return;
+        }
+        for outcome in outcomes {
+            if let Err((error, _)) = outcome {
+                self.doors.events.record(Event {
+                    object: EventObject::Pod {
+                        uid: uid.clone(),
+                        key: plan.key.clone(),
+                        field_path: None,
+                    },
+                    kind: EventKind::Warning,
+                    reason: error.reason.to_owned(),
+                    message: error.message,
+                });
+            }
+        }
+    }
+
+    /// Makes the volumes what they should be, side by side, and makes the next appointment.
+    async fn attempt(&self, plan: &PodPlan, about: About<'_>) -> Vec<SetUp> {
+        let is_wanted = |volume: &&PlannedVolume| match about {
+            About::All => true,
+            About::Changed(changes) => refers_to(plan, volume, changes),
+            About::Files => matches!(volume.desired, Desired::Files { .. }),
+        };
+        let volumes: Vec<&PlannedVolume> = plan.volumes.iter().filter(is_wanted).collect();
+        let needs = needs_of(volumes.iter().copied());
+        let objects = self.doors.objects.as_deref();
+        let gathered = gather(objects, &plan.key.namespace, &needs).await;
+        let attempts = volumes
+            .iter()
+            .map(|volume| self.set_up_or_say(plan, volume, &gathered));
+        let outcomes = join_all(attempts).await;
+        let tokens = self.next_renewal(&needs, &gathered);
+        self.appoint(&plan.uid, &about, tokens, &outcomes);
+        outcomes
+    }
+
+    fn next_renewal(&self, needs: &Needs, gathered: &Gathered) -> Option<Timestamp> {
+        let now = self.doors.clock.now();
+        let tokens = needs.tokens.iter().filter_map(|ask| {
+            let token = gathered.tokens.get(ask)?.as_ref().ok()?;
+            Some(renewal(ask, token, now))
+        });
+        tokens.min()
+    }
+
+    fn appoint(
+        &self,
+        uid: &PodUid,
+        about: &About<'_>,
+        tokens: Option<Timestamp>,
+        outcomes: &[SetUp],
+    ) {
+        let now = self.doors.clock.now();
+        let faults = || outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+        let tokens = tokens.or_else(|| self.memory.due(uid));
+        let ending = if faults().next().is_none() {
+            Ending::Ready(tokens)
+        } else {
+            let is_ours_to_retry =
+                matches!(about, About::Changed(_) | About::Files) && !self.memory.is_awaited(uid);
+            let can_pass = is_ours_to_retry
+                && faults().any(|(error, awaits)| !awaits && error.retry != Retry::Never);
+            let again = can_pass.then(|| now.after(back_off(self.memory.count_failure(uid))));
+            Ending::NotReady(again.into_iter().chain(tokens).min())
+        };
+        let was_awaited = self.memory.note(uid, ending);
+        if let Some(sender) = self.doors.became_ready.as_ref().filter(|_| was_awaited) {
+            // A full channel only means that the worker finds out by itself, a little later.
+            sender.try_send(uid.clone()).ok();
+        }
+        self.appointments_changed.notify_one();
+    }
+
+    async fn set_up_or_say(
+        &self,
+        plan: &PodPlan,
+        volume: &PlannedVolume,
+        gathered: &Gathered,
+    ) -> SetUp {
+        let name = &volume.name;
+        match self.set_up(plan, volume, gathered).await {
+            Ok(mount) => Ok((name.clone(), mount)),
+            Err(fault) => {
+                let message = match volume.desired {
+                    Desired::Unsupported(_) => format!(
+                        "Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], failed to process volumes=[{name}]: {}",
+                        fault.message
+                    ),
+                    _ => format!(
+                        "MountVolume.SetUp failed for volume {name:?} : {}",
+                        fault.message
+                    ),
+                };
+                let error = VolumeError {
+                    volume: Some(name.clone()),
+                    reason: FAILED_MOUNT,
+                    message,
+                    retry: fault.retry,
+                };
+                Err((error, fault.awaits_objects))
+            }
+        }
+    }
+
+    async fn set_up(
+        &self,
+        plan: &PodPlan,
+        volume: &PlannedVolume,
+        gathered: &Gathered,
+    ) -> Result<VolumeMount, Fault> {
+        match &volume.desired {
+            Desired::HostPath { path, expected } => {
+                self.check_host_path(path, expected).await?;
+                Ok(mount_of(path.clone(), false, false))
+            }
+            Desired::EmptyDir { medium } => {
+                let room = Room {
+                    marker: volume.name.clone(),
+                    medium: *medium,
+                    group: plan.group,
+                };
+                let place = self.make_room(plan, volume, &room).await?;
+                Ok(mount_of(self.path_of(&place), false, true))
+            }
+            Desired::Files {
+                medium,
+                sources,
+                mount_points,
+                ..
+            } => {
+                let files = compute(sources, gathered).map_err(|fault| Fault {
+                    message: fault.message,
+                    retry: Retry::Later,
+                    awaits_objects: fault.awaits_objects,
+                })?;
+                let room = Room {
+                    marker: format!("wrapped_{}", volume.name),
+                    medium: *medium,
+                    group: plan.group,
+                };
+                let place = self.make_room(plan, volume, &room).await?;
+                let payload = Payload {
+                    files,
+                    mount_points: mount_points.clone(),
+                    group: plan.group,
+                };
+                self.doors.files.write_payload(&place, &payload).await?;
+                Ok(mount_of(self.path_of(&place), true, true))
+            }
+            Desired::Impossible(why) => Err(Fault::lasting(why.clone())),
+            Desired::Unsupported(kind) => Err(Fault::lasting(format!(
+                "volumes of kind {kind} are not supported yet"
+            ))),
+        }
+    }
+
+    async fn make_room(
+        &self,
+        plan: &PodPlan,
+        volume: &PlannedVolume,
+        room: &Room,
+    ) -> Result<VolumePlace, Fault> {
+        let place = volume.place(&plan.uid);
+        let place = place.expect("a volume that needs room has a place");
+        self.doors.files.ensure_room(&place, room).await?;
+        Ok(place)
+    }
+
+    fn path_of(&self, place: &VolumePlace) -> String {
+        self.doors.files.volume_path(place).display().to_string()
+    }
+
+    async fn check_host_path(&self, path: &str, expected: &Expected) -> Result<(), Fault> {
+        if *expected == Expected::Anything {
+            return Ok(());
+        }
+        let files = &self.doors.files;
+        let found = files.path_kind(path).await;
+        let found = found.map_err(|error| error.to_string());
+        match judge(path, expected, &found) {
+            Verdict::Fine => Ok(()),
+            Verdict::MakeDirectory => Ok(files.make_directory(path).await?),
+            Verdict::MakeFile => Ok(files.make_file(path).await?),
+            Verdict::Wrong(message) => Err(Fault {
+                message,
+                retry: Retry::Later,
+                awaits_objects: false,
+            }),
+        }
+    }
+
+    async fn release_stored(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let refused = |volume: Option<&str>, error: HostError| VolumeError {
+            volume: volume.map(str::to_owned),
+            reason: FAILED_UNMOUNT,
+            message: match volume {
+                Some(name) => {
+                    format!("UnmountVolume.TearDown failed for volume {name:?} : {error}")
+                }
+                None => error.to_string(),
+            },
+            retry: error.retry,
+        };
+        let files = &self.doors.files;
+        let stored = files.stored(uid).await.map_err(|it| refused(None, it))?;
+        for volume in &stored.sub_paths {
+            let removed = files.remove_sub_paths(uid, volume).await;
+            removed.map_err(|error| refused(Some(volume), error))?;
+        }
+        let mut first_failure = Ok(());
+        for place in &stored.volumes {
+            let is_ours = Plugin::ALL.iter().any(|it| it.directory() == place.plugin);
+            let removed = if is_ours {
+                let removed = files.remove_volume(place).await;
+                removed.map_err(|error| refused(Some(&place.name), error))
+            } else {
+                Err(VolumeError {
+                    volume: Some(place.name.clone()),
+                    reason: FAILED_UNMOUNT,
+                    message: format!(
+                        "UnmountVolume.TearDown failed for volume {:?} : volumes of plugin {} are not supported yet",
+                        place.name,
+                        place.plugin.replace('~', "/")
+                    ),
+                    retry: Retry::Later,
+                })
+            };
+            // One that cannot go does not keep the others.
+            first_failure = first_failure.and(removed);
+        }
+        first_failure
+    }
+}
+
+fn mount_of(host_path: String, is_read_only: bool, selinux_relabel: bool) -> VolumeMount {
+    VolumeMount {
+        host_path,
+        is_read_only,
+        image: None,
+        selinux_relabel,
+    }
+}
+
+impl PodVolumes for VolumeEngine {
+    fn ensure<'a>(
+        &'a self,
+        pod: &'a Pod,
+    ) -> Fut<'a, Result<BTreeMap<String, VolumeMount>, VolumeError>> {
+        Box::pin(async move {
+            let plan = Arc::new(plan_pod(pod, &self.doors.allocatable));
+            if plan.volumes.is_empty() {
+                return Ok(BTreeMap::new());
+            }
+            let turn = self.memory.turn(&plan.uid);
+            let _turn = turn.lock().await;
+            if let Some(objects) = &self.doors.objects {
+                objects.register(pod);
+            }
+            self.memory.keep(Arc::clone(&plan));
+            let outcomes = self.attempt(&plan, About::All).await;
+            let ready: Result<BTreeMap<_, _>, _> = outcomes.into_iter().collect();
+            ready.map_err(|(error, _)| {
+                self.memory.await_ready(&plan.uid);
+                error
+            })
+        })
+    }
+
+    fn sub_path<'a>(&'a self, part: &'a SubPath) -> Fut<'a, Result<String, VolumeError>> {
+        Box::pin(async move {
+            let turn = self.memory.turn(&part.uid);
+            let _turn = turn.lock().await;
+            let bind = SubPathBind {
+                uid: part.uid.clone(),
+                volume: part.volume.clone(),
+                volume_path: part.host_path.clone().into(),
+                path: part.path.clone(),
+                container: part.container.clone(),
+                index: part.index,
+            };
+            let bound = self.doors.files.bind_sub_path(&bind).await;
+            let place = bound.map_err(|error| {
+                // The event must not tell what the node's file system looks like; the log may.
+                tracing::warn!(pod = %part.uid, container = %part.container, %error, "Sub path cannot be mounted");
+                VolumeError {
+                    volume: Some(part.volume.clone()),
+                    reason: FAILED_MOUNT,
+                    message: format!(
+                        "failed to prepare subPath for volumeMount {:?} of container {:?}",
+                        part.volume, part.container
+                    ),
+                    retry: error.retry,
+                }
+            })?;
+            Ok(place.display().to_string())
+        })
+    }
+
+    fn release<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), VolumeError>> {
+        Box::pin(async move {
+            let turn = self.memory.turn(uid);
+            let _turn = turn.lock().await;
+            self.release_stored(uid).await?;
+            if let Some(objects) = &self.doors.objects {
+                objects.unregister(uid);
+            }
+            self.memory.forget(uid);
+            Ok(())
+        })
+    }
+}
