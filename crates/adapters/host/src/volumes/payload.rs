@@ -170,10 +170,8 @@ fn tidy(volume: &Rooted, payload: &Payload) -> io::Result<()> {
             continue;
         };
         match entry.kind {
-            Kind::Link if !name.starts_with("..") && !shown.contains(name) => {
-                if volume.read_link(name)? == Path::new(DATA).join(name) {
-                    volume.unlink(name)?;
-                }
+            Kind::Link if !shown.contains(name) && is_shown_link(volume, name)? => {
+                volume.unlink(name)?;
             }
             Kind::Directory if is_version(name) && current.as_deref() != Some(name) => {
                 volume.remove_tree(name)?;
@@ -182,6 +180,11 @@ fn tidy(volume: &Rooted, payload: &Payload) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// True for a link that [`show`] makes.
+fn is_shown_link(volume: &Rooted, name: &str) -> io::Result<bool> {
+    Ok(!name.starts_with("..") && volume.read_link(name)? == Path::new(DATA).join(name))
 }
 
 fn first_name(path: &str) -> &str {

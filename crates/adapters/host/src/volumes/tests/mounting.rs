@@ -1,0 +1,154 @@
+//! What mounts, in a mount namespace of its own: the test runs itself again under `unshare`, so that nothing leaks into the
+//! machine even when it fails. Needs root; says nothing where there is none.
+
+use std::{fs, path::Path, process::Command};
+
+use ferrolet_ports::{Medium, SubPathBind};
+use ferrolet_types::{PodUid, Timestamp};
+
+use super::{GROUP, NOON, Node, facts, is_root, payload_of, place};
+use crate::{
+    mountinfo,
+    volumes::{mounts, payload, room, sub_path, take_away},
+};
+
+const INSIDE: &str = "FERROLET_TEST_MOUNT_NAMESPACE";
+
+/// Runs the named test again in a namespace of its own; `true` for the one that is inside and should do the work.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    if !is_root() {
+        return false;
+    }
+    let ended = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("volumes::tests::mounting::{test}")])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(ended.success());
+    false
+}
+
+fn n_mounts_below(path: &Path) -> usize {
+    let real = fs::canonicalize(path).unwrap();
+    let table = mountinfo::read().unwrap();
+    mountinfo::points_at_or_below(&table, &real).count()
+}
+
+fn memory(marker: &str, size: u64) -> ferrolet_ports::Room {
+    ferrolet_ports::Room {
+        marker: marker.to_owned(),
+        medium: Medium::Memory { size: Some(size) },
+        group: Some(GROUP),
+    }
+}
+
+#[test]
+fn memory_is_mounted_once_bounded_written_and_taken_away() {
+    if !is_inside("memory_is_mounted_once_bounded_written_and_taken_away") {
+        return;
+    }
+    let node = Node::new();
+    let place = place("kubernetes.io~secret", "s");
+    let top = node.path("volumes/kubernetes.io~secret/s");
+    for _ in 0..3 {
+        room::ensure(&node.pods, &place, &memory("wrapped_s", 65536)).unwrap();
+        assert_eq!(n_mounts_below(&top), 1);
+    }
+    assert_eq!(facts(&top), ("3777".to_owned(), GROUP));
+    let size = rustix::fs::statvfs(&top).unwrap();
+    assert_eq!(size.f_blocks * size.f_frsize, 65536);
+
+    let relative = Path::new("uid/volumes/kubernetes.io~secret/s");
+    let volume = mounts::open_volume(&node.pods, relative).unwrap();
+    let now = Timestamp::from_second(NOON);
+    payload::write(&volume, &payload_of(&[("k", "v")]), now).unwrap();
+    assert_eq!(fs::read_to_string(top.join("k")).unwrap(), "v");
+    let large = "x".repeat(100_000);
+    assert!(payload::write(&volume, &payload_of(&[("k", &large)]), now).is_err());
+    assert_eq!(fs::read_to_string(top.join("k")).unwrap(), "v");
+
+    // Even while somebody has a file open in it.
+    let _held = fs::File::open(top.join("k")).unwrap();
+    drop(volume);
+    take_away::volume(&node.pods, &place).unwrap();
+    assert!(!top.exists());
+    assert_eq!(n_mounts_below(node.directory.path()), 0);
+}
+
+#[test]
+fn what_is_mounted_inside_a_volume_is_unmounted_but_never_emptied() {
+    if !is_inside("what_is_mounted_inside_a_volume_is_unmounted_but_never_emptied") {
+        return;
+    }
+    let node = Node::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("precious"), "x").unwrap();
+    let place = place("kubernetes.io~empty-dir", "e");
+    room::ensure(&node.pods, &place, &super::disk("e", None)).unwrap();
+    let top = node.path("volumes/kubernetes.io~empty-dir/e");
+    fs::create_dir_all(top.join("in/ner")).unwrap();
+    rustix::mount::mount_bind(elsewhere.path(), top.join("in/ner")).unwrap();
+    rustix::mount::mount_bind(elsewhere.path(), top.join("in/ner")).unwrap();
+    take_away::volume(&node.pods, &place).unwrap();
+    assert!(!top.exists());
+    assert!(elsewhere.path().join("precious").exists());
+    assert_eq!(n_mounts_below(node.directory.path()), 0);
+}
+
+#[test]
+fn sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away() {
+    if !is_inside("sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away") {
+        return;
+    }
+    let node = Node::new();
+    let place = place("kubernetes.io~empty-dir", "e");
+    room::ensure(&node.pods, &place, &super::disk("e", None)).unwrap();
+    let top = node.path("volumes/kubernetes.io~empty-dir/e");
+    let part = |path: &str, index: usize| SubPathBind {
+        uid: PodUid::new("uid"),
+        volume: "e".to_owned(),
+        volume_path: top.clone(),
+        path: path.to_owned(),
+        container: "main".to_owned(),
+        index,
+    };
+    fs::create_dir(top.join("sub")).unwrap();
+    fs::write(top.join("sub/file"), "one").unwrap();
+    let all = node.path("volume-subpaths");
+    for _ in 0..2 {
+        let bound = sub_path::bind(&node.pods, &part("sub", 2)).unwrap();
+        assert_eq!(bound, Path::new("uid/volume-subpaths/e/main/2"));
+        assert_eq!(
+            fs::read_to_string(all.join("e/main/2/file")).unwrap(),
+            "one"
+        );
+        sub_path::bind(&node.pods, &part("sub/file", 3)).unwrap();
+        assert_eq!(fs::read_to_string(all.join("e/main/3")).unwrap(), "one");
+        assert_eq!(n_mounts_below(&all), 2);
+    }
+    assert_eq!(facts(&all.join("e/main")).0, "750");
+
+    fs::write(top.join("new"), "two").unwrap();
+    fs::rename(top.join("new"), top.join("sub/file")).unwrap();
+    sub_path::bind(&node.pods, &part("sub/file", 3)).unwrap();
+    assert_eq!(fs::read_to_string(all.join("e/main/3")).unwrap(), "two");
+    fs::remove_file(top.join("sub/file")).unwrap();
+    sub_path::bind(&node.pods, &part("sub/file", 3)).unwrap();
+    assert!(all.join("e/main/3").is_dir());
+    assert_eq!(n_mounts_below(&all), 2);
+
+    let uid = PodUid::new("uid");
+    assert_eq!(
+        take_away::stored(&node.pods, &uid).unwrap().sub_paths,
+        ["e"]
+    );
+    take_away::sub_paths(&node.pods, &uid, "e").unwrap();
+    assert!(!all.exists());
+    assert!(top.join("sub/file").is_dir());
+    assert_eq!(n_mounts_below(node.directory.path()), 0);
+}
