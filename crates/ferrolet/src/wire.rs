@@ -21,7 +21,8 @@ use ferrolet_host::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
-use ferrolet_ports::{CgroupDriver, Clock, HealthCheck, Runtime};
+use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime};
+use ferrolet_probes::{HookRunner, probes};
 use ferrolet_resources::{
     AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
 };
@@ -93,14 +94,23 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     let (_admission_sender, admission) =
         watch::channel(Some(admission_node(loaded, &node_name, &machine)));
     let board = Arc::new(Board::default());
+    let runtime: Arc<dyn Runtime> = cri.clone();
+    let events: Arc<dyn Events> = Arc::new(LogEvents);
+    let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
+        runtime: runtime.clone(),
+        events: events.clone(),
+        clock: clock.clone(),
+    });
     let doors = Doors {
+        probing: Arc::new(probing),
+        hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
         runtime: cri.clone(),
         images: cri.clone(),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
         volumes: Arc::new(sources::NoVolumes),
         clock: clock.clone(),
-        events: Arc::new(LogEvents),
+        events,
         board: board.clone(),
         admission,
     };
@@ -119,7 +129,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     ));
 
     let listing = Arc::new(ListingHealth::default());
-    let runtime: Arc<dyn Runtime> = cri;
+    tasks.spawn(probe_loop.run());
     tasks.spawn(watch_containers(
         runtime.clone(),
         hint_sender,
@@ -166,6 +176,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         Inputs {
             changes,
             hints,
+            probes: probe_reports,
             network,
         },
         pulse,

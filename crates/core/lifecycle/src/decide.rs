@@ -20,10 +20,10 @@ pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
             {
                 run(pod, facts, now)
             }
-            _ => stop(facts, grace_of(facts), now),
+            _ => stop(facts, grace_of(facts), now, now),
         },
         // A later request may shorten the wait, never lengthen it.
-        PodState::Stopping { grace } => stop(facts, grace_of(facts).min(grace), now),
+        PodState::Stopping { grace, since } => stop(facts, grace_of(facts).min(grace), since, now),
         PodState::Stopped => take_down(facts, now),
         PodState::Settled => settle(facts, now),
         PodState::Gone => Step::rest(PodState::Gone),

@@ -11,20 +11,56 @@ use crate::{Action, Facts, PodState, Stage, Step, StopCause, Wish, facts::Presen
 /// Even an impatient stop leaves a process this long to end by itself.
 const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
 
-/// Stops every container, then every sandbox.
-pub(crate) fn stop(facts: &Facts<'_>, grace: GracePeriod, now: Timestamp) -> Step {
-    let stages = stop_everything(facts, grace);
+/// Stops every container, then every sandbox. Sidecars wait for their turn on the pod's time, not on their own.
+pub(crate) fn stop(
+    facts: &Facts<'_>,
+    grace: GracePeriod,
+    since: Timestamp,
+    now: Timestamp,
+) -> Step {
+    let mut stages = stop_everything(facts, grace);
     if stages.is_empty() {
         return take_down(facts, now);
+    }
+    if is_sidecar_running(facts) {
+        // What is left of the grace is known only when the turn comes: one stage at a time.
+        stages.truncate(1);
+        let left = GracePeriod(grace.0.saturating_sub(now.since(since))).max(SHORTEST_STOP);
+        let is_sidecars_turn = stages[0]
+            .iter()
+            .all(|action| is_stop_of_sidecar(facts, action));
+        for action in &mut stages[0] {
+            if let (Action::StopContainer { grace, .. }, true) = (action, is_sidecars_turn) {
+                *grace = left;
+            }
+        }
     }
     held_back(
         Step {
             stages,
-            ..Step::rest(PodState::Stopping { grace })
+            ..Step::rest(PodState::Stopping { grace, since })
         },
         facts,
         now,
     )
+}
+
+fn is_sidecar(facts: &Facts<'_>, name: &str) -> bool {
+    let sidecars = facts
+        .pod
+        .map(|pod| pod.containers_of(ContainerKind::Sidecar));
+    sidecars.is_some_and(|all| all.iter().any(|sidecar| sidecar.name == name))
+}
+
+fn is_sidecar_running(facts: &Facts<'_>) -> bool {
+    facts
+        .seen
+        .running()
+        .any(|it| is_sidecar(facts, it.name.as_str()))
+}
+
+fn is_stop_of_sidecar(facts: &Facts<'_>, action: &Action) -> bool {
+    matches!(action, Action::StopContainer { container, .. } if is_sidecar(facts, container.as_str()))
 }
 
 /// The stages that stop what runs: regular containers together, then sidecars from the last to the first, then sandboxes.

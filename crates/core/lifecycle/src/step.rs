@@ -15,6 +15,8 @@ pub enum PodState {
     Stopping {
         /// What each container gets.
         grace: GracePeriod,
+        /// When stopping began.
+        since: Timestamp,
     },
     /// Nothing runs; volumes and cgroup are being taken away.
     Stopped,

@@ -65,6 +65,13 @@ fn exited(code: i32, started: i64, finished: i64) -> ContainerState {
     })
 }
 
+fn stopping(grace: i64) -> PodState {
+    PodState::Stopping {
+        grace: GracePeriod::from_secs(grace),
+        since: at(NOW),
+    }
+}
+
 fn running() -> ContainerState {
     ContainerState::Running {
         started_at: at(NOW - 50),
@@ -542,10 +549,22 @@ fn sidecars_stop_last_and_in_reverse_order() {
             .to_vec(),
     );
     scene.wish = Wish::End { grace: None };
-    assert_eq!(
-        scene.plan(),
-        "stop a-0 30s PodEnds, stop b-0 30s PodEnds; stop t-0 30s PodEnds; stop s-0 30s PodEnds; stop s-0"
-    );
+    assert_eq!(scene.plan(), "stop a-0 30s PodEnds, stop b-0 30s PodEnds");
+    // The regular ones took ten seconds: the sidecars share what is left.
+    scene.state = PodState::Stopping {
+        grace: GracePeriod::from_secs(30),
+        since: at(NOW - 10),
+    };
+    scene.seen.containers.drain(..2);
+    assert_eq!(scene.plan(), "stop t-0 20s PodEnds");
+    scene.seen.containers.remove(0);
+    scene.state = PodState::Stopping {
+        grace: GracePeriod::from_secs(30),
+        since: at(NOW - 40),
+    };
+    assert_eq!(scene.plan(), "stop s-0 2s PodEnds");
+    scene.seen.containers.clear();
+    assert_eq!(scene.plan(), "stop s-0");
 }
 
 #[test]
@@ -640,12 +659,7 @@ fn a_forgotten_pod_goes_step_by_step() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
     scene.wish = Wish::Forget { grace: None };
     let step = scene.step();
-    assert_eq!(
-        step.next,
-        PodState::Stopping {
-            grace: GracePeriod::from_secs(30)
-        }
-    );
+    assert_eq!(step.next, stopping(30));
     assert_eq!(in_words(&step), "stop c-0 30s PodEnds; stop s-0");
 
     let mut scene = scene.sandboxes(vec![sandbox(0, false)]);
@@ -680,19 +694,11 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
 fn a_second_kill_cannot_buy_more_time() {
     let check = |asked: Option<i64>, grace: i64| {
         let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
-        scene.state = PodState::Stopping {
-            grace: GracePeriod::from_secs(5),
-        };
+        scene.state = stopping(5);
         scene.wish = Wish::End {
             grace: asked.map(GracePeriod::from_secs),
         };
-        assert_eq!(
-            scene.step().next,
-            PodState::Stopping {
-                grace: GracePeriod::from_secs(grace)
-            },
-            "asked {asked:?}"
-        );
+        assert_eq!(scene.step().next, stopping(grace), "asked {asked:?}");
     };
     check(None, 5);
     check(Some(50), 5);
@@ -705,21 +711,14 @@ fn what_nobody_asked_for_gets_a_second() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
     scene.pod = None;
     scene.wish = Wish::Forget { grace: None };
-    assert_eq!(
-        scene.step().next,
-        PodState::Stopping {
-            grace: GracePeriod::from_secs(1)
-        }
-    );
+    assert_eq!(scene.step().next, stopping(1));
     assert_eq!(scene.plan(), "stop c-0 2s PodEnds; stop s-0");
 }
 
 #[test]
 fn nothing_starts_once_a_pod_has_left_running() {
     let states = [
-        PodState::Stopping {
-            grace: GracePeriod::from_secs(5),
-        },
+        stopping(5),
         PodState::Stopped,
         PodState::Settled,
         PodState::Gone,

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use ferrolet_lifecycle::Wish;
 use ferrolet_ports::EventKind;
-use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView};
+use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -22,6 +22,8 @@ pub(crate) enum Event {
     Changes(PodChanges),
     /// The runtime hinted at something.
     Hint(Hint),
+    /// A probe's result changed.
+    Probed(ProbeReport),
     /// Pods can be connected, or can no longer be.
     Network(bool),
     /// Directories or cgroups of pods were found on the node.
@@ -97,6 +99,11 @@ impl Dispatcher {
             Event::Hint(Hint::Census(uids)) => {
                 let commands = self.roster.take_census(uids);
                 self.obey(commands);
+            }
+            Event::Probed(report) => {
+                if let Some(inbox) = self.inboxes.get(&report.uid) {
+                    inbox.report(report);
+                }
             }
             Event::Network(is_ready) => {
                 self.is_network_ready = is_ready;

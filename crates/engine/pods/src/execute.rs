@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
-use ferrolet_ports::{EventKind, VolumeMount};
+use ferrolet_ports::{EventKind, HookCall, HookMoment, VolumeMount};
 use ferrolet_resources::pod_cgroup;
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, Pod, SandboxId, Timestamp,
     pod::{ContainerKind, PodView},
 };
 use futures::future::join_all;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     World,
@@ -17,6 +18,9 @@ use crate::{
     start::{StartFailure, StartOrder, create_sandbox, start_container},
     tell::{ContainerEvents, Happened, say_of_pod},
 };
+
+/// Even after a hook that took all its time, a process gets this long to end by itself.
+const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
 
 /// What came of one action.
 #[derive(Debug)]
@@ -83,7 +87,9 @@ impl Outcome {
                         .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
                     let tell =
                         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
-                    tell.say(Happened::Failed(failure.event_text()));
+                    if let Some(text) = failure.event_text() {
+                        tell.say(Happened::Failed(text));
+                    }
                 }
                 memory.note_start_failure(&container, failure, now);
             }
@@ -262,7 +268,8 @@ async fn stop(
         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
             .say(Happened::Killing(message));
     }
-    match world.runtime.stop_container(id, grace).await {
+    let left = see_off(world, memory, id, container, grace).await;
+    match world.runtime.stop_container(id, left).await {
         Ok(()) => Outcome::Done,
         Err(error) => failed(
             "FailedKillPod",
@@ -272,6 +279,47 @@ async fn stop(
             ),
         ),
     }
+}
+
+/// Runs the container's preStop hook within the grace, and answers what is left of it.
+async fn see_off(
+    world: &World,
+    memory: &Memory,
+    id: &ContainerId,
+    container: &ContainerName,
+    grace: GracePeriod,
+) -> GracePeriod {
+    let Some(pod) = &memory.pod else { return grace };
+    let Some((kind, spec)) = pod.find_container(container.as_str()) else {
+        return grace;
+    };
+    let Some(handler) = spec.lifecycle.as_ref().and_then(|it| it.pre_stop.clone()) else {
+        return grace;
+    };
+    let pod_ip = memory
+        .seen
+        .newest_sandbox()
+        .and_then(|it| it.ips.first().cloned());
+    let call = HookCall {
+        pod: pod.clone(),
+        pod_ip,
+        container: spec.clone(),
+        id: id.clone(),
+        handler,
+    };
+    let began = Instant::now();
+    match timeout(grace.0, world.hooks.run(&call)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(pod = %pod.key(), %container, %error, "Hook failed before the stop");
+            let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
+            tell.say(Happened::HookFailed(HookMoment::PreStop));
+        }
+        Err(_elapsed) => {
+            tracing::warn!(pod = %pod.key(), %container, "Hook before the stop took the whole grace period")
+        }
+    }
+    GracePeriod(grace.0.saturating_sub(began.elapsed())).max(SHORTEST_STOP)
 }
 
 fn failed(reason: &'static str, message: String) -> Outcome {

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_types::{GracePeriod, Pod, hint::News};
+use ferrolet_types::{GracePeriod, Pod, hint::News, probe::ProbeReport};
 use tokio::sync::Notify;
 
 /// More hints than this and the worker simply looks for itself.
@@ -24,6 +24,7 @@ pub(crate) struct Orders {
     pub(crate) is_network_ready: bool,
     pub(crate) news: Vec<News>,
     pub(crate) must_look: bool,
+    pub(crate) reports: Vec<ProbeReport>,
 }
 
 impl Inbox {
@@ -34,6 +35,7 @@ impl Inbox {
             is_network_ready,
             news: Vec::new(),
             must_look: false,
+            reports: Vec::new(),
         };
         Self {
             state: Mutex::new(orders),
@@ -62,6 +64,16 @@ impl Inbox {
         });
     }
 
+    /// Passes a probe's report on; the newest of each probe is enough.
+    pub(crate) fn report(&self, report: ProbeReport) {
+        self.change(|orders| {
+            orders
+                .reports
+                .retain(|old| (&old.container, old.kind) != (&report.container, report.kind));
+            orders.reports.push(report);
+        });
+    }
+
     /// Says whether pods can be connected.
     pub(crate) fn set_network(&self, is_ready: bool) {
         self.change(|orders| orders.is_network_ready = is_ready);
@@ -72,6 +84,7 @@ impl Inbox {
         let mut orders = self.state.lock().expect("no panic while the lock is held");
         let taken = orders.clone();
         orders.news.clear();
+        orders.reports.clear();
         orders.must_look = false;
         taken
     }

@@ -17,6 +17,7 @@ mod execute;
 mod image_name;
 mod inbox;
 mod memory;
+mod probing;
 mod pull;
 mod pulse;
 mod roster;

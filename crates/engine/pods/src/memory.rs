@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ferrolet_lifecycle::{
-    ContainerProbes, Failure, FailureKind, PodState, Presence, Setup, Waiting,
-};
+use ferrolet_lifecycle::{Failure, FailureKind, PodState, Presence, Setup, Waiting};
 use ferrolet_ports::VolumeMount;
 use ferrolet_status::StatusOverride;
 use ferrolet_types::{
@@ -15,7 +13,7 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::PodStatus;
 
-use crate::start::StartFailure;
+use crate::{probing::Probed, start::StartFailure};
 
 /// One pod, as its worker knows it.
 pub(crate) struct Memory {
@@ -30,7 +28,7 @@ pub(crate) struct Memory {
     pub(crate) pod_failure: Option<Failure>,
     pub(crate) waiting: BTreeMap<ContainerName, Waiting>,
     pub(crate) hold: Option<Waiting>,
-    pub(crate) probes: BTreeMap<ContainerName, ContainerProbes>,
+    pub(crate) probes: BTreeMap<ContainerName, Probed>,
     pub(crate) status: Option<PodStatus>,
     /// What somebody outside the pod decided about it.
     pub(crate) verdict: Option<StatusOverride>,
@@ -84,6 +82,7 @@ impl Memory {
         self.last_words
             .retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
         self.seen = seen;
+        self.forget_old_verdicts();
     }
 
     /// True when a hint tells something that the last look did not show.

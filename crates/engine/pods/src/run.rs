@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint};
+use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -16,6 +16,8 @@ pub struct Inputs {
     pub changes: mpsc::Receiver<PodChanges>,
     /// Hints from the runtime.
     pub hints: mpsc::Receiver<Hint>,
+    /// Reports of probes.
+    pub probes: mpsc::UnboundedReceiver<ProbeReport>,
     /// Whether pods can be connected.
     pub network: watch::Receiver<bool>,
 }
@@ -40,6 +42,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
                 None => return,
             },
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),
+            Some(report) = inputs.probes.recv() => Event::Probed(report),
             // A watch keeps its newest value, so a dropped wait loses nothing.
             Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
             Some(found) = found.recv() => Event::LeftOver(found),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{FailureKind, RestartCount};
-use ferrolet_ports::{EventKind, ImageInfo, SubPath};
+use ferrolet_ports::{EventKind, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
     ContainerInputs, ContainerSpec, EnvObjects, ImageUser, Notice, NoticeAbout, PluginResources,
@@ -11,7 +11,7 @@ use ferrolet_spec::{
     node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
 };
 use ferrolet_types::{
-    ContainerName, Pod, SandboxId,
+    ContainerId, ContainerName, Pod, SandboxId,
     pod::{ContainerKind, PodView, ephemeral_as_container},
 };
 use k8s_openapi::api::core::v1::Container;
@@ -50,13 +50,15 @@ impl StartFailure {
         }
     }
 
-    /// What follows `Error:` in the event: the reason where another event has told the story, else the story.
-    pub(crate) fn event_text(&self) -> String {
+    /// What follows `Error:` in the event: the reason where another event has told the story, else the story; nothing where
+    /// the story needs no end.
+    pub(crate) fn event_text(&self) -> Option<String> {
         match self.reason {
+            "PostStartHookError" => None,
             "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-                self.message.clone()
+                Some(self.message.clone())
             }
-            reason => reason.to_owned(),
+            reason => Some(reason.to_owned()),
         }
     }
 }
@@ -148,14 +150,83 @@ pub(crate) async fn start_container(
     let started = world.runtime.start_container(&id).await;
     started.map_err(|error| StartFailure::other("RunContainerError", error.message))?;
     tell.say(Happened::Started);
-    if let Err(error) = world
-        .files
-        .link_container_log(&pod.key(), &container.name, &id, &log_path)
-        .await
-    {
-        tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Log link cannot be made");
+    let link = LogLink {
+        pod,
+        container: &container.name,
+        id: &id,
+        log_path: &log_path,
+    };
+    link.make(world).await;
+    greet(world, memory, pod, &order, &container, &id).await
+}
+
+/// The link under `/var/log/containers`: convenient, and no reason to fail.
+struct LogLink<'a> {
+    pod: &'a Pod,
+    container: &'a str,
+    id: &'a ContainerId,
+    log_path: &'a str,
+}
+
+impl LogLink<'_> {
+    async fn make(self, world: &World) {
+        let Self {
+            pod,
+            container,
+            id,
+            log_path,
+        } = self;
+        if let Err(error) = world
+            .files
+            .link_container_log(&pod.key(), container, id, log_path)
+            .await
+        {
+            tracing::warn!(pod = %pod.key(), container, %error, "Log link cannot be made");
+        }
     }
-    Ok(())
+}
+
+/// Runs the container's postStart hook; a container whose hook fails is stopped again.
+async fn greet(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    order: &StartOrder,
+    container: &Container,
+    id: &ContainerId,
+) -> Result<(), StartFailure> {
+    let Some(handler) = container
+        .lifecycle
+        .as_ref()
+        .and_then(|it| it.post_start.clone())
+    else {
+        return Ok(());
+    };
+    let sandbox = memory
+        .seen
+        .sandboxes
+        .iter()
+        .find(|it| it.id == order.sandbox);
+    let call = HookCall {
+        pod: pod.clone(),
+        pod_ip: sandbox.and_then(|it| it.ips.first().cloned()),
+        container: container.clone(),
+        id: id.clone(),
+        handler,
+    };
+    let Err(error) = world.hooks.run(&call).await else {
+        return Ok(());
+    };
+    tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Hook failed after the start");
+    let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
+    tell.say(Happened::HookFailed(HookMoment::PostStart));
+    tell.say(Happened::Killing(
+        HookMoment::PostStart.failure_reason().to_owned(),
+    ));
+    if let Err(error) = world.runtime.stop_container(id, pod.grace_period()).await {
+        tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Container cannot be stopped after its hook failed");
+    }
+    Err(StartFailure::other("PostStartHookError", error.to_string()))
 }
 
 fn specified(pod: &Pod, order: &StartOrder) -> Option<Container> {

@@ -1,6 +1,6 @@
 //! What happened to a pod, in upstream's words: the one place where the events of workers are phrased.
 
-use ferrolet_ports::{Event, EventKind, EventObject, Events};
+use ferrolet_ports::{Event, EventKind, EventObject, Events, HookMoment};
 use ferrolet_types::{Pod, PodKey, PodUid, pod::ContainerKind, pod::PodView};
 
 /// Says things about one container.
@@ -30,6 +30,7 @@ pub(crate) enum Happened {
     Killing(String),
     RestartBackOff(String),
     PullBackOff(String),
+    HookFailed(HookMoment),
 }
 
 impl<'a> ContainerEvents<'a> {
@@ -81,6 +82,11 @@ impl<'a> ContainerEvents<'a> {
             Happened::Killing(message) => (Normal, "Killing", message),
             Happened::RestartBackOff(message) => (Warning, "BackOff", message),
             Happened::PullBackOff(message) => (Normal, "BackOff", message),
+            Happened::HookFailed(moment) => (
+                Warning,
+                moment.failure_reason(),
+                moment.failure_message().to_owned(),
+            ),
         };
         self.events.record(Event {
             object: pod_object(self.pod, Some(self.field_path.clone())),

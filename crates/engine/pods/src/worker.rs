@@ -3,7 +3,7 @@
 //! A wish that tightens interrupts what is being executed: dropping a runtime call abandons its answer, not its effect, and
 //! the look that follows finds whatever it left behind.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{Facts, PodState, Step, Waiting, Wish, decide};
 use ferrolet_ports::{EventKind, RuntimeError};
@@ -11,7 +11,7 @@ use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
 use ferrolet_types::{
-    Timestamp,
+    ContainerName, Timestamp,
     observed::{Exit, PodObservation},
     pod::{Phase, PodView},
 };
@@ -23,6 +23,7 @@ use crate::{
     execute::execute_stage,
     inbox::{Inbox, Orders},
     memory::Memory,
+    probing::{has_probes, with_probes},
     tell::{ContainerEvents, Happened, pod_in_words, say_of_pod},
 };
 
@@ -48,10 +49,15 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         if must_look {
             worker.look().await;
         }
+        orders
+            .reports
+            .iter()
+            .for_each(|report| worker.memory.take_report(report));
         let step = worker.decide(&orders);
         let is_settled = matches!(step.next, PodState::Settled | PodState::Gone);
         worker.memory.state = step.next;
         worker.publish(&step, is_settled);
+        worker.tell_probes();
         if step.next == PodState::Gone {
             worker.world.board.forget(&worker.memory.uid);
             return;
@@ -203,6 +209,11 @@ impl Worker {
             None => Phase::Running,
         };
         let memory = &self.memory;
+        let probes = memory
+            .probes
+            .iter()
+            .map(|(name, probed)| (name.clone(), probed.verdicts))
+            .collect();
         let facts = Facts {
             pod: memory.pod.as_deref(),
             wish: orders.wish,
@@ -211,13 +222,24 @@ impl Worker {
             setup: memory.setup,
             failures: &memory.failures,
             pod_failure: memory.pod_failure.as_ref(),
-            probes: &memory.probes,
+            probes: &probes,
             is_network_ready: orders.is_network_ready,
             back_off: self.world.node.back_off,
         };
         let mut step = decide(memory.state, &facts, now);
         step.wake_at = step.wake_at.into_iter().chain(deadline).min();
         step
+    }
+
+    /// Tells the probes what runs now.
+    fn tell_probes(&self) {
+        match self.memory.probed_pod(&self.world.node.spec.host_ips) {
+            Some(pod) => self.world.probing.watch_pod(pod),
+            None if self.memory.pod.as_ref().is_some_and(has_probes) => {
+                self.world.probing.forget(&self.memory.uid)
+            }
+            None => {}
+        }
     }
 
     /// Executes a step, stage by stage, until it is done, one of it fails, or the wish tightens.
@@ -257,20 +279,18 @@ impl Worker {
     fn compute_status(&self, now: Timestamp) -> Option<PodStatus> {
         let memory = &self.memory;
         let pod = memory.pod.as_deref()?;
-        let containers = memory.waiting.iter().map(|(name, waiting)| {
-            let waiting = WaitingReason {
+        let mut containers: BTreeMap<ContainerName, ContainerFact> = BTreeMap::new();
+        for (name, waiting) in &memory.waiting {
+            let fact = containers.entry(name.clone()).or_default();
+            fact.waiting = Some(WaitingReason {
                 reason: waiting.reason.to_owned(),
                 message: waiting.message.clone(),
-            };
-            (
-                name.clone(),
-                ContainerFact {
-                    waiting: Some(waiting),
-                    ..ContainerFact::default()
-                },
-            )
-        });
-        let containers = containers.collect();
+            });
+        }
+        for name in memory.probes.keys() {
+            let fact = containers.remove(name).unwrap_or_default();
+            containers.insert(name.clone(), with_probes(fact, memory.probe_facts(name)));
+        }
         Some(ferrolet_status::compute(&StatusInputs {
             pod,
             previous: memory.status.as_ref(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
-    Clock, Events, Images, PodCgroups, PodFiles, PodVolumes, Runtime, RuntimeError,
+    Clock, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes, Probing, Runtime, RuntimeError,
 };
 use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
@@ -24,6 +24,10 @@ pub struct World {
     pub files: Arc<dyn PodFiles>,
     /// Volumes of pods.
     pub volumes: Arc<dyn PodVolumes>,
+    /// Probes of containers.
+    pub probing: Arc<dyn Probing>,
+    /// Handlers of container lifecycles.
+    pub hooks: Arc<dyn Hooks>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -69,6 +73,10 @@ pub struct Doors {
     pub files: Arc<dyn PodFiles>,
     /// Volumes of pods.
     pub volumes: Arc<dyn PodVolumes>,
+    /// Probes of containers.
+    pub probing: Arc<dyn Probing>,
+    /// Handlers of container lifecycles.
+    pub hooks: Arc<dyn Hooks>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -96,6 +104,8 @@ impl World {
             cgroups,
             files,
             volumes,
+            probing,
+            hooks,
             clock,
             events,
             board,
@@ -107,6 +117,8 @@ impl World {
             cgroups,
             files,
             volumes,
+            probing,
+            hooks,
             clock,
             events,
             board,

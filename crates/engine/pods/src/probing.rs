@@ -1,0 +1,144 @@
+//! The worker's side of probing: tells the probes what runs, and keeps what they answer about the containers that run now.
+
+use ferrolet_lifecycle::{ContainerProbes, PodState, Verdict};
+use ferrolet_status::ContainerFact;
+use ferrolet_types::{
+    ContainerId, ContainerName, Pod,
+    observed::ContainerState,
+    pod::{PodView, ProbeKind},
+    probe::{PodProbes, ProbeReport, ProbeResult, ProbeStage, RunningContainer, Told},
+};
+use k8s_openapi::api::core::v1::Container;
+
+use crate::memory::Memory;
+
+/// What probes say of one life of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probed {
+    pub(crate) id: ContainerId,
+    pub(crate) verdicts: ContainerProbes,
+}
+
+const NOTHING_YET: ContainerProbes = ContainerProbes {
+    started: Verdict::Pending,
+    live: Verdict::Pending,
+    ready: Verdict::Pending,
+};
+
+impl Memory {
+    /// Takes a probe's report; one about an earlier life of the container is old news.
+    pub(crate) fn take_report(&mut self, report: &ProbeReport) {
+        let newest = self.seen.newest_container(report.container.as_str());
+        if newest.is_none_or(|it| it.id != report.container_id) {
+            return;
+        }
+        let probed = self
+            .probes
+            .entry(report.container.clone())
+            .or_insert_with(|| Probed {
+                id: report.container_id.clone(),
+                verdicts: NOTHING_YET,
+            });
+        if probed.id != report.container_id {
+            *probed = Probed {
+                id: report.container_id.clone(),
+                verdicts: NOTHING_YET,
+            };
+        }
+        let verdict = match report.result {
+            ProbeResult::Pending => Verdict::Pending,
+            ProbeResult::Success => Verdict::Success,
+            ProbeResult::Failure { grace } => Verdict::Failure { grace },
+        };
+        match report.kind {
+            ProbeKind::Liveness => probed.verdicts.live = verdict,
+            ProbeKind::Readiness => probed.verdicts.ready = verdict,
+            ProbeKind::Startup => probed.verdicts.started = verdict,
+        }
+    }
+
+    /// Drops what probes said of containers that are no longer the newest of their name.
+    pub(crate) fn forget_old_verdicts(&mut self) {
+        let seen = &self.seen;
+        self.probes.retain(|name, probed| {
+            seen.newest_container(name.as_str())
+                .is_some_and(|it| it.id == probed.id)
+        });
+    }
+
+    /// What a container's probes add to its status.
+    pub(crate) fn probe_facts(&self, name: &ContainerName) -> (Option<bool>, Option<bool>) {
+        let said = |verdict: Verdict| match verdict {
+            Verdict::Pending => None,
+            Verdict::Success => Some(true),
+            Verdict::Failure { .. } => Some(false),
+        };
+        self.probes.get(name).map_or((None, None), |it| {
+            (said(it.verdicts.started), said(it.verdicts.ready))
+        })
+    }
+
+    /// What the probes need to know of the pod; `None` when it has none, or nothing of it runs any more.
+    pub(crate) fn probed_pod(&self, host_ips: &[String]) -> Option<PodProbes> {
+        let pod = self.pod.as_ref().filter(|pod| has_probes(pod))?;
+        let stage = match self.state {
+            PodState::Running => ProbeStage::Running,
+            PodState::Stopping { .. } => ProbeStage::Terminating,
+            PodState::Stopped | PodState::Settled | PodState::Gone => return None,
+        };
+        let sandbox_ips = self
+            .seen
+            .newest_sandbox()
+            .map(|it| it.ips.clone())
+            .unwrap_or_default();
+        let pod_ips = if pod.is_host_network() {
+            host_ips.to_vec()
+        } else {
+            sandbox_ips
+        };
+        let running = self.seen.containers.iter().filter_map(|it| match it.state {
+            ContainerState::Running { started_at } => Some(RunningContainer {
+                name: it.name.clone(),
+                id: it.id.clone(),
+                started_at,
+                told: Told::by_status(pod, &it.id),
+            }),
+            ContainerState::Created | ContainerState::Exited(_) | ContainerState::Unknown => None,
+        });
+        Some(PodProbes {
+            pod: pod.clone(),
+            pod_ips,
+            running: running.collect(),
+            stage,
+        })
+    }
+}
+
+/// True when any container of the pod declares a probe.
+pub(crate) fn has_probes(pod: &Pod) -> bool {
+    let spec = pod.spec_ref();
+    let probed = |container: &Container| {
+        [
+            ProbeKind::Liveness,
+            ProbeKind::Readiness,
+            ProbeKind::Startup,
+        ]
+        .iter()
+        .any(|kind| kind.of(container).is_some())
+    };
+    spec.init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+        .any(probed)
+}
+
+/// The facts of a container's probes, added to what is known of it.
+pub(crate) fn with_probes(
+    mut fact: ContainerFact,
+    (started, ready): (Option<bool>, Option<bool>),
+) -> ContainerFact {
+    fact.started = started;
+    fact.ready = ready;
+    fact
+}

@@ -1,0 +1,74 @@
+//! The fake probes and hooks: probes remember what they were told, hooks succeed unless a test says otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use ferrolet_ports::{Fut, HookCall, HookError, Hooks, Probing};
+use ferrolet_types::probe::PodProbes;
+use ferrolet_types::{PodUid, pod::PodView as _};
+
+/// Probes that never run: a test sends the reports itself and asks what the probes were told.
+#[derive(Default)]
+pub struct FakeProbing {
+    told: Mutex<BTreeMap<PodUid, PodProbes>>,
+}
+
+impl FakeProbing {
+    /// What the probes last heard of a pod; `None` when they never did, or were told to forget it.
+    pub fn told(&self, uid: &PodUid) -> Option<PodProbes> {
+        self.told
+            .lock()
+            .expect("no panic while the lock is held")
+            .get(uid)
+            .cloned()
+    }
+}
+
+impl Probing for FakeProbing {
+    fn watch_pod(&self, pod: PodProbes) {
+        let mut told = self.told.lock().expect("no panic while the lock is held");
+        told.insert(pod.pod.uid(), pod);
+    }
+
+    fn hurry(&self, _: &PodUid) {}
+
+    fn forget(&self, uid: &PodUid) {
+        let mut told = self.told.lock().expect("no panic while the lock is held");
+        told.remove(uid);
+    }
+}
+
+/// Hooks that succeed at once, except for containers a test names.
+#[derive(Default)]
+pub struct FakeHooks {
+    failing: Mutex<BTreeSet<String>>,
+}
+
+impl FakeHooks {
+    /// Hooks of containers of this name fail from now on.
+    pub fn fail_for(&self, container: &str) {
+        let mut failing = self
+            .failing
+            .lock()
+            .expect("no panic while the lock is held");
+        failing.insert(container.to_owned());
+    }
+}
+
+impl Hooks for FakeHooks {
+    fn run<'a>(&'a self, call: &'a HookCall) -> Fut<'a, Result<(), HookError>> {
+        let failing = self
+            .failing
+            .lock()
+            .expect("no panic while the lock is held");
+        let fails = failing.contains(&call.container.name);
+        Box::pin(async move {
+            if !fails {
+                return Ok(());
+            }
+            Err(HookError::Invalid {
+                handler: "a hook that fails".to_owned(),
+            })
+        })
+    }
+}
