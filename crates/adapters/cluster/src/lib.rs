@@ -7,11 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod api;
+pub mod certificates;
 pub mod client;
 mod decode;
+pub mod events;
 #[cfg(test)]
 mod fake;
+pub mod kept;
 pub mod kubeconfig;
+pub mod lease;
+pub mod objects;
+pub mod pods_source;
 mod rate;
+pub mod single;
 pub mod tls;
+pub mod tokens;
 pub mod watch;

@@ -1,0 +1,22 @@
+//! The node's certificates: asked for, stored, rotated; and the one it signs itself.
+//!
+//! [`bootstrap`] gets the first client certificate with a bootstrap token; [`Rotation`] keeps a client or serving certificate
+//! fresh through certificate signing requests; [`self_signed`] makes the serving certificate of a node without that.
+//! Files are behind [`CertStore`], with upstream's names, so that a node can be switched over and back.
+//! Refuses: approving anything, keeping keys anywhere but in the store and in memory.
+
+mod bootstrap;
+mod facts;
+mod issue;
+mod rotate;
+mod store;
+#[cfg(test)]
+mod tests;
+mod wanted;
+
+pub use bootstrap::{BootstrapError, bootstrap, is_usable};
+pub use facts::{CertificateFacts, FactsError};
+pub use issue::IssueError;
+pub use rotate::{Rotation, RotationOutcome};
+pub use store::{CertStore, Pair, PairName};
+pub use wanted::{Wanted, self_signed, serving_for};
