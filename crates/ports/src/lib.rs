@@ -10,10 +10,13 @@ mod cluster;
 mod events;
 mod host;
 mod images;
+mod logs;
 mod object_change;
 mod probing;
+mod reviews;
 mod runtime;
 mod status;
+mod streams;
 mod views;
 mod volume_files;
 mod volumes;
@@ -25,14 +28,17 @@ pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, Tok
 pub use events::{Event, EventKind, EventObject, Events};
 pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
-pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
+pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use object_change::{ObjectChange, ObjectKind};
+pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
+pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
 pub use status::{StatusSink, StatusUpdate};
+pub use streams::{Streams, WantedStreams};
 pub use views::{HealthCheck, PodsView};
 pub use volume_files::{
     Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,

@@ -6,6 +6,15 @@ use ferrolet_types::Pod;
 pub trait PodsView: Send + Sync {
     /// Every pod, with `status` filled in.
     fn pods(&self) -> Vec<Pod>;
+
+    /// The pod of this namespace and name.
+    fn pod_named(&self, namespace: &str, name: &str) -> Option<Pod> {
+        let is_asked_for = |pod: &Pod| {
+            pod.metadata.namespace.as_deref() == Some(namespace)
+                && pod.metadata.name.as_deref() == Some(name)
+        };
+        self.pods().into_iter().find(is_asked_for)
+    }
 }
 
 /// One named health check.

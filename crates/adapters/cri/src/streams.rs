@@ -1,8 +1,8 @@
-//! What is not in a port yet: addresses of streams into containers, live resource changes, reopened logs.
+//! Addresses of streams into containers (port `Streams`); live resource changes and reopened logs, not in a port yet.
 //!
 //! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
 
-use ferrolet_ports::RuntimeError;
+use ferrolet_ports::{Fut, RuntimeError, Streams, WantedStreams};
 use ferrolet_spec::LinuxResources;
 use ferrolet_types::{ContainerId, SandboxId};
 
@@ -131,5 +131,43 @@ fn url(call: &'static str, url: String) -> Result<String, RuntimeError> {
         Err(incomplete(call, "URL is not set".to_owned()))
     } else {
         Ok(url)
+    }
+}
+
+impl From<WantedStreams> for StreamOptions {
+    fn from(wanted: WantedStreams) -> Self {
+        Self {
+            tty: wanted.tty,
+            stdin: wanted.stdin,
+            stdout: wanted.stdout,
+            stderr: wanted.stderr,
+        }
+    }
+}
+
+impl Streams for CriClient {
+    fn exec<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        command: &'a [String],
+        wanted: WantedStreams,
+    ) -> Fut<'a, Result<String, RuntimeError>> {
+        Box::pin(self.exec_url(id, command, wanted.into()))
+    }
+
+    fn attach<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        wanted: WantedStreams,
+    ) -> Fut<'a, Result<String, RuntimeError>> {
+        Box::pin(self.attach_url(id, wanted.into()))
+    }
+
+    fn port_forward<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        ports: &'a [i32],
+    ) -> Fut<'a, Result<String, RuntimeError>> {
+        Box::pin(self.port_forward_url(id, ports))
     }
 }
