@@ -86,7 +86,10 @@ impl Told {
         let init = status.init_container_statuses.iter().flatten();
         let mut all = init.chain(status.container_statuses.iter().flatten());
         // The API writes `containerd://id`, the runtime just the id.
-        let is_it = |full: &str| full.rsplit_once("://").is_some_and(|it| it.1 == id.as_str());
+        let is_it = |full: &str| {
+            full.rsplit_once("://")
+                .is_some_and(|it| it.1 == id.as_str())
+        };
         all.find(|it| it.container_id.as_deref().is_some_and(is_it))
             .map(|it| Self {
                 started: it.started == Some(true),

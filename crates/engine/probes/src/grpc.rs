@@ -1,0 +1,142 @@
+//! The gRPC health check, version 1: well when the service says `SERVING`.
+//!
+//! Like upstream's blocking dial, a connection that cannot be made is tried again until the time is over.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use ::http::uri::PathAndQuery;
+use ferrolet_types::format_go_duration;
+use hyper_util::rt::TokioIo;
+use tokio::time::{self, Instant};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use crate::VERSION;
+use crate::dial::{dial, join_host_port};
+use crate::prober::Outcome;
+
+/// Pause before the next try to connect, as gRPC's first back-off.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+
+pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
+    let address = join_host_port(host, port);
+    let deadline = Instant::now() + timeout;
+    let limit = format_go_duration(timeout);
+    let no_connection = || {
+        Outcome::Failure(format!(
+            "timeout: failed to connect service {address:?} within {limit}: context deadline exceeded"
+        ))
+    };
+    loop {
+        let Ok(channel) = time::timeout_at(deadline, connected(host, port, &address)).await else {
+            return no_connection();
+        };
+        let asked = time::timeout_at(deadline, check(channel, service)).await;
+        return match asked {
+            Ok(Ok(SERVING)) => Outcome::Success,
+            Ok(Ok(status)) => Outcome::Failure(format!(
+                "service unhealthy (responded with \"{}\")",
+                status_name(status)
+            )),
+            // The connection broke before it was one, as far as gRPC is concerned.
+            Ok(Err(status)) if status.source().is_some() => {
+                if time::timeout_at(deadline, time::sleep(PAUSE))
+                    .await
+                    .is_err()
+                {
+                    return no_connection();
+                }
+                continue;
+            }
+            Ok(Err(status)) => Outcome::Failure(refusal(&status, &limit)),
+            Err(_) => Outcome::Failure(late(&limit)),
+        };
+    }
+}
+
+/// Connects, however often it takes.
+async fn connected(host: &str, port: u16, address: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .and_then(|it| it.user_agent(format!("kube-probe/{VERSION}")))
+        .map_err(|error| tracing::debug!(address, error = %error, "Not an address for gRPC"));
+    let Ok(endpoint) = endpoint else {
+        // An address that is none is never connected to.
+        return std::future::pending().await;
+    };
+    loop {
+        let host = host.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let host = host.clone();
+            async move {
+                let stream = dial(&host, port).await.map_err(std::io::Error::other)?;
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
+        });
+        match endpoint.connect_with_connector(connector).await {
+            Ok(channel) => return channel,
+            Err(_) => time::sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn check(channel: Channel, service: &str) -> Result<i32, Status> {
+    let mut client = Grpc::new(channel);
+    let ready = client.ready().await;
+    ready.map_err(|error| Status::from_error(error.into()))?;
+    let request = tonic::Request::new(HealthCheckRequest {
+        service: service.to_owned(),
+    });
+    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+    let answer = client.unary(request, path, codec).await?;
+    Ok(answer.into_inner().status)
+}
+
+fn refusal(status: &Status, limit: &str) -> String {
+    let message = status.message();
+    match status.code() {
+        Code::Unimplemented => format!(
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
+        ),
+        Code::DeadlineExceeded => late(limit),
+        code => {
+            format!("error: health rpc probe failed: rpc error: code = {code:?} desc = {message}")
+        }
+    }
+}
+
+fn late(limit: &str) -> String {
+    format!("timeout: health rpc did not complete within {limit}")
+}
+
+fn status_name(status: i32) -> String {
+    match status {
+        0 => "UNKNOWN".to_owned(),
+        1 => "SERVING".to_owned(),
+        2 => "NOT_SERVING".to_owned(),
+        3 => "SERVICE_UNKNOWN".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! A TCP socket: well when somebody accepts the connection. It is closed at once, politely.
+
+use std::time::Duration;
+
+use tokio::time;
+
+use crate::dial::{dial, join_host_port};
+use crate::prober::Outcome;
+
+pub(crate) async fn probe(host: &str, port: u16, timeout: Duration) -> Outcome {
+    match time::timeout(timeout, dial(host, port)).await {
+        Ok(Ok(_stream)) => Outcome::Success,
+        Ok(Err(cause)) => Outcome::Failure(cause),
+        Err(_) => {
+            let address = join_host_port(host, port);
+            Outcome::Failure(format!("dial tcp {address}: i/o timeout"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_listens_is_well() {
+        for host in ["127.0.0.1", "::1", "localhost"] {
+            let listener = TcpListener::bind((host, 0)).await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let outcome = probe(host, port, Duration::from_secs(5)).await;
+            assert_eq!(outcome, Outcome::Success, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_told_as_go_tells_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let text = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+        let outcome = probe("127.0.0.1", port, Duration::from_secs(5)).await;
+        assert_eq!(outcome, Outcome::Failure(text));
+    }
+}
