@@ -17,6 +17,7 @@ use ferrolet_host::{
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     machine::{MachineFacts, read_machine, read_resolver_file},
     mountinfo, paging,
+    volumes::NodeVolumes,
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
@@ -30,6 +31,7 @@ use ferrolet_server::{Limits, Listener, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
 use ferrolet_types::Quantity;
+use ferrolet_volumes::VolumeEngine;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -101,6 +103,15 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         events: events.clone(),
         clock: clock.clone(),
     });
+    let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
+        files: Arc::new(NodeVolumes::new(&flags.root_dir)),
+        objects: None,
+        clock: clock.clone(),
+        events: events.clone(),
+        allocatable: ferrolet_resources::Amounts::new(),
+        look_again: None,
+        became_ready: None,
+    }));
     let doors = Doors {
         probing: Arc::new(probing),
         hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
@@ -108,7 +119,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         images: cri.clone(),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
-        volumes: Arc::new(sources::NoVolumes),
+        volumes: volumes.clone(),
         clock: clock.clone(),
         events,
         board: board.clone(),

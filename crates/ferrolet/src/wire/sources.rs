@@ -1,7 +1,6 @@
 //! The sources of pods, wired to the host's files and watches.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,15 +12,12 @@ use ferrolet_host::{
     off_thread,
     watch::{DirectoryWatch, Hint},
 };
-use ferrolet_ports::{Fut, PodVolumes, Retry, SubPath, VolumeError, VolumeMount};
+use ferrolet_ports::Fut;
 use ferrolet_sources::{
     file::{self, ChangeHints, FileSource, ManifestFile, ManifestReader},
     http::{self, HttpClient, HttpSource},
 };
-use ferrolet_types::{
-    Pod, PodUid, SourceUpdate,
-    pod::{PodSource, PodView},
-};
+use ferrolet_types::{SourceUpdate, pod::PodSource};
 use tokio::{sync::mpsc, task::JoinSet};
 
 /// Where Linux distributions keep the certificates they trust.
@@ -142,43 +138,5 @@ impl ChangeHints for Watch {
                 }
             }
         })
-    }
-}
-
-/// Volumes are not built yet: a pod that has some is told so instead of starting without them.
-pub(super) struct NoVolumes;
-
-impl PodVolumes for NoVolumes {
-    fn ensure<'a>(
-        &'a self,
-        pod: &'a Pod,
-    ) -> Fut<'a, Result<BTreeMap<String, VolumeMount>, VolumeError>> {
-        let first = pod
-            .spec_ref()
-            .volumes
-            .iter()
-            .flatten()
-            .next()
-            .map(|volume| volume.name.clone());
-        Box::pin(async move {
-            first.map_or_else(|| Ok(BTreeMap::new()), |volume| Err(unsupported(&volume)))
-        })
-    }
-
-    fn sub_path<'a>(&'a self, part: &'a SubPath) -> Fut<'a, Result<String, VolumeError>> {
-        Box::pin(async move { Err(unsupported(&part.volume)) })
-    }
-
-    fn release<'a>(&'a self, _: &'a PodUid) -> Fut<'a, Result<(), VolumeError>> {
-        Box::pin(async { Ok(()) })
-    }
-}
-
-fn unsupported(volume: &str) -> VolumeError {
-    VolumeError {
-        volume: Some(volume.to_owned()),
-        reason: "FailedMount",
-        message: format!("volume {volume:?} cannot be mounted: volumes are not supported yet"),
-        retry: Retry::Never,
     }
 }
