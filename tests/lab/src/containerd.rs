@@ -265,7 +265,9 @@ impl Containerd {
             2 => (
                 3,
                 format!(
-                    "[plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
+                    "[plugins.'io.containerd.nri.v1.nri']\n\
+                 disable = true\n\
+                 [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
                  sandbox = '{pause}'\n\
                  [plugins.'io.containerd.cri.v1.runtime']\n\
                  restrict_oom_score_adj = true\n\

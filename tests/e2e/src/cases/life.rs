@@ -90,11 +90,11 @@ fn init_containers_run_one_after_the_other_before_the_others(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut node = context.node()?;
-    let stamp = "date +%s%N; sleep 0.3; date +%s%N";
+    let stamp = "cut -d' ' -f1 /proc/uptime; sleep 0.3; cut -d' ' -f1 /proc/uptime";
     let changed = with(
         pod(
             "ordered",
-            &[script("main", "date +%s%N; exec sleep 100000")],
+            &[script("main", "cut -d' ' -f1 /proc/uptime; exec sleep 100000")],
         ),
         json!({"spec": {"initContainers": [script("one", stamp), script("two", stamp)]}}),
     );
@@ -106,14 +106,15 @@ fn init_containers_run_one_after_the_other_before_the_others(
             "{name} has not completed"
         );
     }
-    let mut stamps = Vec::new();
-    for name in ["one", "two", "main"] {
-        stamps.extend(look::log_lines(&node, &seen, name, 0)?);
-    }
-    ensure!(
-        stamps.len() == 5 && stamps.is_sorted(),
-        "times are {stamps:?}"
-    );
+    let stamps = node.wait("five times in the logs", Duration::from_secs(10), |node| {
+        let mut stamps: Vec<f64> = Vec::new();
+        for name in ["one", "two", "main"] {
+            let lines = look::log_lines(node, &seen, name, 0)?;
+            stamps.extend(lines.iter().filter_map(|line| line.parse::<f64>().ok()));
+        }
+        Ok((stamps.len() == 5).then_some(stamps))
+    })?;
+    ensure!(stamps.is_sorted(), "times are {stamps:?}");
     Ok(Outcome::Passed)
 }
 
