@@ -1,0 +1,62 @@
+//! Upstream's node as recorded in a real cluster: the same facts must give the same object.
+
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::{Value, json};
+
+use super::{super::*, facts, heartbeat, settings};
+
+fn recorded() -> Node {
+    let text = include_str!("../../../tests/golden/node-object.json");
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_new_node_is_what_upstream_registers_and_reports() {
+    let mut made = serde_json::to_value(node_object(&settings(), &facts(), heartbeat())).unwrap();
+    let mut expected = serde_json::to_value(recorded()).unwrap();
+    // What the API and its controllers add.
+    for field in ["creationTimestamp", "resourceVersion", "uid"] {
+        expected["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    let annotations = expected["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.remove("node.alpha.kubernetes.io/ttl");
+    expected.as_object_mut().unwrap().remove("spec");
+    // The recording's conditions changed when the node was made, half an hour before its last heartbeat.
+    let conditions = expected["status"]["conditions"].as_array_mut().unwrap();
+    for condition in conditions {
+        condition["lastTransitionTime"] = condition["lastHeartbeatTime"].clone();
+    }
+    for part in ["metadata", "status"] {
+        let (made, expected) = (made[part].take(), expected[part].take());
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(made[name], *value, "{part}.{name}");
+        }
+        let names =
+            |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+        assert_eq!(names(&made), names(&expected), "{part}");
+    }
+}
+
+#[test]
+fn the_same_facts_ask_for_nothing_but_a_heartbeat() {
+    let recorded = recorded();
+    let later = heartbeat().after(std::time::Duration::from_secs(300));
+    let updated = reconcile_existing(&settings(), &facts(), &recorded, later);
+    let patch = plan_node_patch(&recorded, &updated).unwrap();
+    let beat = |kind: &str| json!({ "lastHeartbeatTime": "2026-11-15T21:03:19Z", "type": kind });
+    let kinds = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
+    let expected = json!({ "status": {
+        "$setElementOrder/conditions": kinds.map(|kind| json!({ "type": kind })),
+        "conditions": kinds.map(beat),
+    }});
+    assert_eq!(patch, expected);
+    let mut same = updated.clone();
+    for condition in same
+        .status
+        .iter_mut()
+        .flat_map(|it| it.conditions.iter_mut().flatten())
+    {
+        condition.last_heartbeat_time = Some(Time(heartbeat().0));
+    }
+    assert_eq!(plan_node_patch(&recorded, &same), None);
+}
