@@ -4,7 +4,7 @@ use ferrolet_types::{GracePeriod, Timestamp, pod::PodView};
 
 use crate::{
     Facts, PodState, Step, Wish,
-    end::{settle, stop, take_down},
+    end::{held_back, settle, stop, take_down},
     run::run,
 };
 
@@ -18,9 +18,16 @@ pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
             (Some(pod), Wish::Run)
                 if pod.deletion_time().is_none() && !facts.phase.is_terminal() =>
             {
-                run(pod, facts, now)
+                held_back(run(pod, facts, now), facts, now)
             }
-            _ => stop(facts, grace_of(facts), now, now),
+            // Trouble with the start is no reason to be late with the end.
+            _ => {
+                let facts = Facts {
+                    pod_failure: None,
+                    ..*facts
+                };
+                stop(&facts, grace_of(&facts), now, now)
+            }
         },
         // A later request may shorten the wait, never lengthen it.
         PodState::Stopping { grace, since } => stop(facts, grace_of(facts).min(grace), since, now),

@@ -131,7 +131,8 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
 /// Keeps what logs and status need, or nothing at all when the pod is to be forgotten.
 pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
     if !matches!(facts.wish, Wish::Forget { .. }) {
-        return Step::rest(PodState::Settled).then(surplus(facts.seen));
+        let step = Step::rest(PodState::Settled).then(surplus(facts.seen));
+        return held_back(step, facts, now);
     }
     let containers: Stage = facts
         .seen
@@ -207,17 +208,14 @@ fn is_running_anything(seen: &PodObservation) -> bool {
     seen.running().next().is_some() || seen.sandboxes.iter().any(|sandbox| sandbox.is_ready)
 }
 
-/// After a failure on the way out the same step waits its turn instead of spinning.
-fn held_back(step: Step, facts: &Facts<'_>, now: Timestamp) -> Step {
-    match facts
+/// After a failure the same step waits its turn instead of spinning.
+pub(crate) fn held_back(mut step: Step, facts: &Facts<'_>, now: Timestamp) -> Step {
+    let due = facts
         .pod_failure
-        .map(|failure| failure.retry_at(&facts.back_off))
-    {
-        Some(due) if due > now => Step {
-            stages: Vec::new(),
-            wake_at: Some(due),
-            ..step
-        },
-        _ => step,
+        .map(|failure| failure.retry_at(&facts.back_off));
+    if let Some(due) = due.filter(|due| *due > now && !step.stages.is_empty()) {
+        step.stages.clear();
+        step.wake(due);
     }
+    step
 }

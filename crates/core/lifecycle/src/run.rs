@@ -242,7 +242,11 @@ impl<'a> Plan<'a> {
     pub(crate) fn start(&mut self, container: &Container, kind: ContainerKind) {
         let name = ContainerName::new(container.name.as_str());
         let newest = self.facts.seen.newest_container(&container.name);
-        let mut crash_streak = 0;
+        // A container that was made and never started hands its streak on.
+        let mut crash_streak = newest
+            .filter(|it| it.state == ContainerState::Created)
+            .and_then(|it| it.crash_streak)
+            .unwrap_or(0);
         let dead = newest.and_then(|it| it.state.exit().map(|exit| (it, exit)));
         if let Some((it, exit)) = dead {
             let after = aftermath(it, exit, is_same_spec(container, it), &self.facts.back_off);
@@ -333,21 +337,12 @@ impl<'a> Plan<'a> {
         self.step.waiting.insert(container, why);
     }
 
-    fn into_step(mut self) -> Step {
+    fn into_step(self) -> Step {
         let setup = if self.starts.is_empty() && self.facts.setup.is_complete() {
             Vec::new()
         } else {
             missing_setup(self.facts)
         };
-        // Setting up again what a restarted agent merely has not looked at yet may fail; that must not spin.
-        let due = self
-            .facts
-            .pod_failure
-            .map(|failure| failure.retry_at(&self.facts.back_off));
-        if let Some(due) = due.filter(|due| *due > self.now && !setup.is_empty()) {
-            self.step.wake(due);
-            return self.step.then(self.stops);
-        }
         let mut step = self.step.then(self.stops).then(setup);
         for stage in self.starts {
             step = step.then(stage);

@@ -412,9 +412,9 @@ fn another_image_leaves_the_crash_loop_behind() {
 }
 
 #[test]
-fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count() {
+fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count_and_streak() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 2, ContainerState::Created)]);
-    assert_eq!(scene.plan(), "remove c-2; start c#2~0");
+    assert_eq!(scene.plan(), "remove c-2; start c#2~2");
 }
 
 #[test]

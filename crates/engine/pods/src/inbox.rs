@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use ferrolet_lifecycle::Wish;
+use ferrolet_lifecycle::{PodState, Wish};
 use ferrolet_types::{GracePeriod, Pod, hint::News, probe::ProbeReport};
 use tokio::sync::Notify;
 
@@ -102,10 +102,12 @@ impl Inbox {
         self.changed.notified().await;
     }
 
-    /// Waits until the wish is stricter than `known`. Cancel-safe: the wish is looked at, not taken.
-    pub(crate) async fn tightened(&self, known: Wish) {
+    /// Waits until the wish asks for more than what is done in `state` for the wish `known`. Cancel-safe: the wish is
+    /// looked at, not taken.
+    pub(crate) async fn tightened(&self, known: Wish, state: PodState) {
         loop {
-            if self.current_wish() != known {
+            let wish = self.current_wish();
+            if wish != known && is_worth_an_interruption(wish, state) {
                 // The loop that follows must see the change too.
                 self.changed.notify_one();
                 return;
@@ -117,6 +119,19 @@ impl Inbox {
     fn change(&self, edit: impl FnOnce(&mut Orders)) {
         edit(&mut self.state.lock().expect("no panic while the lock is held"));
         self.changed.notify_one();
+    }
+}
+
+/// A start is given up for any end. A stop is given up for a faster one only: begun again with the same grace, it would take longer.
+fn is_worth_an_interruption(wish: Wish, state: PodState) -> bool {
+    let asked = match wish {
+        Wish::Run => None,
+        Wish::End { grace } | Wish::Forget { grace } => grace,
+    };
+    match state {
+        PodState::Running => true,
+        PodState::Stopping { grace, .. } => asked.is_some_and(|asked| asked < grace),
+        PodState::Stopped | PodState::Settled | PodState::Gone => false,
     }
 }
 

@@ -244,15 +244,17 @@ impl Worker {
 
     /// Executes a step, stage by stage, until it is done, one of it fails, or the wish tightens.
     async fn execute(&mut self, step: Step, wish: Wish) {
-        let (world, inbox) = (self.world.clone(), self.inbox.clone());
+        let (world, inbox, state) = (self.world.clone(), self.inbox.clone(), step.next);
         for stage in step.stages {
             let outcomes = tokio::select! {
-                // Interrupting drops calls whose effects the next look finds.
-                outcomes = execute_stage(&world, &self.memory, stage) => outcomes,
-                () = inbox.tightened(wish) => {
+                // First: a wish that came while we looked must not find its pod being started.
+                biased;
+                () = inbox.tightened(wish, state) => {
                     tracing::debug!(pod = %self.name(), "Interrupted: the pod is to end");
                     return;
                 }
+                // Interrupting drops calls whose effects the next look finds.
+                outcomes = execute_stage(&world, &self.memory, stage) => outcomes,
             };
             let is_ok = outcomes.iter().all(|outcome| outcome.is_ok());
             let now = self.now();
