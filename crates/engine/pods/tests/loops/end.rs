@@ -1,0 +1,245 @@
+//! How pods end: graces that only shrink, teardowns that are tried again.
+
+use ferrolet_ports::RuntimeErrorKind;
+use ferrolet_testkit::{Act, Call, Script, World, pod};
+use ferrolet_types::{
+    Pod, PodChange, PodUid,
+    pod::{PodView as _, RestartPolicy},
+};
+
+use crate::rig::*;
+
+/// A pod whose only container does not hear the polite signal.
+async fn deaf(world: &World, agent: &Agent, grace: i64) -> Pod {
+    let web = pod("web").container("main", IMAGE).grace(grace).build();
+    world.script_name("main", Script::IgnoresSignal);
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| {
+            world.is_running(&web.uid(), "main")
+        })
+        .await;
+    web
+}
+
+fn deleting(world: &World, pod: &Pod, grace: i64) -> PodChange {
+    let mut pod = (**pod).clone();
+    let since = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now().0);
+    pod.metadata.deletion_timestamp = Some(since);
+    pod.metadata.deletion_grace_period_seconds = Some(grace);
+    PodChange::Deleting(pod.into())
+}
+
+/// Graces of the signals a pod's containers got, in seconds.
+fn graces(world: &World, uid: &PodUid) -> Vec<i64> {
+    let journal = world.journal_of(uid).into_iter();
+    journal
+        .filter_map(|entry| match entry.act {
+            Act::ContainerSignalled { grace, .. } => Some(grace.as_secs()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_interrupts_a_longer_one_and_a_longer_one_does_nothing() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = deaf(&world, &agent, 300).await;
+    let (uid, began) = (web.uid(), world.now());
+    agent.tell([deleting(&world, &web, 120)]).await;
+    tokio::time::sleep(secs(5)).await;
+    agent.tell([deleting(&world, &web, 200)]).await;
+    tokio::time::sleep(secs(5)).await;
+    agent.tell([deleting(&world, &web, 10)]).await;
+    world
+        .until("it ended", secs(60), |world| {
+            !world.is_running(&uid, "main")
+        })
+        .await;
+    assert_eq!(graces(&world, &uid), [120, 10]);
+    assert_eq!(world.now().since(began).as_secs(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_forgotten_while_it_stops_gets_no_second_grace() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = deaf(&world, &agent, 30).await;
+    let (uid, began) = (web.uid(), world.now());
+    agent.tell([deleting(&world, &web, 30)]).await;
+    tokio::time::sleep(secs(20)).await;
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
+        .await;
+    assert_eq!(graces(&world, &uid), [30]);
+    assert_eq!(world.now().since(began).as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_stays_known_until_it_is_removed() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    agent.add(&web).await;
+    eventually("it runs", SOON, || agent.phase(&uid) == "Running").await;
+    agent.tell([deleting(&world, &web, 30)]).await;
+    eventually("its cgroup is gone", SOON, || {
+        world.pod_cgroups().is_empty()
+    })
+    .await;
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(world.containers_of(&uid).len(), 1);
+    assert!(agent.status(&uid).is_some());
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", SOON, |world| world.is_gone(&uid))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sidecars_stop_after_the_containers_they_serve_the_last_one_first() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .sidecar("outer", IMAGE)
+        .sidecar("inner", IMAGE)
+        .container("main", IMAGE)
+        .build();
+    world.script_name("main", Script::StopsAfter(secs(4)));
+    world.script_name("inner", Script::StopsAfter(secs(2)));
+    let uid = web.uid();
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
+        .await;
+    let ends: Vec<String> = world
+        .journal_of(&uid)
+        .into_iter()
+        .filter_map(|entry| match entry.act {
+            Act::ContainerExited { name, .. } => Some(name.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, ["main", "inner", "outer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sidecars_share_the_pods_grace() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .sidecar("outer", IMAGE)
+        .sidecar("inner", IMAGE)
+        .container("main", IMAGE)
+        .grace(30)
+        .build();
+    world.script_image(IMAGE, Script::IgnoresSignal);
+    let uid = web.uid();
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    let began = world.now();
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", secs(200), |world| world.is_gone(&uid))
+        .await;
+    // Whoever is late still gets the two seconds that every container has.
+    assert_eq!(world.now().since(began).as_secs(), 34);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_part_of_a_teardown_is_tried_again() {
+    let calls = [
+        Call::StopContainer,
+        Call::StopSandbox,
+        Call::ReleaseVolumes,
+        Call::RemoveCgroup,
+        Call::RemoveContainer,
+        Call::RemoveSandbox,
+        Call::RemovePodFiles,
+        Call::RemoveLogs,
+    ];
+    for call in calls {
+        let world = world();
+        let agent = Agent::start(&world);
+        let web = pod("web")
+            .container("main", IMAGE)
+            .empty_dir("data")
+            .build();
+        let uid = web.uid();
+        agent.add(&web).await;
+        world
+            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+            .await;
+        world.fail_next(call, 2, RuntimeErrorKind::Internal, "not now");
+        let began = world.now();
+        agent.remove(&web).await;
+        world
+            .until(call.name(), secs(10), |world| world.is_gone(&uid))
+            .await;
+        // One second, then two.
+        assert_eq!(world.now().since(began).as_secs(), 3, "{call:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_a_start_does_not_delay_the_end() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    world.fail_next(
+        Call::RunSandbox,
+        usize::MAX,
+        RuntimeErrorKind::Internal,
+        "no network",
+    );
+    agent.add(&web).await;
+    tokio::time::sleep(secs(60)).await;
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", millis(100), |world| world.is_gone(&uid))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_fails_again_and_again_does_not_spin() {
+    let check = async |call: Call, policy: RestartPolicy, what: &str| {
+        let world = world();
+        let agent = Agent::start(&world);
+        let builder = pod("web")
+            .sidecar("beside", IMAGE)
+            .container("main", IMAGE)
+            .restart_policy(policy);
+        let web = builder.clone().build();
+        let uid = web.uid();
+        world.script_name("main", Script::ExitsAfter(secs(1), 1));
+        world.fail_next(call, usize::MAX, RuntimeErrorKind::Internal, "never");
+        agent.add(&web).await;
+        tokio::time::sleep(secs(2)).await;
+        let changed = builder.edit_container("beside", |it| {
+            it.image = Some("registry.example/app:2".to_owned());
+        });
+        agent.tell([PodChange::Updated(changed.build())]).await;
+        tokio::time::sleep(secs(60)).await;
+        let failed = world.recorded_events().into_iter();
+        let failed = failed.filter(|(_, event)| event.message.contains("never"));
+        let n_failed = failed.count();
+        assert!((1..=20).contains(&n_failed), "{what}: {n_failed} failures");
+        drop((agent, uid));
+    };
+    let changed = "a changed container that cannot be stopped";
+    check(Call::StopContainer, RestartPolicy::Always, changed).await;
+    let surplus = "a dead container that cannot be removed";
+    check(Call::RemoveContainer, RestartPolicy::Always, surplus).await;
+    let ended = "the sidecar of an ended pod that cannot be stopped";
+    check(Call::StopContainer, RestartPolicy::Never, ended).await;
+}

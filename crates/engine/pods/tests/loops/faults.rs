@@ -1,0 +1,320 @@
+//! Things that go wrong, and what they must not touch.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use ferrolet_ports::{Event, Events, PodCgroups as _, PodFiles as _, RuntimeErrorKind};
+use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_testkit::{Act, Call, FakeEvents, Script, World, pod};
+use ferrolet_types::{PodChange, Qos, hint::Hint, pod::PodView as _};
+
+use crate::rig::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_status_call_hangs_delays_no_other() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let (hung, well) = (
+        pod("hung").container("main", IMAGE).build(),
+        pod("well").container("main", IMAGE).build(),
+    );
+    world.hang_pod(&hung.uid());
+    agent.add(&hung).await;
+    agent.add(&well).await;
+    world
+        .until("the other runs", millis(100), |world| {
+            world.is_running(&well.uid(), "main")
+        })
+        .await;
+    agent.remove(&well).await;
+    world
+        .until("the other is gone", millis(100), |world| {
+            world.is_gone(&well.uid())
+        })
+        .await;
+    assert!(!world.is_running(&hung.uid(), "main"));
+    world.free_hung();
+    world
+        .until("it runs", SOON, |world| {
+            world.is_running(&hung.uid(), "main")
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_wished_for_during_a_slow_look_starts_nothing() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    world.hang_pod_call(&uid, Call::ObservePod);
+    agent.add(&web).await;
+    eventually("the look", SOON, || world.in_flight(Call::ObservePod) == 1).await;
+    agent.remove(&web).await;
+    tokio::time::sleep(millis(10)).await;
+    world.free_hung();
+    eventually("it is forgotten", SOON, || agent.status(&uid).is_none()).await;
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(world.journal_of(&uid), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_away_delays_and_loses_nothing() {
+    let world = world();
+    world.runtime_down();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    agent.add(&web).await;
+    eventually("it is shown", SOON, || agent.phase(&uid) == "Pending").await;
+    tokio::time::sleep(secs(60)).await;
+    world.runtime_up();
+    world
+        .until("it runs", secs(6), |world| world.is_running(&uid, "main"))
+        .await;
+    world.runtime_down();
+    agent.remove(&web).await;
+    tokio::time::sleep(secs(60)).await;
+    assert!(world.is_running(&uid, "main"));
+    world.runtime_up();
+    world
+        .until("nothing is left", secs(12), |world| world.is_gone(&uid))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
+    let world = world();
+    let (stray, web) = (
+        pod("stray")
+            .container("main", IMAGE)
+            .empty_dir("data")
+            .build(),
+        pod("web").container("main", IMAGE).build(),
+    );
+    let agent = Agent::start(&world);
+    agent.add(&stray).await;
+    agent.add(&web).await;
+    let uid = stray.uid();
+    world
+        .until("both run", SOON, |world| {
+            world.is_running(&uid, "main") && world.is_running(&web.uid(), "main")
+        })
+        .await;
+    drop(agent);
+    let agent = Agent::start(&world);
+    agent
+        .tell_when([PodChange::Added(web.clone())], false)
+        .await;
+    let census = Hint::Census(vec![uid.clone(), web.uid()]);
+    agent.hint(census).await;
+    tokio::time::sleep(secs(60)).await;
+    assert!(world.is_running(&uid, "main"), "its source may be slow");
+    agent.tell([]).await;
+    world
+        .until("nothing is left", secs(5), |world| world.is_gone(&uid))
+        .await;
+    assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn directories_and_cgroups_of_an_earlier_life_are_removed() {
+    let world = world();
+    let (first, second) = (pod("first").build(), pod("second").build());
+    let files = world.files();
+    files.ensure_pod(&first.key(), &first.uid()).await.unwrap();
+    let cgroup = PodCgroup {
+        uid: second.uid(),
+        qos: Qos::BestEffort,
+        limits: CgroupLimits::default(),
+    };
+    world.cgroups().ensure(&cgroup).await.unwrap();
+    let agent = Agent::start(&world);
+    agent.tell_when([], false).await;
+    tokio::time::sleep(secs(60)).await;
+    assert!(!world.is_gone(&first.uid()) && !world.is_gone(&second.uid()));
+    agent.tell([]).await;
+    world
+        .until("nothing is left", SOON, |world| {
+            world.is_gone(&first.uid()) && world.is_gone(&second.uid())
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_fails_is_tried_again() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .container("main", IMAGE)
+        .empty_dir("data")
+        .build();
+    world.break_volume("data", Some("no such disk"));
+    agent.add(&web).await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(world.sandboxes(), []);
+    let events = world.recorded_events();
+    let told = events.iter().filter(|(_, it)| it.reason == "FailedMount");
+    assert!((5..=10).contains(&told.count()), "1, 2, 4, 8, 10, 10 … s");
+    world.break_volume("data", None);
+    world
+        .until("it runs", secs(11), |world| {
+            world.is_running(&web.uid(), "main")
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_fails_is_tried_again() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let kind = RuntimeErrorKind::Internal;
+    world.fail_next(Call::RunSandbox, 3, kind, "no network");
+    let began = world.now();
+    agent.add(&web).await;
+    world
+        .until("it runs", secs(20), |world| {
+            world.is_running(&web.uid(), "main")
+        })
+        .await;
+    assert_eq!(world.now().since(began).as_secs(), 1 + 2 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_pods_takes_turns_with_sandboxes() {
+    let world = world();
+    world.set_latency(Call::RunSandbox, secs(1));
+    let agent = Agent::start(&world);
+    let pods: Vec<_> = (0..20)
+        .map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build())
+        .collect();
+    let changes = pods.iter().map(|pod| PodChange::Added(pod.clone()));
+    agent.tell(changes).await;
+    world
+        .until("all run", secs(10), |world| {
+            pods.iter().all(|pod| world.is_running(&pod.uid(), "main"))
+        })
+        .await;
+    assert_eq!(world.peak(Call::RunSandbox), N_PARALLEL_SANDBOXES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_wait_for_the_network() {
+    let world = world();
+    let agent = Agent::start(&world);
+    agent.set_network(false);
+    tokio::time::sleep(millis(1)).await;
+    let (web, host) = (
+        pod("web").container("main", IMAGE).build(),
+        pod("host").container("main", IMAGE).host_network().build(),
+    );
+    agent.add(&web).await;
+    agent.add(&host).await;
+    world
+        .until("the one without runs", SOON, |world| {
+            world.is_running(&host.uid(), "main")
+        })
+        .await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(world.journal_of(&web.uid()), []);
+    let events = world.recorded_events();
+    let told = events
+        .iter()
+        .filter(|(_, it)| it.reason == "NetworkNotReady");
+    assert_eq!(told.count(), 1);
+    agent.set_network(true);
+    world
+        .until("it runs", millis(100), |world| {
+            world.is_running(&web.uid(), "main")
+        })
+        .await;
+}
+
+/// Panics once, when a container has been created.
+struct Grenade {
+    events: Arc<FakeEvents>,
+    is_live: AtomicBool,
+}
+
+impl Events for Grenade {
+    fn record(&self, event: Event) {
+        let is_time = event.reason == "Created" && self.is_live.swap(false, Ordering::SeqCst);
+        assert!(!is_time, "on purpose");
+        self.events.record(event);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_panics_is_replaced_and_finishes_the_job() {
+    let world = world();
+    let grenade = Grenade {
+        events: world.events(),
+        is_live: AtomicBool::new(true),
+    };
+    let agent = Agent::with_events(&world, Arc::new(grenade));
+    let web = pod("web").container("main", IMAGE).build();
+    agent.add(&web).await;
+    let uid = web.uid();
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    let made = times(&world, &uid, |act| {
+        matches!(act, Act::ContainerCreated { .. })
+    });
+    assert_eq!(made.len(), 2, "the half-made container makes room");
+    assert_eq!(world.sandboxes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_node_does_nothing() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let pods: Vec<_> = (0..5)
+        .map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build())
+        .collect();
+    for pod in &pods {
+        agent.add(pod).await;
+    }
+    let all_run = |world: &World| pods.iter().all(|pod| world.is_running(&pod.uid(), "main"));
+    world.until("all run", SOON, all_run).await;
+    tokio::time::sleep(secs(1)).await;
+    let before = (world.journal().len(), world.recorded_events().len());
+    tokio::time::sleep(secs(24 * 3600)).await;
+    let after = (world.journal().len(), world.recorded_events().len());
+    assert_eq!(before, after);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_dies_while_the_agent_is_away_is_found_dead() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    world.script_series(
+        &web.key(),
+        "main",
+        vec![Script::ExitsAfter(secs(10), 7), Script::Runs],
+    );
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    drop(agent);
+    tokio::time::sleep(secs(60)).await;
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    world
+        .until("it runs again", SOON, |world| {
+            world.is_running(&uid, "main")
+        })
+        .await;
+    eventually("its end is shown", SOON, || {
+        let status = agent.container(&uid, "main").unwrap_or_default();
+        let last = status.last_state.and_then(|it| it.terminated);
+        status.restart_count == 1 && last.is_some_and(|it| it.exit_code == 7)
+    })
+    .await;
+}

@@ -1,0 +1,98 @@
+//! Images that are fetched, or cannot be.
+
+use ferrolet_ports::ImageError;
+use ferrolet_testkit::{Call, pod};
+use ferrolet_types::pod::PodView as _;
+
+use crate::rig::*;
+
+const REMOTE: &str = "registry.example/remote:1";
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
+    let (world, web) = (world(), pod("web").container("main", REMOTE).build());
+    let failure = ImageError::Unspecified("no such tag".to_owned());
+    world.add_failing_image(REMOTE, secs(0), failure);
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    let shows = |reason: &'static str| {
+        let (agent, uid) = (&agent, &uid);
+        move || agent.waits_for(uid, "main") == reason
+    };
+    eventually("the error", millis(100), shows("ErrImagePull")).await;
+    eventually("the back-off", millis(1100), shows("ImagePullBackOff")).await;
+    eventually("the next error", secs(10), shows("ErrImagePull")).await;
+    eventually("the back-off", millis(1100), shows("ImagePullBackOff")).await;
+    world.add_pullable_image(REMOTE, secs(1));
+    world
+        .until("it runs", secs(22), |world| world.is_running(&uid, "main"))
+        .await;
+    let pulls = world.recorded_events().into_iter();
+    let pulls: Vec<_> = pulls
+        .filter(|(_, event)| event.reason == "Pulling")
+        .map(|(at, _)| at)
+        .collect();
+    let pauses: Vec<u64> = pulls
+        .windows(2)
+        .map(|pair| pair[1].since(pair[0]).as_secs())
+        .collect();
+    assert_eq!(pauses, [10, 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_images_have_reasons() {
+    let check = async |image: &str, policy: &str, reason: &str| {
+        let world = world();
+        let web = pod("web")
+            .container("main", image)
+            .edit_container("main", |it| it.image_pull_policy = Some(policy.to_owned()))
+            .build();
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        eventually(reason, SOON, || {
+            agent.waits_for(&web.uid(), "main") == reason
+        })
+        .await;
+        assert_eq!(agent.phase(&web.uid()), "Pending");
+    };
+    check(REMOTE, "Never", "ErrImageNeverPull").await;
+    check(REMOTE, "IfNotPresent", "ErrImagePull").await;
+    check("UPPER//case", "IfNotPresent", "InvalidImageName").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_removed_while_its_image_is_fetched_ends_promptly() {
+    let (world, web) = (world(), pod("web").container("main", REMOTE).build());
+    world.add_pullable_image(REMOTE, secs(600));
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    eventually("the pull", SOON, || world.in_flight(Call::PullImage) == 1).await;
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", secs(1), |world| world.is_gone(&uid))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_wait_in_line() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let pods: Vec<_> = (0..5)
+        .map(|n| {
+            let image = format!("registry.example/remote:{n}");
+            world.add_pullable_image(&image, secs(10));
+            pod(&format!("web-{n}")).container("main", &image).build()
+        })
+        .collect();
+    for pod in &pods {
+        agent.add(pod).await;
+    }
+    world
+        .until("all run", secs(35), |world| {
+            pods.iter().all(|pod| world.is_running(&pod.uid(), "main"))
+        })
+        .await;
+    assert_eq!(world.peak(Call::PullImage), 2);
+}

@@ -1,0 +1,252 @@
+//! Containers that end, and when they come back.
+
+use ferrolet_ports::RuntimeErrorKind;
+use ferrolet_testkit::{Act, Call, Script, World, pod};
+use ferrolet_types::{
+    PodUid,
+    pod::{PodView as _, RestartPolicy},
+};
+
+use crate::rig::*;
+
+/// Seconds between each end of a container and its next start.
+fn waits(world: &World, uid: &PodUid, container: &str) -> Vec<u64> {
+    let ends = times(
+        world,
+        uid,
+        |act| matches!(act, Act::ContainerExited { name, .. } if name.as_str() == container),
+    );
+    let starts = starts_of(world, uid, container);
+    let pairs = ends.iter().zip(starts.iter().skip(1));
+    pairs
+        .map(|(end, start)| {
+            let wait = start.since(*end);
+            assert!(wait.subsec_millis() <= 2, "{wait:?} is not exact");
+            wait.as_secs()
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_waits_ever_longer_up_to_five_minutes() {
+    let (world, web) = (world(), pod("web").container("main", IMAGE).build());
+    world.script_name("main", Script::ExitsAfter(secs(1), 1));
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    eventually("it waits", secs(5), || {
+        agent.waits_for(&uid, "main") == "CrashLoopBackOff"
+    })
+    .await;
+    world
+        .until("nine starts", secs(3000), |world| {
+            starts_of(world, &uid, "main").len() == 9
+        })
+        .await;
+    assert_eq!(
+        waits(&world, &uid, "main"),
+        [0, 10, 20, 40, 80, 160, 300, 300]
+    );
+    let shown = agent.container(&uid, "main").unwrap();
+    assert_eq!(shown.restart_count, 8);
+    assert!(
+        world.containers_of(&uid).len() <= 3,
+        "dead containers do not pile up"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_a_crash_loop_survives_the_agent() {
+    let (world, web) = (world(), pod("web").container("main", IMAGE).build());
+    world.script_name("main", Script::ExitsAfter(secs(1), 1));
+    let uid = web.uid();
+    for n_starts in 1..7 {
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        world
+            .until("one more start", secs(400), |world| {
+                starts_of(world, &uid, "main").len() == n_starts
+            })
+            .await;
+        drop(agent);
+        // The process ends while nobody is there to see it.
+        tokio::time::sleep(secs(2)).await;
+    }
+    assert_eq!(waits(&world, &uid, "main")[1..], [10, 20, 40, 80]);
+    let restarts: Vec<u32> = world
+        .journal_of(&uid)
+        .into_iter()
+        .filter_map(|entry| match entry.act {
+            Act::ContainerCreated { attempt, .. } => Some(attempt),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(restarts, [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_the_runtime_refuses_does_not_end_the_crash_loop() {
+    let (world, web) = (world(), pod("web").container("main", IMAGE).build());
+    world.script_name("main", Script::ExitsAfter(secs(1), 1));
+    let uid = web.uid();
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    world
+        .until("three starts", secs(400), |world| {
+            starts_of(world, &uid, "main").len() == 3
+        })
+        .await;
+    // The container is made and stays so.
+    let kind = RuntimeErrorKind::Unavailable;
+    world.fail_next(Call::StartContainer, 1, kind, "busy");
+    world
+        .until("five starts", secs(400), |world| {
+            starts_of(world, &uid, "main").len() == 5
+        })
+        .await;
+    assert_eq!(waits(&world, &uid, "main"), [0, 10, 21, 40]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_good_minutes_end_a_crash_loop() {
+    let (world, web) = (world(), pod("web").container("main", IMAGE).build());
+    let crash = Script::ExitsAfter(secs(1), 1);
+    let long = Script::ExitsAfter(secs(601), 1);
+    let series = vec![crash.clone(), crash.clone(), crash.clone(), long, crash];
+    world.script_series(&web.key(), "main", series);
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    world
+        .until("six starts", secs(1000), |world| {
+            starts_of(world, &uid, "main").len() == 6
+        })
+        .await;
+    assert_eq!(waits(&world, &uid, "main"), [0, 10, 20, 0, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_say_who_restarts() {
+    let check = async |policy: RestartPolicy, code: i32, restarts: bool| {
+        let world = world();
+        let web = pod("web")
+            .container("main", IMAGE)
+            .restart_policy(policy)
+            .build();
+        world.script_name("main", Script::ExitsAfter(secs(1), code));
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        tokio::time::sleep(secs(30)).await;
+        let n_starts = starts_of(&world, &web.uid(), "main").len();
+        assert_eq!(n_starts > 1, restarts, "{policy:?} after {code}");
+    };
+    check(RestartPolicy::Always, 0, true).await;
+    check(RestartPolicy::Always, 1, true).await;
+    check(RestartPolicy::OnFailure, 0, false).await;
+    check(RestartPolicy::OnFailure, 1, true).await;
+    check(RestartPolicy::Never, 0, false).await;
+    check(RestartPolicy::Never, 1, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_words_are_shown() {
+    let (world, job) = (
+        world(),
+        pod("job")
+            .container("main", IMAGE)
+            .container("mute", IMAGE)
+            .edit_container("mute", |it| {
+                it.termination_message_policy = Some("FallbackToLogsOnError".to_owned());
+            })
+            .restart_policy(RestartPolicy::Never)
+            .build(),
+    );
+    let words = "out of cheese".to_owned();
+    world.script_name("main", Script::ExitsWithMessage(secs(1), 3, words.clone()));
+    world.script_name("mute", Script::ExitsAfter(secs(1), 4));
+    let agent = Agent::start(&world);
+    agent.add(&job).await;
+    let uid = job.uid();
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "mute"))
+        .await;
+    let log = world.newest_container(&uid, "mute").unwrap().log_path;
+    world.append_file(&log, "no cheese\n");
+    eventually("it ended", SOON, || agent.phase(&uid) == "Failed").await;
+    let said = |name| {
+        let ended = agent.container_state(&uid, name).terminated.unwrap();
+        (ended.exit_code, ended.message.unwrap_or_default())
+    };
+    assert_eq!(said("main"), (3, words));
+    assert_eq!(said("mute"), (4, "no cheese\n".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_start_is_tried_again_with_its_reason_shown() {
+    let check = async |script: Script, reason: &str| {
+        let (world, web) = (
+            world(),
+            pod("web")
+                .container("main", IMAGE)
+                .container("other", IMAGE)
+                .build(),
+        );
+        let series = vec![script.clone(), script, Script::Runs];
+        world.script_series(&web.key(), "main", series);
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        let uid = web.uid();
+        eventually("the reason is shown", SOON, || {
+            agent.waits_for(&uid, "main") == reason
+        })
+        .await;
+        world
+            .until("it runs", secs(60), |world| world.is_running(&uid, "main"))
+            .await;
+        eventually("it is shown to run", SOON, || {
+            agent.container_state(&uid, "main").running.is_some()
+        })
+        .await;
+        assert_eq!(starts_of(&world, &uid, "other").len(), 1);
+    };
+    let message = "no such file".to_owned();
+    check(
+        Script::FailsToCreate(message.clone()),
+        "CreateContainerError",
+    )
+    .await;
+    check(Script::FailsToStart(message), "RunContainerError").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_sandbox_is_replaced_with_everything_in_it() {
+    let (world, web) = (
+        world(),
+        pod("web")
+            .init("first", IMAGE)
+            .container("main", IMAGE)
+            .build(),
+    );
+    world.script_name("first", Script::ExitsAfter(secs(1), 0));
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    world.crash_sandbox(&world.sandboxes()[0].id);
+    world
+        .until("it runs again", secs(30), |world| {
+            world.is_running(&uid, "main") && world.sandboxes().iter().any(|it| it.is_ready)
+        })
+        .await;
+    assert_eq!(
+        starts_of(&world, &uid, "first").len(),
+        2,
+        "it is set up anew"
+    );
+    assert_eq!(
+        world.newest_container(&uid, "main").unwrap().spec.attempt,
+        1
+    );
+}
