@@ -210,11 +210,8 @@ async fn show(
         references(pod)
     ));
     if pod.deletion_time().is_some() {
-        let done = api.delete_pod(
-            &key,
-            &pod.uid(),
-            Some(ferrolet_types::GracePeriod::from_secs(0)),
-        );
+        let (uid, now) = (pod.uid(), ferrolet_types::GracePeriod::from_secs(0));
+        let done = api.delete_pod(&key, &uid, Some(now));
         say(&format!("pod {key} deleted: {:?}", done.await));
         objects.unregister(&pod.uid());
         return;

@@ -24,12 +24,17 @@ use hyper::{
     client::conn::http2::{Builder, SendRequest},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    time::timeout,
+};
 
 use super::dial::Dial;
 
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(4);
+/// A peer that takes longer than this to shake hands is as good as away, and others wait behind it.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Streams per connection, less one in reserve, should the server allow more than that.
 const MAX_STREAMS: usize = 99;
 
@@ -152,7 +157,9 @@ impl Transport {
     }
 
     async fn open(&self, generation: u64) -> Result<Connection, TransportError> {
-        let stream = self.dial.dial().await.map_err(TransportError::Connect)?;
+        let dialled = timeout(DIAL_TIMEOUT, self.dial.dial()).await;
+        let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let stream = dialled.map_err(TransportError::Connect)?;
         let (sender, mut driver) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
