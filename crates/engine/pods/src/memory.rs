@@ -73,10 +73,12 @@ impl Memory {
     /// Takes in what the runtime told.
     pub(crate) fn look_at(&mut self, mut seen: PodObservation) {
         // Addresses of a sandbox that just went down are still the pod's, as far as its status goes.
-        if let (Some(new), Some(old)) = (seen.sandboxes.first_mut(), self.seen.sandboxes.first()) {
-            if new.id == old.id && new.ips.is_empty() && !new.is_ready {
-                new.ips = old.ips.clone();
-            }
+        if let (Some(new), Some(old)) = (seen.sandboxes.first_mut(), self.seen.sandboxes.first())
+            && new.id == old.id
+            && new.ips.is_empty()
+            && !new.is_ready
+        {
+            new.ips = old.ips.clone();
         }
         self.key = self.key.take().or_else(|| seen.key.clone());
         self.last_words

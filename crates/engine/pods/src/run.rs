@@ -51,10 +51,10 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             () = tokio::time::sleep(pulse.period()) => continue,
         };
         dispatcher.handle(event);
-        if dispatcher.all_sources_ready() {
-            if let Some(left_over) = search.take() {
-                tokio::spawn(search_left_overs(world.clone(), left_over));
-            }
+        if dispatcher.all_sources_ready()
+            && let Some(left_over) = search.take()
+        {
+            tokio::spawn(search_left_overs(world.clone(), left_over));
         }
     }
 }

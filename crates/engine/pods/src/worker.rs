@@ -84,15 +84,14 @@ impl Worker {
 
     fn take_orders(&mut self) -> Orders {
         let orders = self.inbox.take();
-        if let Some(pod) = &orders.pod {
-            if self
+        if let Some(pod) = &orders.pod
+            && self
                 .memory
                 .pod
                 .as_ref()
                 .is_none_or(|old| !Arc::ptr_eq(old, pod))
-            {
-                self.memory.take_pod(pod.clone());
-            }
+        {
+            self.memory.take_pod(pod.clone());
         }
         orders
     }
