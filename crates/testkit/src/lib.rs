@@ -20,6 +20,7 @@ mod files;
 mod host;
 mod images;
 mod journal;
+mod objects;
 mod observe;
 mod probing;
 mod runtime;
@@ -28,6 +29,7 @@ mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod volume_files;
 mod volumes;
 mod world;
 
@@ -38,10 +40,12 @@ pub use files::{LOG_ROOT, ROOT_DIRECTORY};
 pub use host::{FakeCgroups, FakeFiles};
 pub use images::FakeImages;
 pub use journal::{Act, Entry};
+pub use objects::FakeObjects;
 pub use probing::{FakeHooks, FakeProbing};
 pub use runtime::FakeRuntime;
 pub use script::Script;
 pub use state::{FakeContainer, FakeSandbox};
 pub use streams::{FakeClock, FakeEventStream, FakeEvents};
+pub use volume_files::{FakeVolumeFiles, VolumesOnDisk};
 pub use volumes::FakeVolumes;
 pub use world::World;

@@ -123,6 +123,11 @@ impl Memory {
         .collect()
     }
 
+    /// Every pod with volumes.
+    pub(crate) fn all(&self) -> Vec<PodUid> {
+        self.pods().keys().cloned().collect()
+    }
+
     /// Pods that refer to one of the objects.
     pub(crate) fn affected(&self, changes: &BTreeSet<ObjectChange>) -> Vec<PodUid> {
         let pods = self.pods();

@@ -23,5 +23,7 @@ mod payload;
 pub mod plan;
 mod renewal;
 mod run;
+#[cfg(test)]
+mod tests;
 
 pub use run::{Doors, VolumeEngine};

@@ -92,14 +92,7 @@ mod tests {
         check("..", "invalid path: must not contain '..': ..");
         check("..data", "invalid path: must not start with '..': ..data");
         check("./", "invalid path: must name a file: \"./\"");
-        for fine in [
-            "a",
-            "a/b",
-            "a/..b",
-            ".a",
-            "a..",
-            "...a/b".trim_start_matches(".."),
-        ] {
+        for fine in ["a", "a/b", "a/..b", ".a", "a.."] {
             assert_eq!(file_path_fault(fine), None, "{fine}");
         }
         assert!(file_path_fault(&"n".repeat(256)).is_some());

@@ -19,7 +19,14 @@ use ferrolet_resources::Amounts;
 use ferrolet_types::{Pod, PodUid, Timestamp};
 use futures::future::join_all;
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{
+        Notify, Semaphore,
+        broadcast::{
+            self,
+            error::{RecvError, TryRecvError},
+        },
+        mpsc,
+    },
     task::JoinSet,
 };
 
@@ -36,7 +43,7 @@ const FAILED_MOUNT: &str = "FailedMount";
 const FAILED_UNMOUNT: &str = "FailedUnMount";
 /// Appointments are kept by the wall clock, which may be set; a look now and then keeps sleep and wall together.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
-/// Pods rewritten at the same time after one change.
+/// Pods rewritten at the same time; a change that concerns all of them must not take the whole machine.
 const MOST_REFRESHES: usize = 16;
 
 /// What the engine is made from.
@@ -51,6 +58,8 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// What the node has for pods: stands in for missing limits, and bounds memory.
     pub allocatable: Amounts,
+    /// How often objects are looked at when their changes are not announced (strategies other than watch).
+    pub look_again: Option<Duration>,
     /// Hears of pods whose volumes were refused by `ensure` and have become ready since.
     pub became_ready: Option<mpsc::Sender<PodUid>>,
 }
@@ -60,6 +69,7 @@ pub struct VolumeEngine {
     doors: Doors,
     memory: Memory,
     appointments_changed: Notify,
+    refreshes: Semaphore,
 }
 
 /// Which volumes of a pod an attempt is about.
@@ -105,27 +115,23 @@ impl VolumeEngine {
             doors,
             memory: Memory::default(),
             appointments_changed: Notify::new(),
+            refreshes: Semaphore::new(MOST_REFRESHES),
         }
     }
 
     /// Rewrites volumes of running pods when objects change and tokens come of age, until the news end.
-    pub async fn refresh(self: Arc<Self>, mut news: mpsc::Receiver<ObjectChange>) {
+    pub async fn refresh(self: Arc<Self>, mut news: broadcast::Receiver<ObjectChange>) {
         let mut attempts: JoinSet<()> = JoinSet::new();
         loop {
             let due = self.memory.next_due();
             tokio::select! {
                 // Cancel-safe: a message is taken only when this arm wins.
-                first = news.recv(), if attempts.len() < MOST_REFRESHES => {
-                    let Some(first) = first else { break };
-                    let mut changes = BTreeSet::from([first]);
-                    while let Ok(more) = news.try_recv() {
-                        changes.insert(more);
-                    }
-                    let changes = Arc::new(changes);
-                    for uid in self.memory.affected(&changes) {
-                        attempts.spawn(Arc::clone(&self).refresh_changed(uid, Arc::clone(&changes)));
-                    }
-                }
+                first = news.recv() => match first {
+                    Ok(first) => self.begin_changed(first, &mut news, &mut attempts),
+                    // Something may have changed that we were not told of.
+                    Err(RecvError::Lagged(_)) => self.begin_all(&mut attempts),
+                    Err(RecvError::Closed) => break,
+                },
                 // Cancel-safe: appointments stay where they are until they are taken below.
                 () = self.until(due) => {
                     for uid in self.memory.take_due(self.doors.clock.now()) {
@@ -143,6 +149,33 @@ impl VolumeEngine {
             }
         }
         while attempts.join_next().await.is_some() {}
+    }
+
+    fn begin_changed(
+        self: &Arc<Self>,
+        first: ObjectChange,
+        news: &mut broadcast::Receiver<ObjectChange>,
+        attempts: &mut JoinSet<()>,
+    ) {
+        let mut changes = BTreeSet::from([first]);
+        // Told together, done together.
+        loop {
+            match news.try_recv() {
+                Ok(more) => changes.insert(more),
+                Err(TryRecvError::Lagged(_)) => return self.begin_all(attempts),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+        }
+        let changes = Arc::new(changes);
+        for uid in self.memory.affected(&changes) {
+            attempts.spawn(Arc::clone(self).refresh_changed(uid, Arc::clone(&changes)));
+        }
+    }
+
+    fn begin_all(self: &Arc<Self>, attempts: &mut JoinSet<()>) {
+        for uid in self.memory.all() {
+            attempts.spawn(Arc::clone(self).refresh_due(uid));
+        }
     }
 
     async fn until(&self, due: Option<Timestamp>) {
@@ -164,6 +197,8 @@ impl VolumeEngine {
     }
 
     async fn refresh_pod(&self, uid: &PodUid, about: About<'_>) {
+        let slot = self.refreshes.acquire().await;
+        let _slot = slot.expect("the line of refreshes is never closed");
         let turn = self.memory.turn(uid);
         let _turn = turn.lock().await;
         let Some(plan) = self.memory.plan(uid) else {
@@ -217,7 +252,10 @@ impl VolumeEngine {
             let token = gathered.tokens.get(ask)?.as_ref().ok()?;
             Some(renewal(ask, token, now))
         });
-        tokens.min()
+        let look_again = self.doors.look_again.filter(|_| !needs.objects.is_empty());
+        tokens
+            .chain(look_again.map(|period| now.after(period)))
+            .min()
     }
 
     fn appoint(
