@@ -3,6 +3,8 @@
 //! Like upstream's blocking dial, a connection that cannot be made is tried again until the time is over.
 
 use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::http::uri::PathAndQuery;
@@ -16,6 +18,7 @@ use tonic_prost::ProstCodec;
 
 use crate::VERSION;
 use crate::dial::{dial, join_host_port};
+use crate::heard::Heard;
 use crate::prober::Outcome;
 
 /// Pause before the next try to connect, as gRPC's first back-off.
@@ -47,7 +50,9 @@ pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duratio
         ))
     };
     loop {
-        let Ok(channel) = time::timeout_at(deadline, connected(host, port, &address)).await else {
+        let is_heard = Arc::new(AtomicBool::new(false));
+        let connected = connected(host, port, &address, &is_heard);
+        let Ok(channel) = time::timeout_at(deadline, connected).await else {
             return no_connection();
         };
         let asked = time::timeout_at(deadline, check(channel, service)).await;
@@ -68,13 +73,15 @@ pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duratio
                 continue;
             }
             Ok(Err(status)) => Outcome::Failure(refusal(&status, &limit)),
+            // A server of HTTP/2 speaks up before it is asked anything.
+            Err(_) if !is_heard.load(Ordering::Relaxed) => no_connection(),
             Err(_) => Outcome::Failure(late(&limit)),
         };
     }
 }
 
 /// Connects, however often it takes.
-async fn connected(host: &str, port: u16, address: &str) -> Channel {
+async fn connected(host: &str, port: u16, address: &str, is_heard: &Arc<AtomicBool>) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .and_then(|it| it.user_agent(format!("kube-probe/{VERSION}")))
         .map_err(|error| tracing::debug!(address, error = %error, "Not an address for gRPC"));
@@ -83,12 +90,12 @@ async fn connected(host: &str, port: u16, address: &str) -> Channel {
         return std::future::pending().await;
     };
     loop {
-        let host = host.to_owned();
+        let order = (host.to_owned(), is_heard.clone());
         let connector = tower::service_fn(move |_| {
-            let host = host.clone();
+            let (host, is_heard) = order.clone();
             async move {
                 let stream = dial(&host, port).await.map_err(std::io::Error::other)?;
-                Ok::<_, std::io::Error>(TokioIo::new(stream))
+                Ok::<_, std::io::Error>(TokioIo::new(Heard::telling(stream, is_heard)))
             }
         });
         match endpoint.connect_with_connector(connector).await {
@@ -118,6 +125,9 @@ fn refusal(status: &Status, limit: &str) -> String {
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
         ),
         Code::DeadlineExceeded => late(limit),
+        Code::Cancelled => {
+            format!("error: health rpc probe failed: rpc error: code = Canceled desc = {message}")
+        }
         code => {
             format!("error: health rpc probe failed: rpc error: code = {code:?} desc = {message}")
         }

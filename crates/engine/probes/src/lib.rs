@@ -21,6 +21,7 @@ mod container;
 mod dial;
 mod exec;
 mod grpc;
+mod heard;
 mod hooks;
 mod http;
 mod plan;

@@ -1,1 +1,127 @@
-//! Tests.
+//! Against a real HTTP/2 server on loopback that speaks just enough gRPC.
+
+use std::convert::Infallible;
+
+use ::http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioExecutor;
+use prost::Message as _;
+use tokio::net::TcpListener;
+
+use super::*;
+
+const ENOUGH: Duration = Duration::from_secs(5);
+
+/// What the server answers.
+#[derive(Clone, Copy)]
+enum Says {
+    Status(i32),
+    Refusal(&'static str, &'static str),
+    Nothing,
+}
+
+async fn answer(says: Says, request: Request<Incoming>) -> Response<Body> {
+    let agent = request.headers()["user-agent"].to_str().unwrap().to_owned();
+    assert!(agent.starts_with("kube-probe/1.37"), "{agent}");
+    assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let asked = HealthCheckRequest::decode(&body[5..]).unwrap();
+    assert_eq!(asked.service, "web");
+    let mut trailers = HeaderMap::new();
+    let mut bytes = Vec::new();
+    match says {
+        Says::Nothing => std::future::pending().await,
+        Says::Status(status) => {
+            let message = HealthCheckResponse { status }.encode_to_vec();
+            bytes.extend([0, 0, 0, 0, u8::try_from(message.len()).unwrap()]);
+            bytes.extend(message);
+            trailers.insert("grpc-status", "0".parse().unwrap());
+        }
+        Says::Refusal(code, message) => {
+            trailers.insert("grpc-status", code.parse().unwrap());
+            trailers.insert("grpc-message", message.parse().unwrap());
+        }
+    }
+    let body = Full::new(Bytes::from(bytes)).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let response = Response::builder().header("content-type", "application/grpc");
+    response.body(body).unwrap()
+}
+
+type Body = http_body_util::combinators::WithTrailers<
+    Full<Bytes>,
+    std::future::Ready<Option<Result<HeaderMap, Infallible>>>,
+>;
+
+async fn server(says: Says) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(move |request| async move {
+                Ok::<_, Infallible>(answer(says, request).await)
+            });
+            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(serving);
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn only_serving_is_well() {
+    let failed = |text: &str| Outcome::Failure(text.to_owned());
+    for (says, outcome) in [
+        (Says::Status(1), Outcome::Success),
+        (
+            Says::Status(2),
+            failed("service unhealthy (responded with \"NOT_SERVING\")"),
+        ),
+        (
+            Says::Status(0),
+            failed("service unhealthy (responded with \"UNKNOWN\")"),
+        ),
+        (
+            Says::Refusal("5", "unknown service"),
+            failed(
+                "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
+            ),
+        ),
+        (
+            Says::Refusal("12", "unknown service grpc.health.v1.Health"),
+            failed(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
+            ),
+        ),
+    ] {
+        let port = server(says).await;
+        assert_eq!(probe("127.0.0.1", port, "web", ENOUGH).await, outcome);
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_times_out() {
+    let port = server(Says::Nothing).await;
+    let outcome = probe("127.0.0.1", port, "web", Duration::from_millis(200)).await;
+    let text = "timeout: health rpc did not complete within 200ms";
+    assert_eq!(outcome, Outcome::Failure(text.to_owned()));
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_serves_is_tried_until_the_time_is_over() {
+    let check = async |port: u16| {
+        let outcome = probe("127.0.0.1", port, "web", Duration::from_millis(200)).await;
+        let text = format!(
+            "timeout: failed to connect service \"127.0.0.1:{port}\" within 200ms: context deadline exceeded"
+        );
+        assert_eq!(outcome, Outcome::Failure(text));
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    check(port).await;
+    // Somebody is there, but does not speak HTTP/2.
+    let server = crate::http::tests::Server::says("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    check(server.port).await;
+}

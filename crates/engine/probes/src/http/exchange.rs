@@ -1,6 +1,7 @@
 //! One request and its answer over one connection.
 
 use std::error::Error;
+use std::io;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -192,7 +193,8 @@ fn in_go_words(error: &hyper::Error) -> String {
             .to_owned();
     }
     let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |it| (*it).source());
-    match causes.last().and_then(|it| it.downcast_ref()) {
+    match causes.last().and_then(|it| it.downcast_ref::<io::Error>()) {
+        Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
         Some(error) => format!("read tcp: read: {}", in_words(error)),
         None => error.to_string(),
     }

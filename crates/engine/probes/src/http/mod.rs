@@ -13,4 +13,4 @@ pub(crate) use client::Client;
 pub(crate) use request::Request;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,21 +1,19 @@
 //! TLS without trust: the connection is private, but nobody asks with whom.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustls::InvalidMessage::{InvalidContentType, UnknownProtocolVersion};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::dial::in_words;
+use crate::heard::Heard;
 
 /// Makes connections secure, and offers HTTP/2 on them.
 #[derive(Clone)]
@@ -43,13 +41,12 @@ impl Tls {
     ) -> Result<TlsStream<Heard>, String> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| format!("tls: invalid server name {host:?}"))?;
-        let heard = Heard {
-            stream,
-            first: [0; 5],
-            n: 0,
-        };
-        let greeting = self.0.connect(name, heard).into_fallible().await;
-        greeting.map_err(|(error, heard)| heard.complaint(&error))
+        let greeting = self
+            .0
+            .connect(name, Heard::new(stream))
+            .into_fallible()
+            .await;
+        greeting.map_err(|(error, heard)| complaint(&error, heard.first()))
     }
 }
 
@@ -58,69 +55,19 @@ pub(crate) fn is_http2(stream: &TlsStream<Heard>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(b"h2")
 }
 
-/// A connection that remembers the first bytes it heard, to tell a web server without TLS from noise.
-pub(crate) struct Heard {
-    stream: TcpStream,
-    first: [u8; 5],
-    n: usize,
-}
-
-impl Heard {
-    fn complaint(&self, error: &io::Error) -> String {
-        use rustls::Error::InvalidMessage;
-        let inner = error.get_ref().and_then(|it| it.downcast_ref());
-        match inner {
-            _ if self.first == *b"HTTP/" => {
-                "http: server gave HTTP response to HTTPS client".to_owned()
-            }
-            Some(InvalidMessage(InvalidContentType | UnknownProtocolVersion)) => {
-                "tls: first record does not look like a TLS handshake".to_owned()
-            }
-            Some(rustls::Error::AlertReceived(alert)) => {
-                format!("remote error: tls: {alert:?}")
-            }
-            Some(error) => format!("tls: {error}"),
-            None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
-            None => in_words(error),
+/// What a failed greeting is called; whoever began with `HTTP/` has no TLS at all.
+fn complaint(error: &io::Error, first: [u8; 5]) -> String {
+    use rustls::Error::InvalidMessage;
+    let inner = error.get_ref().and_then(|it| it.downcast_ref());
+    match inner {
+        _ if first == *b"HTTP/" => "http: server gave HTTP response to HTTPS client".to_owned(),
+        Some(InvalidMessage(InvalidContentType | UnknownProtocolVersion)) => {
+            "tls: first record does not look like a TLS handshake".to_owned()
         }
-    }
-}
-
-impl AsyncRead for Heard {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let answer = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let Self { first, n, .. } = &mut *self;
-        for byte in &buf.filled()[before..] {
-            let Some(place) = first.get_mut(*n) else {
-                break;
-            };
-            *place = *byte;
-            *n += 1;
-        }
-        answer
-    }
-}
-
-impl AsyncWrite for Heard {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Some(rustls::Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
+        Some(error) => format!("tls: {error}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        None => in_words(error),
     }
 }
 

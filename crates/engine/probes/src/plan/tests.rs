@@ -54,7 +54,10 @@ impl Bench {
         };
         Self {
             plan: Plan::default(),
-            pod: pod("p").container("c", "i").edit_container("c", edit).build(),
+            pod: pod("p")
+                .container("c", "i")
+                .edit_container("c", edit)
+                .build(),
             now: at(100.0),
             jitter: 0.0,
         }
@@ -79,9 +82,7 @@ impl Bench {
         let running = RunningContainer {
             name: "c".into(),
             id: id.into(),
-            started_at: Timestamp(
-                wall(self.now).0 - Duration::from_secs_f64(age),
-            ),
+            started_at: Timestamp(wall(self.now).0 - Duration::from_secs_f64(age)),
             told,
         };
         self.tell(Some(running), ProbeStage::Running)
@@ -107,7 +108,6 @@ impl Bench {
         (ran, reports)
     }
 }
-
 
 fn told(started: bool, ready: bool) -> Option<Told> {
     Some(Told { started, ready })
@@ -159,7 +159,10 @@ fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
                 reports.extend(report.map(|it| (index, it.result)));
             }
         }
-        assert_eq!(reports, expected, "{kind:?} {failures} {successes} {outcomes}");
+        assert_eq!(
+            reports, expected,
+            "{kind:?} {failures} {successes} {outcomes}"
+        );
     };
     check(Liveness, 3, 1, "--+---", &[(5, FAILED)]);
     check(Liveness, 1, 1, "-", &[(0, FAILED)]);
@@ -169,7 +172,13 @@ fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
     check(Liveness, 3, 1, "+++", &[]);
     check(Readiness, 3, 1, "---+", &[(3, Success)]);
     check(Readiness, 3, 2, "+-++", &[(3, Success)]);
-    check(Readiness, 2, 1, "+-+--+", &[(0, Success), (4, FAILED), (5, Success)]);
+    check(
+        Readiness,
+        2,
+        1,
+        "+-+--+",
+        &[(0, Success), (4, FAILED), (5, Success)],
+    );
     check(Readiness, 1, 1, "???", &[]);
     // So is anything a startup probe decides.
     check(Startup, 3, 1, "--+---", &[(2, Success)]);
@@ -321,7 +330,10 @@ fn while_a_pod_ends_only_readiness_goes_on() {
     let changes = bench.tell(Some(running), ProbeStage::Running);
     assert_eq!(changes, Changes::default());
     let (ran, reports) = bench.pass(5.0, |_| Count::Failure);
-    assert_eq!((ran, reports), (vec![(10.0, Readiness)], vec![(Readiness, FAILED)]));
+    assert_eq!(
+        (ran, reports),
+        (vec![(10.0, Readiness)], vec![(Readiness, FAILED)])
+    );
 }
 
 #[test]
@@ -357,7 +369,9 @@ fn who_hurries_is_served_at_once_unless_all_is_well() {
     let under_way = failing.plan.launch(failing.now).unwrap();
     failing.plan.hurry(&uid, failing.now);
     failing.now = at(100.5);
-    failing.plan.judge(&under_way.ticket, Count::Failure, failing.now);
+    failing
+        .plan
+        .judge(&under_way.ticket, Count::Failure, failing.now);
     assert_eq!(failing.plan.next_due(), Some(at(100.5)));
     bench.plan.judge(&launch.ticket, Count::Success, bench.now);
     assert_eq!(bench.plan.next_due(), Some(at(133.0)));
@@ -378,11 +392,17 @@ fn outcomes_of_a_former_life_or_a_forgotten_pod_count_for_nothing() {
     let old = bench.plan.launch(bench.now).unwrap();
     let changes = bench.run("c2", 0.0, None);
     assert_eq!(changes.over, [old.ticket.clone()]);
-    assert_eq!(bench.plan.judge(&old.ticket, Count::Failure, bench.now), None);
+    assert_eq!(
+        bench.plan.judge(&old.ticket, Count::Failure, bench.now),
+        None
+    );
     let new = bench.plan.launch(bench.now).unwrap();
     assert_eq!(new.target.id, "c2".into());
     assert_eq!(bench.plan.forget(&bench.pod.uid()), [new.ticket.clone()]);
-    assert_eq!(bench.plan.judge(&new.ticket, Count::Failure, bench.now), None);
+    assert_eq!(
+        bench.plan.judge(&new.ticket, Count::Failure, bench.now),
+        None
+    );
     assert!(bench.plan.next_due().is_none() && bench.plan.pods.is_empty());
 }
 
