@@ -4,17 +4,67 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use ferrolet_lab::cluster::Access;
+use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::process::{keep, tail};
-use ferrolet_lab::{Bench, Containerd, Node, NodeOptions, Toolbox, cgroups, mounts};
+use ferrolet_lab::{
+    Bench, Cluster, ClusterNode, ClusterOptions, Containerd, Node, NodeOptions, Part, Toolbox,
+    cgroups, mounts,
+};
 
 use crate::Options;
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
+/// How long certificates live that the shared control plane signs: long enough to join, short enough to be renewed
+/// within a test.
+const SIGNING_DURATION: &str = "40s";
+
+/// What all tests of a run have in common.
+pub(crate) struct Shared<'a> {
+    pub(crate) bench: &'a Bench,
+    pub(crate) tools: &'a Toolbox,
+    pub(crate) options: &'a Options,
+    /// Started by the first test that asks.
+    cluster: OnceLock<Result<Cluster, String>>,
+}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(bench: &'a Bench, tools: &'a Toolbox, options: &'a Options) -> Shared<'a> {
+        Shared {
+            bench,
+            tools,
+            options,
+            cluster: OnceLock::new(),
+        }
+    }
+
+    fn cluster(&self) -> Result<&Cluster> {
+        let started = self.cluster.get_or_init(|| {
+            let options = ClusterOptions {
+                signing_duration: SIGNING_DURATION.to_owned(),
+                ..ClusterOptions::default()
+            };
+            let binaries = self.control_plane().map_err(|error| format!("{error:#}"))?;
+            Cluster::start(self.bench, binaries, &options).map_err(|error| format!("{error:#}"))
+        });
+        started.as_ref().map_err(|reason| anyhow!(reason.clone()))
+    }
+
+    fn control_plane(&self) -> Result<&ControlPlane> {
+        match &self.options.control_plane {
+            Part::Available(binaries) => Ok(binaries),
+            Part::Missing(reason) => Err(anyhow!(reason.clone())),
+        }
+    }
+}
+
 pub(crate) struct Context<'a> {
+    shared: &'a Shared<'a>,
     pub(crate) bench: &'a Bench,
     pub(crate) tools: &'a Toolbox,
     pub(crate) options: &'a Options,
@@ -23,25 +73,84 @@ pub(crate) struct Context<'a> {
     short: String,
     containerd: Option<Containerd>,
     nodes: Vec<PathBuf>,
+    /// Nodes and namespaces that the shared control plane knows.
+    joined: Vec<String>,
+    namespace: Option<String>,
+    own_cluster: Option<PathBuf>,
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(
-        bench: &'a Bench,
-        tools: &'a Toolbox,
-        options: &'a Options,
-        name: &'static str,
-    ) -> Context<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>, name: &'static str) -> Context<'a> {
         let short = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
         Context {
-            bench,
-            tools,
-            options,
+            shared,
+            bench: shared.bench,
+            tools: shared.tools,
+            options: shared.options,
             name,
             short,
             containerd: None,
             nodes: Vec::new(),
+            joined: Vec::new(),
+            namespace: None,
+            own_cluster: None,
         }
+    }
+
+    /// Whether the agent under test is upstream's kubelet, which is expected to fall short here and there.
+    pub(crate) fn is_upstream(&self) -> bool {
+        self.options.agent.ends_with("kubelet")
+    }
+
+    /// Upstream's programs.
+    pub(crate) fn control_plane(&self) -> Result<&'a ControlPlane> {
+        self.shared.control_plane()
+    }
+
+    /// The control plane that the tests share.
+    pub(crate) fn cluster(&self) -> Result<&'a Cluster> {
+        self.shared.cluster()
+    }
+
+    /// A control plane for this test alone, because the test stops it.
+    pub(crate) fn own_cluster(&mut self) -> Result<Cluster> {
+        let options = ClusterOptions {
+            name: format!("{}-cluster", self.short),
+            ..ClusterOptions::default()
+        };
+        let cluster = Cluster::start(self.bench, self.control_plane()?, &options)?;
+        self.own_cluster = Some(cluster.directory().to_owned());
+        Ok(cluster)
+    }
+
+    /// The test's namespace in the shared control plane, with its default service account.
+    pub(crate) fn namespace(&mut self) -> Result<String> {
+        if let Some(name) = &self.namespace {
+            return Ok(name.clone());
+        }
+        let name = self.short.clone();
+        crate::cluster::create_namespace(self.cluster()?, &name)?;
+        self.namespace = Some(name.clone());
+        Ok(name)
+    }
+
+    /// An agent of a control plane that has not been started.
+    pub(crate) fn prepare_joined(
+        &mut self,
+        cluster: &Cluster,
+        options: NodeOptions,
+        access: &Access,
+    ) -> Result<ClusterNode> {
+        self.containerd()?;
+        let containerd = self
+            .containerd
+            .as_ref()
+            .context("containerd was just started")?;
+        let name = options.name.clone();
+        self.nodes
+            .push(self.bench.directory(&format!("node-{name}"))?);
+        self.joined.push(name);
+        ClusterNode::prepare(self.bench, containerd, cluster, options, access)
     }
 
     /// The test's containerd.
@@ -108,6 +217,13 @@ impl<'a> Context<'a> {
             if let Some(containerd) = &self.containerd {
                 keep(&containerd.log(), &target.join("containerd.log"))?;
             }
+            if let Some(namespace) = &self.namespace {
+                let all = ["get", "pods,events", "--output=yaml", "--namespace"];
+                let said = self
+                    .cluster()?
+                    .kubectl(&[&all[..], &[namespace]].concat())?;
+                fs::write(target.join("objects.yaml"), said)?;
+            }
             Ok(())
         };
         if let Err(error) = copy() {
@@ -119,6 +235,12 @@ impl<'a> Context<'a> {
 
     /// Ends and removes everything of the test.
     pub(crate) fn clean(mut self) -> Result<()> {
+        self.leave_cluster()?;
+        if let Some(dir) = self.own_cluster.take()
+            && dir.exists()
+        {
+            fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        }
         if let Some(containerd) = self.containerd.take() {
             containerd.destroy()?;
         }
@@ -133,6 +255,29 @@ impl<'a> Context<'a> {
                 fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes the test's objects out of the shared control plane, so that it does not work for them any more.
+    fn leave_cluster(&mut self) -> Result<()> {
+        let Some(namespace) = self.namespace.take() else {
+            return Ok(());
+        };
+        let cluster = self.cluster()?;
+        let nodes = self.joined.iter().map(String::as_str);
+        let mut args = vec!["delete", "node", "--ignore-not-found", "--wait=false"];
+        args.extend(nodes);
+        cluster.kubectl(&args)?;
+        cluster.kubectl(&[
+            "delete",
+            "pods",
+            "--all",
+            "--force",
+            "--grace-period=0",
+            "--wait=false",
+            "--namespace",
+            &namespace,
+        ])?;
         Ok(())
     }
 }

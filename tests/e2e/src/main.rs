@@ -13,6 +13,7 @@
 
 mod build;
 mod cases;
+mod cluster;
 mod context;
 mod look;
 mod runner;
@@ -21,7 +22,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ferrolet_lab::{Network, isolation, parts};
+use ferrolet_lab::parts::ControlPlane;
+use ferrolet_lab::{Network, Part, isolation, parts};
 
 const USAGE: &str = "\
 usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
@@ -29,8 +31,9 @@ usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
   --agent PATH  the executable to test; upstream's kubelet works too, for comparison
   --jobs N      tests at a time (default 4)
   --keep DIR    where logs of failed tests are kept (default target/e2e-failures)
+  --long        run the tests that take minutes too
   --list        print the names of all tests and end
-  NAME…         run the tests whose name contains one of these words";
+  NAME…         run the tests whose name or group contains one of these words; a long one only under its full name";
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -38,6 +41,9 @@ pub(crate) struct Options {
     pub(crate) n_jobs: usize,
     pub(crate) keep: PathBuf,
     pub(crate) filters: Vec<String>,
+    pub(crate) wants_long: bool,
+    /// Upstream's programs, looked for only when a selected test needs them.
+    pub(crate) control_plane: Part<ControlPlane>,
     wants_list: bool,
     /// For the bench's own tests: one pod in a run of its own, then `once` ends and `hold` waits to be interrupted.
     sample_run: Option<String>,
@@ -54,10 +60,11 @@ fn main() -> ExitCode {
 }
 
 fn drive() -> Result<u8> {
-    let options = parse(std::env::args().skip(1))?;
+    let mut options = parse(std::env::args().skip(1))?;
     if options.wants_list {
         for case in cases::all() {
-            println!("{}", case.name);
+            let remark = if case.is_long { " (long)" } else { "" };
+            println!("{} {}{remark}", case.group, case.name);
         }
         return Ok(0);
     }
@@ -65,6 +72,12 @@ fn drive() -> Result<u8> {
         parts::Part::Available(tools) => tools,
         parts::Part::Missing(reason) => return Ok(runner::skip_all(&options, &reason)),
     };
+    if runner::select(&options)
+        .iter()
+        .any(|case| case.needs_control_plane())
+    {
+        options.control_plane = parts::control_plane();
+    }
     isolation::run(Network::Private, |bench| match &options.sample_run {
         Some(kind) => cases::bench::sample_run(bench, &tools, &options.agent, kind),
         None => runner::run(bench, &tools, &options),
@@ -78,6 +91,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         n_jobs: 4,
         keep: PathBuf::from("target/e2e-failures"),
         filters: Vec::new(),
+        wants_long: false,
+        control_plane: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,
         sample_run: None,
     };
@@ -91,6 +106,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--jobs" => options.n_jobs = value()?.parse().context("--jobs wants a number")?,
             "--keep" => options.keep = PathBuf::from(value()?),
             "--sample-run" => options.sample_run = Some(value()?),
+            "--long" => options.wants_long = true,
             "--list" => options.wants_list = true,
             "--help" | "-h" => bail!(USAGE),
             flag if flag.starts_with('-') => bail!("unknown option {flag}\n{USAGE}"),

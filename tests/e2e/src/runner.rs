@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use ferrolet_lab::{Bench, Toolbox};
+use ferrolet_lab::{Bench, Part, Toolbox};
 
 use crate::Options;
 use crate::cases::{self, Case};
-use crate::context::Context;
+use crate::context::{Context, Shared};
 
 /// How a case ended when it did not fail.
 pub(crate) enum Outcome {
@@ -39,6 +39,7 @@ impl Totals {
 /// Runs what the options select; the exit code says whether all went well.
 pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u8> {
     let selected = select(options);
+    let shared = Shared::new(bench, tools, options);
     println!(
         "{} end-to-end tests on containerd {}",
         selected.len(),
@@ -53,7 +54,7 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
                     if bench.is_interrupted() {
                         return;
                     }
-                    run_one(bench, tools, options, case, &totals);
+                    run_one(&shared, case, &totals);
                 }
             });
         }
@@ -74,24 +75,25 @@ pub(crate) fn skip_all(options: &Options, reason: &str) -> u8 {
     totals.print()
 }
 
-fn select(options: &Options) -> Vec<Case> {
-    let wanted = |name: &str| {
-        options.filters.is_empty()
-            || options
-                .filters
-                .iter()
-                .any(|word| name.contains(word.as_str()))
+/// The tests that the command line asks for.
+pub(crate) fn select(options: &Options) -> Vec<Case> {
+    let words = &options.filters;
+    let wanted = |case: &Case| {
+        let is_named =
+            |word: &String| case.name.contains(word.as_str()) || case.group.contains(word.as_str());
+        (words.is_empty() || words.iter().any(is_named))
+            && (!case.is_long || options.wants_long || words.iter().any(|word| word == case.name))
     };
-    cases::all()
-        .into_iter()
-        .filter(|case| wanted(case.name))
-        .collect()
+    cases::all().into_iter().filter(wanted).collect()
 }
 
-fn run_one(bench: &Bench, tools: &Toolbox, options: &Options, case: &Case, totals: &Mutex<Totals>) {
+fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) {
     let began = Instant::now();
-    let mut context = Context::new(bench, tools, options, case.name);
-    let result = catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context)));
+    let mut context = Context::new(shared, case.name);
+    let result = match (case.needs_control_plane(), &shared.options.control_plane) {
+        (true, Part::Missing(reason)) => Ok(Ok(Outcome::Skipped(reason.clone()))),
+        _ => catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context))),
+    };
     let result =
         result.unwrap_or_else(|cause| Err(anyhow!("panicked: {}", panic_text(cause.as_ref()))));
     let kept = result.is_err().then(|| context.keep());

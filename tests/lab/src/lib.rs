@@ -10,7 +10,8 @@
 //!                     │                                                           ├─ parts::…   what must be installed or built
 //!                     │                                                           ├─ image::…   OCI archives from local binaries
 //!                     │                                                           ├─ Containerd one private instance
-//!                     └─ census                                                   └─ Node       one agent on it
+//!                     └─ census                                                   ├─ Node       one agent on it
+//!                                                                                 └─ Cluster    a real control plane, and nodes that join it
 //! ```
 //!
 //! It refuses to touch anything that does not carry its run id.
@@ -18,6 +19,7 @@
 
 pub mod census;
 pub mod cgroups;
+pub mod cluster;
 pub mod containerd;
 pub mod http;
 pub mod image;
@@ -29,6 +31,7 @@ pub mod pods;
 pub mod process;
 pub mod wait;
 
+pub use cluster::{Cluster, ClusterNode, ClusterOptions};
 pub use containerd::Containerd;
 pub use isolation::{Bench, Network};
 pub use node::{Node, NodeOptions};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use ferrolet_lab::Node;
 use ferrolet_lab::wait::stays_true;
-use ferrolet_lab::{Node, Part, parts};
 use serde_json::{Value, json};
 
 use super::{cases, wait_running};
@@ -83,10 +83,7 @@ fn picture(context: &mut Context<'_>, node: &mut Node) -> Result<Picture> {
 fn static_pods_pass_from_upstream_to_this_agent_and_back(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let upstream = match parts::control_plane() {
-        Part::Available(parts) => parts.binary("kubelet"),
-        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
-    };
+    let upstream = context.control_plane()?.binary("kubelet");
     let ours = context.options.agent.clone();
     pass_around(context, &[upstream.clone(), ours, upstream])
 }
@@ -94,10 +91,7 @@ fn static_pods_pass_from_upstream_to_this_agent_and_back(
 fn static_pods_pass_from_this_agent_to_upstream_and_back(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let upstream = match parts::control_plane() {
-        Part::Available(parts) => parts.binary("kubelet"),
-        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
-    };
+    let upstream = context.control_plane()?.binary("kubelet");
     let ours = context.options.agent.clone();
     pass_around(context, &[ours.clone(), upstream, ours])
 }

@@ -94,7 +94,10 @@ fn init_containers_run_one_after_the_other_before_the_others(
     let changed = with(
         pod(
             "ordered",
-            &[script("main", "cut -d' ' -f1 /proc/uptime; exec sleep 100000")],
+            &[script(
+                "main",
+                "cut -d' ' -f1 /proc/uptime; exec sleep 100000",
+            )],
         ),
         json!({"spec": {"initContainers": [script("one", stamp), script("two", stamp)]}}),
     );

@@ -3,6 +3,9 @@
 mod away;
 mod bad_input;
 pub(crate) mod bench;
+mod cluster_node;
+mod cluster_pods;
+mod cluster_volumes;
 mod containers;
 mod hand_over;
 mod images;
@@ -29,14 +32,30 @@ pub(crate) const GONE: Duration = Duration::from_secs(80);
 /// A named test.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
+    /// Its module, by which it can be chosen too.
+    pub(crate) group: &'static str,
+    /// Takes minutes: runs only with `--long` or under its full name.
+    pub(crate) is_long: bool,
     pub(crate) run: fn(&mut Context<'_>) -> Result<Outcome>,
+}
+
+impl Case {
+    /// Whether it uses upstream's programs: the control plane, or its kubelet.
+    pub(crate) fn needs_control_plane(&self) -> bool {
+        self.group.starts_with("cluster_") || self.group == "hand_over"
+    }
 }
 
 /// Makes the list of a module from its functions' names.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub(crate) fn cases() -> Vec<$crate::cases::Case> {
-            vec![$($crate::cases::Case { name: stringify!($name), run: $name }),*]
+            vec![$($crate::cases::Case {
+                name: stringify!($name),
+                group: module_path!().rsplit("::").next().unwrap_or_default(),
+                is_long: false,
+                run: $name,
+            }),*]
         }
     };
 }
@@ -46,6 +65,9 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        cluster_node::cases(),
+        cluster_pods::cases(),
+        cluster_volumes::cases(),
         hand_over::cases(),
         images::cases(),
         away::cases(),
