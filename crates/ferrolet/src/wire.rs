@@ -103,6 +103,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         events: events.clone(),
         clock: clock.clone(),
     });
+    let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
         files: Arc::new(NodeVolumes::new(&flags.root_dir)),
         objects: None,
@@ -110,10 +111,12 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         events: events.clone(),
         allocatable: ferrolet_resources::Amounts::new(),
         look_again: None,
-        became_ready: None,
+        became_ready: Some(volumes_ready_sender),
     }));
     let doors = Doors {
         probing: Arc::new(probing),
+        objects: None,
+        lookups: None,
         hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
         runtime: cri.clone(),
         images: cri.clone(),
@@ -188,6 +191,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
             changes,
             hints,
             probes: probe_reports,
+            volumes_ready,
             network,
         },
         pulse,

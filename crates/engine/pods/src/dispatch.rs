@@ -1,8 +1,12 @@
 //! The dispatcher: turns what happens into orders for workers. It never awaits work.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use ferrolet_lifecycle::Wish;
+use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::EventKind;
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport};
 use tokio::task::JoinSet;
@@ -16,6 +20,10 @@ use crate::{
     worker::work,
 };
 
+/// First and longest pause before a pod whose worker panicked gets another one.
+const FIRST_PANIC_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PANIC_PAUSE: Duration = Duration::from_secs(300);
+
 /// Everything that can wake the dispatcher.
 pub(crate) enum Event {
     /// A source changed its mind.
@@ -24,6 +32,8 @@ pub(crate) enum Event {
     Hint(Hint),
     /// A probe's result changed.
     Probed(ProbeReport),
+    /// Volumes that were refused are ready now.
+    VolumesReady(PodUid),
     /// Pods can be connected, or can no longer be.
     Network(bool),
     /// Directories or cgroups of pods were found on the node.
@@ -36,9 +46,11 @@ pub(crate) enum Event {
 pub(crate) struct Dispatcher {
     world: Arc<World>,
     roster: Roster,
-    inboxes: HashMap<PodUid, Arc<Inbox>>,
+    inboxes: BTreeMap<PodUid, Arc<Inbox>>,
     workers: JoinSet<()>,
     task_of: HashMap<tokio::task::Id, PodUid>,
+    /// How often the workers of a pod panicked in a row.
+    panics: HashMap<PodUid, u32>,
     is_network_ready: bool,
     all_sources_ready: bool,
 }
@@ -48,9 +60,10 @@ impl Dispatcher {
         Self {
             world,
             roster: Roster::default(),
-            inboxes: HashMap::new(),
+            inboxes: BTreeMap::new(),
             workers: JoinSet::new(),
             task_of: HashMap::new(),
+            panics: HashMap::new(),
             is_network_ready: false,
             all_sources_ready: false,
         }
@@ -100,6 +113,11 @@ impl Dispatcher {
                 let commands = self.roster.take_census(uids);
                 self.obey(commands);
             }
+            Event::VolumesReady(uid) => {
+                if let Some(inbox) = self.inboxes.get(&uid) {
+                    inbox.volumes_became_ready();
+                }
+            }
             Event::Probed(report) => {
                 if let Some(inbox) = self.inboxes.get(&report.uid) {
                     inbox.report(report);
@@ -118,11 +136,15 @@ impl Dispatcher {
                 }
             }
             Event::WorkerEnded { uid, is_done } => {
-                if !is_done {
-                    tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
-                }
                 self.inboxes.remove(&uid);
-                let commands = self.with_gate(|roster, gate| roster.finished(&uid, gate));
+                let commands = if is_done {
+                    self.panics.remove(&uid);
+                    self.with_gate(|roster, gate| roster.finished(&uid, gate))
+                } else {
+                    tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
+                    *self.panics.entry(uid.clone()).or_default() += 1;
+                    self.with_gate(|roster, gate| roster.panicked(&uid, gate))
+                };
                 self.obey(commands);
             }
         }
@@ -195,7 +217,18 @@ impl Dispatcher {
     fn spawn(&mut self, memory: Memory, inbox: Inbox) {
         let (uid, inbox) = (memory.uid.clone(), Arc::new(inbox));
         self.inboxes.insert(uid.clone(), inbox.clone());
-        let task = self.workers.spawn(work(self.world.clone(), inbox, memory));
+        let work = work(self.world.clone(), inbox, memory);
+        let task = match self.panics.get(&uid) {
+            None => self.workers.spawn(work),
+            // What made the last worker panic may be there still.
+            Some(n_panics) => {
+                let pause = doubling(FIRST_PANIC_PAUSE, LONGEST_PANIC_PAUSE, n_panics - 1);
+                self.workers.spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    work.await;
+                })
+            }
+        };
         self.task_of.insert(task.id(), uid);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Orders {
     pub(crate) news: Vec<News>,
     pub(crate) must_look: bool,
     pub(crate) reports: Vec<ProbeReport>,
+    /// Volumes that were refused have become ready: no need to wait.
+    pub(crate) volumes_became_ready: bool,
 }
 
 impl Inbox {
@@ -36,6 +38,7 @@ impl Inbox {
             news: Vec::new(),
             must_look: false,
             reports: Vec::new(),
+            volumes_became_ready: false,
         };
         Self {
             state: Mutex::new(orders),
@@ -74,6 +77,11 @@ impl Inbox {
         });
     }
 
+    /// Says that volumes which were refused are ready now.
+    pub(crate) fn volumes_became_ready(&self) {
+        self.change(|orders| orders.volumes_became_ready = true);
+    }
+
     /// Says whether pods can be connected.
     pub(crate) fn set_network(&self, is_ready: bool) {
         self.change(|orders| orders.is_network_ready = is_ready);
@@ -85,6 +93,7 @@ impl Inbox {
         let taken = orders.clone();
         orders.news.clear();
         orders.reports.clear();
+        orders.volumes_became_ready = false;
         orders.must_look = false;
         taken
     }

@@ -3,18 +3,21 @@
 //! Pulls wait in one fair line with a bounded number at its head. Waiting times after failures are not kept here: a failure
 //! becomes a fact of its pod, and `lifecycle` decides when to try again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::FailureKind;
-use ferrolet_ports::{ImageError, ImageInfo, Images};
-use ferrolet_types::format_go_duration;
+use ferrolet_ports::{EventKind, ImageError, ImageInfo, Images, RegistryAuth};
+use ferrolet_types::{Pod, format_go_duration};
 use k8s_openapi::api::core::v1::Container;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
+    World,
     image_name::with_default_tag,
+    keyring::credentials,
+    objects::pull_secrets,
     start::StartFailure,
-    tell::{ContainerEvents, Happened},
+    tell::{ContainerEvents, Happened, say_of_pod},
 };
 
 /// Fetches images, so many at once.
@@ -42,6 +45,8 @@ impl Puller {
     /// Makes sure that a container's image is here and answers what it is.
     pub(crate) async fn ensure(
         &self,
+        world: &World,
+        pod: &Pod,
         container: &Container,
         tell: &ContainerEvents<'_>,
     ) -> Result<ImageInfo, StartFailure> {
@@ -73,13 +78,23 @@ impl Puller {
                 (None, _) => {}
             }
         }
-        self.pull(named, &image, tell).await
+        let (secrets, missing) = match world.objects.as_deref() {
+            Some(objects) => pull_secrets(objects, pod).await,
+            None => Default::default(),
+        };
+        let candidates = credentials(&image, &secrets);
+        let pulled = self.pull(named, &image, &candidates, tell).await;
+        if pulled.is_err() && !missing.is_empty() {
+            say_missing_secrets(world, pod, &missing);
+        }
+        pulled
     }
 
     async fn pull(
         &self,
         named: &str,
         image: &str,
+        candidates: &[RegistryAuth],
         tell: &ContainerEvents<'_>,
     ) -> Result<ImageInfo, StartFailure> {
         let queued = Instant::now();
@@ -102,21 +117,16 @@ impl Puller {
                 message,
             }
         };
-        let reference =
-            self.images
-                .pull_image(image, None)
-                .await
-                .map_err(|error| match &error {
-                    ImageError::RegistryUnavailable(_) => {
-                        failed("RegistryUnavailable", error.to_string())
-                    }
-                    ImageError::SignatureValidationFailed(_) => {
-                        failed("SignatureValidationFailed", error.to_string())
-                    }
-                    ImageError::Unspecified(_) | ImageError::Runtime(_) => {
-                        failed("ErrImagePull", error.to_string())
-                    }
-                })?;
+        let answer = self.try_each(image, candidates).await;
+        let reference = answer.map_err(|error| match &error {
+            ImageError::RegistryUnavailable(_) => failed("RegistryUnavailable", error.to_string()),
+            ImageError::SignatureValidationFailed(_) => {
+                failed("SignatureValidationFailed", error.to_string())
+            }
+            ImageError::Unspecified(_) | ImageError::Runtime(_) => {
+                failed("ErrImagePull", error.to_string())
+            }
+        })?;
         let info = self
             .images
             .image_status(&reference)
@@ -136,6 +146,38 @@ impl Puller {
         });
         Ok(info)
     }
+
+    /// Tries one credential after the other, or none at all; the last refusal counts.
+    async fn try_each(
+        &self,
+        image: &str,
+        candidates: &[RegistryAuth],
+    ) -> Result<String, ImageError> {
+        let Some((last, others)) = candidates.split_last() else {
+            return self.images.pull_image(image, None).await;
+        };
+        for auth in others {
+            if let Ok(reference) = self.images.pull_image(image, Some(auth)).await {
+                return Ok(reference);
+            }
+        }
+        self.images.pull_image(image, Some(last)).await
+    }
+}
+
+fn say_missing_secrets(world: &World, pod: &Pod, missing: &BTreeSet<String>) {
+    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+    let message = format!(
+        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+        names.join(", ")
+    );
+    say_of_pod(
+        world.events.as_ref(),
+        pod,
+        EventKind::Warning,
+        "FailedToRetrieveImagePullSecret",
+        message,
+    );
 }
 
 /// The specification's policy, else what the tag implies.

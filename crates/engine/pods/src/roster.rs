@@ -57,6 +57,10 @@ impl Roster {
 
     /// Takes one change of one source.
     pub(crate) fn change(&mut self, change: PodChange, gate: &Gate<'_>) -> Vec<Command> {
+        // The API's copy of a static pod is not a pod to run.
+        if change.pod().is_mirror() {
+            return Vec::new();
+        }
         match change {
             PodChange::Added(pod) | PodChange::Updated(pod) => self.want(pod, gate),
             PodChange::Reconcile(pod) => self.refresh(pod),
@@ -122,6 +126,19 @@ impl Roster {
             commands.extend(self.want(pod, gate));
         }
         commands
+    }
+
+    /// A worker panicked: its pod gets another one, to run or to be taken down.
+    pub(crate) fn panicked(&mut self, uid: &PodUid, gate: &Gate<'_>) -> Vec<Command> {
+        let key = self.at_work.remove(uid).flatten();
+        match self.wanted.get(uid).cloned() {
+            Some(pod) => self.want(pod, gate),
+            None => {
+                self.at_work.insert(uid.clone(), key.clone());
+                let uid = uid.clone();
+                vec![Command::TakeDown { uid, key }]
+            }
+        }
     }
 
     fn want(&mut self, pod: Pod, gate: &Gate<'_>) -> Vec<Command> {

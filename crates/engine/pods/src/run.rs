@@ -18,6 +18,8 @@ pub struct Inputs {
     pub hints: mpsc::Receiver<Hint>,
     /// Reports of probes.
     pub probes: mpsc::UnboundedReceiver<ProbeReport>,
+    /// Pods whose volumes were refused and are ready now.
+    pub volumes_ready: mpsc::Receiver<PodUid>,
     /// Whether pods can be connected.
     pub network: watch::Receiver<bool>,
 }
@@ -36,17 +38,20 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     loop {
         pulse.beat();
         let event = tokio::select! {
+            // The rarest first: wishes never wait behind a crowd of hints, and a run on paused time can be repeated.
+            biased;
             // Receiving from a channel is cancel-safe: a message is taken only when it is returned.
             changes = inputs.changes.recv() => match changes {
                 Some(changes) => Event::Changes(changes),
                 None => return,
             },
-            Some(hint) = inputs.hints.recv() => Event::Hint(hint),
-            Some(report) = inputs.probes.recv() => Event::Probed(report),
             // A watch keeps its newest value, so a dropped wait loses nothing.
             Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
             Some(found) = found.recv() => Event::LeftOver(found),
             ended = dispatcher.worker_ended() => ended,
+            Some(report) = inputs.probes.recv() => Event::Probed(report),
+            Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
+            Some(hint) = inputs.hints.recv() => Event::Hint(hint),
             // A timer loses nothing.
             () = tokio::time::sleep(pulse.period()) => continue,
         };

@@ -6,8 +6,8 @@ use ferrolet_lifecycle::{FailureKind, RestartCount};
 use ferrolet_ports::{EventKind, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
-    ContainerInputs, ContainerSpec, EnvObjects, ImageUser, Notice, NoticeAbout, PluginResources,
-    SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
+    ContainerInputs, ContainerSpec, ImageUser, Notice, NoticeAbout, PluginResources, SandboxInputs,
+    SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
     node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
 };
 use ferrolet_types::{
@@ -20,6 +20,7 @@ use crate::{
     World,
     execute::restart_number,
     memory::Memory,
+    objects::env_objects,
     tell::{ContainerEvents, Happened, say_of_pod},
 };
 
@@ -102,9 +103,9 @@ fn request_sandbox(
     memory: &Memory,
     pod: &Pod,
     attempt: u32,
-) -> Result<SandboxSpec, SpecError> {
+) -> Result<SandboxSpec, SandboxError> {
     let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
-    sandbox_spec(
+    let spec = sandbox_spec(
         pod,
         &SandboxInputs {
             node: &world.node.spec,
@@ -112,11 +113,38 @@ fn request_sandbox(
             attempt,
             cgroup_parent: world.cgroups.parent_of(&cgroup),
             log_directory: world.files.log_directory(&pod.key(), &memory.uid),
-            runtime_handler: String::new(),
+            runtime_handler: runtime_handler(world, pod)?,
             user_mappings: Vec::new(),
             extra_groups: Vec::new(),
         },
-    )
+    )?;
+    Ok(spec)
+}
+
+/// Why a sandbox cannot be asked for.
+#[derive(Debug, thiserror::Error)]
+enum SandboxError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error("RuntimeClass.node.k8s.io {0:?} not found")]
+    NoSuchClass(String),
+}
+
+/// The handler of the pod's runtime class; empty for the default.
+fn runtime_handler(world: &World, pod: &Pod) -> Result<String, SandboxError> {
+    let Some(class) = pod
+        .spec_ref()
+        .runtime_class_name
+        .as_deref()
+        .filter(|class| !class.is_empty())
+    else {
+        return Ok(String::new());
+    };
+    let handler = world
+        .lookups
+        .as_deref()
+        .and_then(|lookups| lookups.runtime_handler(class));
+    handler.ok_or_else(|| SandboxError::NoSuchClass(class.to_owned()))
 }
 
 /// Fetches the image, then makes and starts the container.
@@ -136,7 +164,7 @@ pub(crate) async fn start_container(
         )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
-    let image = world.puller.ensure(&container, &tell).await?;
+    let image = world.puller.ensure(world, pod, &container, &tell).await?;
     let (sandbox, request) =
         request_container(world, memory, pod, &order, &container, &image).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
@@ -290,9 +318,10 @@ async fn request_container(
             (name.clone(), source)
         })
         .collect();
+    let objects = env_objects(world, pod, container).await;
     let mut inputs = ContainerInputs {
         node: &world.node.spec,
-        objects: &EnvObjects::default(),
+        objects: &objects,
         volumes: &volumes,
         sub_paths: &BTreeMap::new(),
         restart_count: restart_number(order.restarts, newest_log),

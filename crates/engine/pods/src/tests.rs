@@ -1,1 +1,178 @@
+//! The books of the dispatcher: one change in, commands out.
 
+use ferrolet_lifecycle::Wish;
+use ferrolet_testkit::{PodBuilder, pod};
+use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView as _};
+
+use crate::roster::{Command, Gate, Roster};
+
+fn open() -> Gate<'static> {
+    Gate {
+        node: None,
+        is_active: &|_| true,
+    }
+}
+
+fn web(uid: &str) -> PodBuilder {
+    pod("web").uid(uid)
+}
+
+fn uid(text: &str) -> PodUid {
+    PodUid::new(text)
+}
+
+/// Commands in brief, as a table shows them.
+fn brief(commands: Vec<Command>) -> String {
+    let brief = |command: Command| match command {
+        Command::Start(pod) => format!("start {}", pod.uid()),
+        Command::Reject(pod, rejection) => format!("reject {} {}", pod.uid(), rejection.reason),
+        Command::TakeDown { uid, key } => match key {
+            Some(key) => format!("take down {uid} {key}"),
+            None => format!("take down {uid}"),
+        },
+        Command::Update(pod) => format!("update {}", pod.uid()),
+        Command::Wish(uid, Wish::Run) => format!("run {uid}"),
+        Command::Wish(uid, Wish::End { grace }) => {
+            format!("end {uid} {:?}", grace.map(|it| it.as_secs()))
+        }
+        Command::Wish(uid, Wish::Forget { .. }) => format!("forget {uid}"),
+    };
+    let lines: Vec<String> = commands.into_iter().map(brief).collect();
+    lines.join("; ")
+}
+
+/// One thing that happens to the roster.
+enum Happens {
+    Change(PodChange),
+    Ready,
+    Census(&'static str),
+    Found(&'static str, Option<PodKey>),
+    Finished(&'static str),
+    Panicked(&'static str),
+}
+use Happens::{Census, Change, Finished, Found, Panicked, Ready};
+
+fn check(story: Vec<(Happens, &str)>) {
+    let mut roster = Roster::default();
+    for (index, (happens, expected)) in story.into_iter().enumerate() {
+        let commands = match happens {
+            Change(change) => roster.change(change, &open()),
+            Ready => roster.sources_ready(),
+            Census(uids) => roster.take_census(uids.split_whitespace().map(uid).collect()),
+            Found(found, key) => roster.left_over(uid(found), key).into_iter().collect(),
+            Finished(done) => roster.finished(&uid(done), &open()),
+            Panicked(gone) => roster.panicked(&uid(gone), &open()),
+        };
+        assert_eq!(brief(commands), expected, "line {index}");
+    }
+}
+
+fn added(pod: &Pod) -> Happens {
+    Change(PodChange::Added(pod.clone()))
+}
+
+fn removed(pod: &Pod) -> Happens {
+    Change(PodChange::Removed(pod.clone()))
+}
+
+#[test]
+fn a_pod_gets_one_worker_which_then_hears_of_changes() {
+    let web = web("a").build();
+    check(vec![
+        (added(&web), "start a"),
+        (Change(PodChange::Updated(web.clone())), "update a"),
+        (Change(PodChange::Reconcile(web.clone())), "update a"),
+        (removed(&web), "forget a"),
+        (Change(PodChange::Reconcile(web.clone())), ""),
+        (Finished("a"), ""),
+        (removed(&web), ""),
+        (added(&web), "start a"),
+    ]);
+}
+
+#[test]
+fn a_deletion_carries_its_grace() {
+    let now = ferrolet_types::Timestamp::from_second(0);
+    let web = web("a");
+    let deleting = web.clone().deleting(now, 7).build();
+    check(vec![
+        (added(&web.build()), "start a"),
+        (
+            Change(PodChange::Deleting(deleting)),
+            "update a; end a Some(7)",
+        ),
+    ]);
+}
+
+#[test]
+fn static_pods_of_one_name_take_turns() {
+    let [a, b, c] = ["a", "b", "c"].map(|it| web(it).static_file().build());
+    check(vec![
+        (added(&a), "start a"),
+        (added(&b), ""),
+        (added(&c), ""),
+        (Change(PodChange::Updated(c.clone())), ""),
+        (removed(&a), "forget a"),
+        (Finished("a"), "start b"),
+        (removed(&c), ""),
+        (removed(&b), "forget b"),
+        (Finished("b"), ""),
+    ]);
+}
+
+#[test]
+fn pods_of_the_api_do_not_wait_for_a_name() {
+    check(vec![
+        (added(&web("a").build()), "start a"),
+        (added(&web("b").build()), "start b"),
+    ]);
+}
+
+#[test]
+fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
+    let (a, b) = (
+        web("a").static_file().build(),
+        web("b").static_file().build(),
+    );
+    check(vec![
+        (added(&a), "start a"),
+        (removed(&a), "forget a"),
+        (added(&a), ""),
+        (added(&b), ""),
+        (Finished("a"), "start a"),
+        (removed(&a), "forget a"),
+        (Finished("a"), "start b"),
+    ]);
+}
+
+#[test]
+fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
+    let a = web("a").build();
+    let key = a.key();
+    check(vec![
+        (added(&a), "start a"),
+        (Census("a x y"), ""),
+        (Found("z", Some(key.clone())), ""),
+        (Ready, "take down x; take down y"),
+        (Census("a x y"), ""),
+        (Found("z", Some(key)), "take down z default/web"),
+        (Finished("x"), ""),
+        (Census("a x"), "take down x"),
+    ]);
+}
+
+#[test]
+fn a_pod_whose_worker_panicked_gets_another() {
+    let (a, b) = (
+        web("a").static_file().build(),
+        web("b").static_file().build(),
+    );
+    check(vec![
+        (added(&a), "start a"),
+        (added(&b), ""),
+        (Panicked("a"), "start a"),
+        (removed(&a), "forget a"),
+        (Panicked("a"), "take down a default/web"),
+        (Finished("a"), "start b"),
+    ]);
+}

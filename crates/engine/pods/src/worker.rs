@@ -43,11 +43,15 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         memory,
     };
     let mut must_look = true;
+    worker.register_objects();
     loop {
         let orders = worker.take_orders();
         must_look |= orders.must_look || orders.news.iter().any(|news| worker.memory.is_news(news));
         if must_look {
             worker.look().await;
+        }
+        if orders.volumes_became_ready {
+            worker.memory.pod_failure = None;
         }
         orders
             .reports
@@ -55,7 +59,11 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             .for_each(|report| worker.memory.take_report(report));
         let step = worker.decide(&orders);
         let is_settled = matches!(step.next, PodState::Settled | PodState::Gone);
+        let is_new_state = worker.memory.state != step.next;
         worker.memory.state = step.next;
+        if is_new_state {
+            worker.register_objects();
+        }
         worker.publish(&step, is_settled);
         worker.tell_probes();
         if step.next == PodState::Gone {
@@ -94,6 +102,18 @@ impl Worker {
             self.memory.take_pod(pod.clone());
         }
         orders
+    }
+
+    /// Keeps what the pod refers to at hand for as long as it may start containers.
+    fn register_objects(&self) {
+        if let (Some(objects), Some(pod)) = (&self.world.objects, &self.memory.pod) {
+            match self.memory.state {
+                PodState::Running | PodState::Stopping { .. } | PodState::Stopped => {
+                    objects.register(pod)
+                }
+                PodState::Settled | PodState::Gone => objects.unregister(&self.memory.uid),
+            }
+        }
     }
 
     /// Asks the runtime about this pod until it answers.
@@ -271,6 +291,7 @@ impl Worker {
     async fn wait(&self, wake_at: Option<Timestamp>) {
         let pause = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
         tokio::select! {
+            biased;
             // Both are cancel-safe: a timer loses nothing, and a message stays in the inbox.
             () = self.inbox.changed() => {}
             () = async { match pause { Some(pause) => sleep(pause).await, None => std::future::pending().await } } => {}

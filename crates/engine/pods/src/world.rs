@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
-    Clock, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes, Probing, Runtime, RuntimeError,
+    Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes,
+    Probing, Runtime, RuntimeError,
 };
 use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
@@ -28,6 +29,10 @@ pub struct World {
     pub probing: Arc<dyn Probing>,
     /// Handlers of container lifecycles.
     pub hooks: Arc<dyn Hooks>,
+    /// Objects of the API that pods refer to; a node on its own has none.
+    pub objects: Option<Arc<dyn ClusterObjects>>,
+    /// Collections of the API that pods are made from; a node on its own has none.
+    pub lookups: Option<Arc<dyn ClusterLookups>>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -77,6 +82,10 @@ pub struct Doors {
     pub probing: Arc<dyn Probing>,
     /// Handlers of container lifecycles.
     pub hooks: Arc<dyn Hooks>,
+    /// Objects of the API that pods refer to; a node on its own has none.
+    pub objects: Option<Arc<dyn ClusterObjects>>,
+    /// Collections of the API that pods are made from; a node on its own has none.
+    pub lookups: Option<Arc<dyn ClusterLookups>>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -106,6 +115,8 @@ impl World {
             volumes,
             probing,
             hooks,
+            objects,
+            lookups,
             clock,
             events,
             board,
@@ -119,6 +130,8 @@ impl World {
             volumes,
             probing,
             hooks,
+            objects,
+            lookups,
             clock,
             events,
             board,

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicU32, Ordering},
 };
 
 use ferrolet_ports::{Event, Events, PodCgroups as _, PodFiles as _, RuntimeErrorKind};
@@ -233,16 +233,32 @@ async fn pods_wait_for_the_network() {
         .await;
 }
 
-/// Panics once, when a container has been created.
+/// Panics when it hears that word, so many times.
 struct Grenade {
     events: Arc<FakeEvents>,
-    is_live: AtomicBool,
+    word: &'static str,
+    left: AtomicU32,
+}
+
+impl Grenade {
+    fn agent(world: &World, word: &'static str, n_panics: u32) -> Agent {
+        let grenade = Grenade {
+            events: world.events(),
+            word,
+            left: AtomicU32::new(n_panics),
+        };
+        Agent::with_events(world, Arc::new(grenade))
+    }
 }
 
 impl Events for Grenade {
     fn record(&self, event: Event) {
-        let is_time = event.reason == "Created" && self.is_live.swap(false, Ordering::SeqCst);
-        assert!(!is_time, "on purpose");
+        if event.reason == self.word {
+            let count_down = |left: u32| left.checked_sub(1);
+            let order = Ordering::SeqCst;
+            let is_spent = self.left.fetch_update(order, order, count_down).is_err();
+            assert!(is_spent, "on purpose");
+        }
         self.events.record(event);
     }
 }
@@ -250,22 +266,37 @@ impl Events for Grenade {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_panics_is_replaced_and_finishes_the_job() {
     let world = world();
-    let grenade = Grenade {
-        events: world.events(),
-        is_live: AtomicBool::new(true),
-    };
-    let agent = Agent::with_events(&world, Arc::new(grenade));
+    let agent = Grenade::agent(&world, "Created", 3);
+    let began = world.now();
+    let web = pod("web").container("main", IMAGE).build();
+    agent.add(&web).await;
+    let uid = web.uid();
+    world
+        .until("it runs", secs(10), |world| world.is_running(&uid, "main"))
+        .await;
+    let made = times(&world, &uid, |act| {
+        matches!(act, Act::ContainerCreated { .. })
+    });
+    assert_eq!(made.len(), 4, "half-made containers make room");
+    assert_eq!(world.sandboxes().len(), 1);
+    let took = world.now().since(began).as_secs();
+    assert_eq!(took, 1 + 2 + 4, "it does not spin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_panics_while_it_takes_its_pod_down_is_replaced_too() {
+    let world = world();
+    let agent = Grenade::agent(&world, "Killing", 1);
     let web = pod("web").container("main", IMAGE).build();
     agent.add(&web).await;
     let uid = web.uid();
     world
         .until("it runs", SOON, |world| world.is_running(&uid, "main"))
         .await;
-    let made = times(&world, &uid, |act| {
-        matches!(act, Act::ContainerCreated { .. })
-    });
-    assert_eq!(made.len(), 2, "the half-made container makes room");
-    assert_eq!(world.sandboxes().len(), 1);
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", SOON, |world| world.is_gone(&uid))
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
