@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p ferrolet-cluster --example node -- KUBECONFIG NODE [SECONDS]` registers the node if it is missing, keeps its
 //! lease, records an event, follows its pods, the config maps they name and their tokens, and prints what it sees.
-//! `… --example node -- bootstrap KUBECONFIG NODE DIRECTORY` joins with a bootstrap token and writes the kubeconfig there.
+//! `… --example node -- bootstrap KUBECONFIG NODE DIRECTORY` joins with a bootstrap token and writes the kubeconfig there;
+//! `… -- rotate KUBECONFIG NODE DIRECTORY` replaces the client certificate and asks for a serving one.
 
 use std::{
     error::Error,
@@ -15,9 +16,10 @@ use std::{
 
 use ferrolet_cluster::{
     api::{Clients, NodeApi, Pace},
-    certificates::{self, CertStore, CertificateFacts, Pair, PairName},
+    certificates::{self, CertStore, CertificateFacts, Pair, PairName, Rotation, Wanted},
     client::Rate,
-    events, kept, kubeconfig,
+    events::{self, EventSink},
+    kept, kubeconfig,
     kubeconfig::{Credentials, ReadFile},
     lease::{LeaseKeeper, LeasePlan},
     objects::{Objects, Strategy, references},
@@ -31,7 +33,10 @@ use ferrolet_ports::{
 use ferrolet_types::{Timestamp, pod::PodView};
 use k8s_openapi::api::{core::v1::Service, node::v1::RuntimeClass};
 use serde_json::json;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -90,6 +95,7 @@ async fn main() -> Outcome<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["bootstrap", file, node, directory] => bootstrap(file, node, directory).await,
+        ["rotate", file, node, directory] => rotate(file, node, directory).await,
         [file, node] => run(file, node, 20).await,
         [file, node, seconds] => run(file, node, seconds.parse()?).await,
         _ => Err("KUBECONFIG NODE [SECONDS], or bootstrap KUBECONFIG NODE DIRECTORY".into()),
@@ -134,11 +140,56 @@ async fn bootstrap(file: &str, node: &str, directory: &str) -> Outcome<()> {
     Ok(())
 }
 
+/// Replaces the client certificate at once and asks for a serving certificate, which somebody has to approve.
+async fn rotate(file: &str, node: &str, directory: &str) -> Outcome<()> {
+    let (clients, identity, _) = connect(file)?;
+    let address = k8s_openapi::api::core::v1::NodeAddress {
+        type_: "InternalIP".to_owned(),
+        address: "127.0.0.1".to_owned(),
+    };
+    let wishes = [
+        Some(Wanted::client(node)),
+        certificates::serving_for(node, &[address]),
+    ];
+    for wanted in wishes.into_iter().flatten() {
+        let name = wanted.name;
+        let (_wish, wanted) = watch::channel(Some(wanted));
+        let (current, mut pairs) = watch::channel(None);
+        let rotation = Rotation {
+            client: clients.work.clone(),
+            store: Arc::new(Directory(PathBuf::from(directory))),
+            clock: Arc::new(Wall),
+            name,
+            wanted,
+            current,
+            outcome: watch::Sender::default(),
+        };
+        let task = tokio::spawn(rotation.run());
+        pairs.changed().await?;
+        let pair: Pair = pairs.borrow().clone().ok_or("no pair")?;
+        let facts = CertificateFacts::read(&pair.certificate)?;
+        say(&format!("{}: {facts:?}", name.prefix()));
+        if name == PairName::Client {
+            identity.replace(pair.certificate.as_bytes(), pair.key.as_bytes())?;
+            clients.reconnect();
+            let api = NodeApi::new(clients.clone(), node.to_owned());
+            let node = api.get_node().await?;
+            say(&format!(
+                "still {:?} with the new certificate",
+                node.metadata.name
+            ));
+        }
+        task.abort();
+    }
+    Ok(())
+}
+
 async fn run(file: &str, node: &str, seconds: u64) -> Outcome<()> {
     let began = Instant::now();
     let (clients, _, _) = connect(file)?;
     let clock: Arc<dyn Clock> = Arc::new(Wall);
-    let api = NodeApi::new(clients.clone(), node.to_owned());
+    let api = Arc::new(NodeApi::new(clients.clone(), node.to_owned()));
+    let mut shown = std::collections::BTreeSet::new();
     match api.get_node().await {
         Ok(_) => {}
         Err(error) if error.is_not_found() => {
@@ -190,18 +241,17 @@ async fn run(file: &str, node: &str, seconds: u64) -> Outcome<()> {
                 say(&format!("{:?} {}/{} changed: {size:?} keys", change.kind, change.namespace, change.name));
             }
             Some(update) = updates.recv() => for sourced in update.pods {
-                show(&sourced.pod, &api, &objects, &sink).await;
+                let version = sourced.pod.metadata.resource_version.clone();
+                if shown.insert(version) {
+                    let (api, objects, sink) = (Arc::clone(&api), Arc::clone(&objects), sink.clone());
+                    tokio::spawn(async move { show(&sourced.pod, &api, &objects, &sink).await });
+                }
             },
         }
     }
 }
 
-async fn show(
-    pod: &ferrolet_types::Pod,
-    api: &NodeApi,
-    objects: &Arc<Objects>,
-    sink: &impl Events,
-) {
+async fn show(pod: &ferrolet_types::Pod, api: &NodeApi, objects: &Arc<Objects>, sink: &EventSink) {
     let key = pod.key();
     objects.register(pod);
     let version = pod.metadata.resource_version.as_deref().unwrap_or_default();
@@ -231,6 +281,13 @@ async fn show(
         "token of {key}: {:?}",
         objects.get_token(&ask).await
     ));
+    let began = Instant::now();
+    for name in references(pod).config_maps {
+        while let Err(error) = objects.get_config_map(&key.namespace, &name).await {
+            say(&format!("config map {name} of {key}: {error}"));
+        }
+    }
+    say(&format!("config maps of {key} after {:?}", began.elapsed()));
     let is_running = pod.api_phase() == Some(ferrolet_types::pod::Phase::Running);
     if !is_running {
         let patch =

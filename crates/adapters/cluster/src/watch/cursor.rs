@@ -13,6 +13,8 @@ use std::time::Duration;
 use ferrolet_ports::{ApiError, ApiErrorKind};
 
 const FIRST_DELAY: Duration = Duration::from_millis(800);
+/// The node authorizer learns of a pod a moment after we do and refuses its secrets until then; this costs a pod's start.
+const FIRST_DELAY_FORBIDDEN: Duration = Duration::from_millis(25);
 const LAST_DELAY: Duration = Duration::from_secs(30);
 /// A watch that ends sooner than this without a word counts as a failure, or it would be opened in a tight circle.
 const SHORT: Duration = Duration::from_secs(1);
@@ -31,6 +33,7 @@ pub(crate) enum Step {
 pub(crate) struct Cursor {
     step: Step,
     failures: u32,
+    first_delay: Duration,
     stay_away: Duration,
 }
 
@@ -41,6 +44,7 @@ impl Cursor {
         Self {
             step: Step::List { version },
             failures: 0,
+            first_delay: FIRST_DELAY,
             stay_away: Duration::ZERO,
         }
     }
@@ -73,6 +77,10 @@ impl Cursor {
         use ApiErrorKind as Kind;
         self.failures += 1;
         self.stay_away = Duration::ZERO;
+        self.first_delay = match error.kind {
+            Kind::Forbidden => FIRST_DELAY_FORBIDDEN,
+            _ => FIRST_DELAY,
+        };
         match (&error.kind, &self.step) {
             // The server has forgotten that version, or has not reached it: take the newest.
             (Kind::Gone, _) => {
@@ -97,12 +105,19 @@ impl Cursor {
         }
     }
 
+    /// How many times in a row it went wrong.
+    pub(crate) fn n_failures(&self) -> u32 {
+        self.failures
+    }
+
     /// How long to wait before the next step; `jitter` is between 0 and 1.
     pub(crate) fn delay(&self, jitter: f64) -> Duration {
         if self.failures == 0 {
             return self.stay_away;
         }
-        let doubled = FIRST_DELAY.saturating_mul(1 << (self.failures - 1).min(10));
+        let doubled = self
+            .first_delay
+            .saturating_mul(1 << (self.failures - 1).min(11));
         let base = doubled.min(LAST_DELAY);
         base.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
             .max(self.stay_away)
@@ -176,6 +191,18 @@ mod tests {
             (cursor.delay(1.0), cursor.step()),
             (Duration::ZERO, &watch("9"))
         );
+    }
+
+    #[test]
+    fn a_refusal_is_tried_again_soon_because_it_may_be_early() {
+        let mut cursor = Cursor::new();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            cursor.failed(&error(ApiErrorKind::Forbidden));
+            waits.push(cursor.delay(1.0).as_millis());
+        }
+        assert_eq!(waits[..5], [25, 50, 100, 200, 400]);
+        assert_eq!(waits[10..], [25_600, 30_000]);
     }
 
     #[test]

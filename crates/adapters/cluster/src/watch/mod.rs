@@ -95,8 +95,13 @@ pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<Wa
             Ok(Flow::Continue) => {}
             Ok(Flow::Stop) => return,
             Err(error) => {
-                tracing::debug!(kind = K::KIND, %error, "watch interrupted");
                 cursor.failed(&error);
+                // Told loudly once it is no longer a passing matter, and then now and then.
+                if cursor.n_failures() % 10 == 4 {
+                    tracing::warn!(kind = K::KIND, %error, "still not watching");
+                } else {
+                    tracing::debug!(kind = K::KIND, %error, "watch interrupted");
+                }
             }
         }
         let delay = cursor.delay(fastrand::f64());
