@@ -6,8 +6,10 @@ use ferrolet_ports::{ApiError, ClusterApi, Fut};
 use ferrolet_types::{GracePeriod, Pod, PodKey, PodUid};
 use k8s_openapi::api::core::v1::{Node, Pod as ApiPod};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{
+    certificates::Pair,
     client::{AddressError, Client, ClientOptions, PatchKind, Place, Rate},
     kubeconfig::{Access, ReadFile},
     tls::Identity,
@@ -55,6 +57,18 @@ impl Clients {
             events: client(pace.events, WORK_TIMEOUT)?,
             heartbeat: client(Rate::Unlimited, pace.heartbeat_timeout)?,
         })
+    }
+
+    /// Shows every certificate that comes and moves to new connections with it. Runs until no more can come.
+    pub async fn adopt(self, identity: Identity, mut pairs: watch::Receiver<Option<Pair>>) {
+        while pairs.changed().await.is_ok() {
+            let pair = pairs.borrow_and_update().clone();
+            let Some(pair) = pair else { continue };
+            match identity.replace(pair.certificate.as_bytes(), pair.key.as_bytes()) {
+                Ok(()) => self.reconnect(),
+                Err(error) => tracing::error!(%error, "new certificate cannot be used"),
+            }
+        }
     }
 
     /// Moves everything to new connections, after a new certificate or a change of network.
@@ -156,5 +170,96 @@ impl ClusterApi for NodeApi {
 
     fn reconnect(&self) {
         self.clients.heartbeat.reconnect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ferrolet_ports::{ApiErrorKind, Clock as _};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        certificates::self_signed,
+        fake::{FakeApi, TokioClock},
+    };
+
+    fn clients(api: &FakeApi) -> Clients {
+        Clients {
+            work: api.client(),
+            events: api.client(),
+            heartbeat: api.client(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_port_asks_in_the_nodes_name() {
+        let fake = FakeApi::new();
+        let api = NodeApi::new(clients(&fake), "me".to_owned());
+        assert!(api.get_node().await.unwrap_err().is_not_found());
+        let node = json!({"metadata": {"name": "me"}});
+        api.create_node(&serde_json::from_value(node).unwrap())
+            .await
+            .unwrap();
+        api.patch_node(&json!({"metadata": {"labels": {"a": "b"}}}))
+            .await
+            .unwrap();
+        api.patch_node_status(&json!({"status": {"phase": "x"}}))
+            .await
+            .unwrap();
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": []}});
+        let pod: Pod = Arc::new(serde_json::from_value(pod).unwrap());
+        api.create_pod(&pod).await.unwrap();
+        let key = PodKey::new("n", "p");
+        api.patch_pod_status(&key, &json!({"status": {"phase": "Running"}}))
+            .await
+            .unwrap();
+        assert_eq!(
+            api.get_pod(&key).await.unwrap().metadata.uid.as_deref(),
+            Some("u")
+        );
+        let other = api
+            .delete_pod(&key, &PodUid::new("v"), None)
+            .await
+            .unwrap_err();
+        assert_eq!(other.kind, ApiErrorKind::Conflict);
+        let grace = Some(GracePeriod::from_secs(0));
+        api.delete_pod(&key, &PodUid::new("u"), grace)
+            .await
+            .unwrap();
+        let expected = [
+            "GET /api/v1/nodes/me",
+            "POST /api/v1/nodes",
+            "PATCH /api/v1/nodes/me",
+            "PATCH /api/v1/nodes/me/status",
+            "POST /api/v1/namespaces/n/pods",
+            "PATCH /api/v1/namespaces/n/pods/p/status",
+            "GET /api/v1/namespaces/n/pods/p",
+            "DELETE /api/v1/namespaces/n/pods/p",
+            "DELETE /api/v1/namespaces/n/pods/p",
+        ];
+        assert_eq!(fake.lines(), expected);
+        let body = &fake.seen()[8].body;
+        assert_eq!(body["gracePeriodSeconds"], 0);
+        assert_eq!(body["preconditions"]["uid"], "u");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_certificate_means_new_connections() {
+        let fake = FakeApi::new();
+        let (clients, identity) = (clients(&fake), Identity::default());
+        let (sender, pairs) = watch::channel(None);
+        let task = tokio::spawn(clients.clone().adopt(identity.clone(), pairs));
+        let place = Place::raw("/healthz");
+        let _ = clients.work.get_text(&place).await;
+        let pair = self_signed("me", &BTreeSet::new(), TokioClock.now()).unwrap();
+        sender.send_replace(Some(pair));
+        drop(sender);
+        task.await.unwrap();
+        assert!(rustls::client::ResolvesClientCert::has_certs(&identity));
+        let _ = clients.work.get_text(&place).await;
+        assert_eq!(fake.n_dials(), 2);
     }
 }

@@ -15,12 +15,20 @@ use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
 };
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::{sync::Mutex as AsyncMutex, time::sleep};
 
 use crate::client::{Client, Place};
 
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 const MAX_JITTER: Duration = Duration::from_secs(10);
+/// The server learns of a pod a moment after we do and refuses tokens for it until then; a pod's start should not wait for
+/// its next round because of that.
+const EARLY: [Duration; 4] = [
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+];
 
 /// Where one token lives; the lock is held while it is being requested.
 type Slot = Arc<AsyncMutex<Option<Kept>>>;
@@ -68,7 +76,7 @@ impl Tokens {
         {
             return Ok(kept.token.clone());
         }
-        match self.request(ask).await {
+        match self.request_early(ask).await {
             Ok(fresh) => {
                 let token = fresh.token.clone();
                 *kept = Some(fresh);
@@ -108,6 +116,17 @@ impl Tokens {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TokenAsk, Slot>> {
         self.slots.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// Asks, and asks again soon if the server may not know the pod yet.
+    async fn request_early(&self, ask: &TokenAsk) -> Result<Kept, ApiError> {
+        for pause in EARLY {
+            match self.request(ask).await {
+                Err(error) if ask.bound_pod.is_some() && is_early(&error) => sleep(pause).await,
+                outcome => return outcome,
+            }
+        }
+        self.request(ask).await
     }
 
     async fn request(&self, ask: &TokenAsk) -> Result<Kept, ApiError> {
@@ -155,6 +174,10 @@ impl Tokens {
                 .unwrap_or_else(|| expires.since(self.clock.now())),
         })
     }
+}
+
+fn is_early(error: &ApiError) -> bool {
+    matches!(error.kind, ApiErrorKind::NotFound | ApiErrorKind::Forbidden)
 }
 
 #[cfg(test)]
@@ -219,6 +242,24 @@ mod tests {
         tokio::time::advance(Duration::from_secs(200)).await;
         let error = tokens.get(&wanted).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_know_the_pod_yet_is_asked_again_soon() {
+        let check = async |n_refusals: usize, kind: Option<ApiErrorKind>| {
+            let api = FakeApi::new();
+            for _ in 0..n_refusals {
+                let body = serde_json::json!({"status": "Failure", "reason": "NotFound"});
+                api.refuse_next(404, body);
+            }
+            let tokens = Tokens::new(api.client(), Arc::new(TokioClock));
+            let began = tokio::time::Instant::now();
+            let got = tokens.get(&ask("a")).await;
+            assert_eq!(got.err().map(|error| error.kind), kind, "{n_refusals}");
+            assert!(began.elapsed() < Duration::from_secs(1));
+        };
+        check(3, None).await;
+        check(9, Some(ApiErrorKind::NotFound)).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,8 @@
 
 mod credentials;
 mod dial;
+mod failure;
+mod frames;
 mod lines;
 mod place;
 mod transport;
@@ -15,7 +17,6 @@ mod transport;
 mod tests;
 
 use std::{
-    fmt::Display,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -23,7 +24,7 @@ use std::{
 use bytes::Bytes;
 use ferrolet_ports::{ApiError, ApiErrorKind};
 use ferrolet_types::PodUid;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use k8s_openapi::{
@@ -32,12 +33,10 @@ use k8s_openapi::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use dial::AddressError;
+pub use frames::Frames;
 pub use place::{Place, Selector};
 
 use crate::{
@@ -48,17 +47,15 @@ use crate::{
 };
 use credentials::Bearer;
 use dial::{Dial, Remote};
-use lines::Lines;
+use failure::{broken, malformed, retry_after, unsendable};
 use place::with_query;
-use transport::{Answer, StreamGuard, Transport, TransportError};
+use transport::{Answer, Transport, TransportError};
 
 /// What the server reads in its audit log.
 pub const USER_AGENT: &str = "kubelet/v1.37.1 (linux/amd64) ferrolet/0.1.0";
 /// A list of everything a node can see is far below this; an answer beyond it is a mistake.
 const MAX_ANSWER: usize = 512 << 20;
-/// The API server refuses objects beyond 3 MiB; twice that leaves room for escapes.
-const MAX_FRAME: usize = 8 << 20;
-/// Objects that say nothing about themselves in error messages beyond this.
+/// A refusal longer than this is not a `Status`.
 const MAX_REFUSAL: usize = 1 << 20;
 
 /// How often a client may ask.
@@ -274,13 +271,7 @@ impl Client {
         let answer = self
             .timed(&attempt, self.open(Method::GET, &path, None))
             .await?;
-        Ok(Frames {
-            attempt,
-            body: answer.response.into_body(),
-            _stream: answer.stream,
-            lines: Lines::new(MAX_FRAME),
-            epoch,
-        })
+        Ok(Frames::new(attempt, answer, epoch))
     }
 
     async fn ask<K: DeserializeOwned>(
@@ -343,13 +334,7 @@ impl Client {
     ) -> Result<Answer, ApiError> {
         let attempt = attempt(&method, path);
         let request = self.request(method, path, body);
-        let request = request.map_err(|error| ApiError {
-            attempt: attempt.clone(),
-            kind: ApiErrorKind::BadRequest,
-            message: error.to_string(),
-            code: None,
-            causes: Vec::new(),
-        })?;
+        let request = request.map_err(|error| unsendable(attempt.clone(), &error))?;
         let sent = self.shared.transport.send(request).await;
         let answer = sent.map_err(|error| broken(&attempt, &error))?;
         let status = answer.response.status();
@@ -413,53 +398,6 @@ impl Client {
     }
 }
 
-/// A watch under way.
-pub struct Frames {
-    attempt: String,
-    body: Incoming,
-    _stream: StreamGuard,
-    lines: Lines,
-    epoch: watch::Receiver<u64>,
-}
-
-impl Frames {
-    /// The next event as the server wrote it, without `managedFields`; `None` when the server has ended the watch in order
-    /// or the client was told to reconnect. Safe to drop and call again: bytes are kept between calls.
-    pub async fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
-        loop {
-            match self.lines.next() {
-                Ok(Some(mut line)) => {
-                    decode::blank_managed_fields(&mut line);
-                    return Some(Ok(line));
-                }
-                Ok(None) => {}
-                Err(error) => return Some(Err(malformed(self.attempt.clone(), &error))),
-            }
-            let frame = tokio::select! {
-                // Nothing is lost: the watch resumes from the last version it saw.
-                _ = self.epoch.changed() => return None,
-                // A frame is either taken whole or still in the body.
-                frame = self.body.frame() => frame?,
-            };
-            match frame {
-                Ok(frame) => {
-                    if let Some(data) = frame.data_ref() {
-                        self.lines.push(data);
-                    }
-                }
-                Err(error) => {
-                    return Some(Err(broken(&self.attempt, &TransportError::Send(error))));
-                }
-            }
-        }
-    }
-
-    /// What was asked, for messages.
-    pub fn attempt(&self) -> &str {
-        &self.attempt
-    }
-}
-
 async fn collect(attempt: &str, mut body: Incoming, limit: usize) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -476,53 +414,12 @@ async fn collect(attempt: &str, mut body: Incoming, limit: usize) -> Result<Vec<
 }
 
 fn encode<B: Serialize>(method: &Method, path: &str, object: &B) -> Result<Vec<u8>, ApiError> {
-    serde_json::to_vec(object).map_err(|error| ApiError {
-        attempt: attempt(method, path),
-        kind: ApiErrorKind::BadRequest,
-        message: error.to_string(),
-        code: None,
-        causes: Vec::new(),
-    })
+    serde_json::to_vec(object).map_err(|error| unsendable(attempt(method, path), &error))
 }
 
 fn attempt(method: &Method, path: &str) -> String {
     let path = path.split('?').next().unwrap_or(path);
     format!("{method} {path}")
-}
-
-fn malformed(attempt: String, reason: &dyn Display) -> ApiError {
-    ApiError {
-        attempt,
-        kind: ApiErrorKind::Malformed,
-        message: reason.to_string(),
-        code: None,
-        causes: Vec::new(),
-    }
-}
-
-/// An error of the way to the server, its whole chain in one sentence.
-fn broken(attempt: &str, error: &TransportError) -> ApiError {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !message.ends_with(&text) {
-            message = format!("{message}: {text}");
-        }
-        source = cause.source();
-    }
-    ApiError {
-        attempt: attempt.to_owned(),
-        kind: ApiErrorKind::Unavailable,
-        message,
-        code: None,
-        causes: Vec::new(),
-    }
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
-    seconds.parse().ok().map(Duration::from_secs)
 }
 
 /// What the fake server in memory needs to stand in for a real one.
