@@ -11,6 +11,8 @@ use super::*;
 use ProbeKind::{Liveness, Readiness, Startup};
 use ProbeResult::{Pending, Success};
 
+type Results = Vec<(ProbeKind, ProbeResult)>;
+
 const FAILED: ProbeResult = ProbeResult::Failure { grace: None };
 
 /// A pod `p` with one container `c`, and a plan for it.
@@ -93,7 +95,7 @@ impl Bench {
         &mut self,
         seconds: f64,
         mut judge: impl FnMut(ProbeKind) -> Count,
-    ) -> (Vec<(f64, ProbeKind)>, Vec<(ProbeKind, ProbeResult)>) {
+    ) -> (Vec<(f64, ProbeKind)>, Results) {
         let end = self.now.after(Duration::from_secs_f64(seconds));
         let (mut ran, mut reports) = (Vec::new(), Vec::new());
         while let Some(due) = self.plan.next_due().filter(|due| *due <= end) {
@@ -113,7 +115,7 @@ fn told(started: bool, ready: bool) -> Option<Told> {
     Some(Told { started, ready })
 }
 
-fn results(changes: &Changes) -> Vec<(ProbeKind, ProbeResult)> {
+fn results(changes: &Changes) -> Results {
     let reports = changes.reports.iter();
     reports.map(|it| (it.kind, it.result)).collect()
 }
@@ -320,7 +322,7 @@ fn while_a_pod_ends_only_readiness_goes_on() {
     };
     let changes = bench.tell(Some(running.clone()), ProbeStage::Terminating);
     assert_eq!(results(&changes), [(Startup, Success)]);
-    assert_eq!(changes.over, [launch.ticket.clone()]);
+    assert_eq!(changes.over, std::slice::from_ref(&launch.ticket));
     let late = bench.plan.judge(&launch.ticket, Count::Failure, bench.now);
     assert_eq!(late, None);
     let (ran, reports) = bench.pass(6.0, |_| Count::Success);
@@ -391,14 +393,15 @@ fn outcomes_of_a_former_life_or_a_forgotten_pod_count_for_nothing() {
     bench.run("c1", 0.0, None);
     let old = bench.plan.launch(bench.now).unwrap();
     let changes = bench.run("c2", 0.0, None);
-    assert_eq!(changes.over, [old.ticket.clone()]);
+    assert_eq!(changes.over, std::slice::from_ref(&old.ticket));
     assert_eq!(
         bench.plan.judge(&old.ticket, Count::Failure, bench.now),
         None
     );
     let new = bench.plan.launch(bench.now).unwrap();
     assert_eq!(new.target.id, "c2".into());
-    assert_eq!(bench.plan.forget(&bench.pod.uid()), [new.ticket.clone()]);
+    let over = bench.plan.forget(&bench.pod.uid());
+    assert_eq!(over, std::slice::from_ref(&new.ticket));
     assert_eq!(
         bench.plan.judge(&new.ticket, Count::Failure, bench.now),
         None
