@@ -1,15 +1,18 @@
 //! The only place where everything is put together.
 //!
 //! ```text
-//!  file, http ─► merge ─► pods::run ◄─ observe (events, listings, health) ◄─ cri
-//!                            │
-//!                          Board ─► server (10248, 10255)
+//!  file, http, API ─► merge ─► pods::run ◄─ observe (events, listings, health) ◄─ cri
+//!                                │  ▲ probes, volumes
+//!                              Board ─► server (10248, 10255), and with a cluster: report ─► API server
 //! ```
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
-use ferrolet_config::{CgroupVersion, Loaded, config::PullConcurrency};
+use ferrolet_config::{
+    CgroupVersion, Loaded,
+    config::{ChangeDetection, PullConcurrency},
+};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
     SystemClock,
@@ -22,7 +25,7 @@ use ferrolet_host::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
-use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime};
+use ferrolet_ports::{CgroupDriver, Clock, ClusterObjects, Events, HealthCheck, Runtime};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_resources::{
     AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
@@ -30,15 +33,19 @@ use ferrolet_resources::{
 use ferrolet_server::{Limits, Listener, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
-use ferrolet_types::Quantity;
+use ferrolet_types::{Quantity, pod::PodSource};
 use ferrolet_volumes::VolumeEngine;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
 
+mod cluster;
+mod node_facts;
 mod sources;
+mod statics;
 
+use self::{cluster::Cluster, node_facts::NodeDescription};
 use crate::say::LogEvents;
 
 /// How long a runtime that is there is given to say which cgroup driver it uses.
@@ -93,11 +100,22 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         .await
         .context("make the node's directories")?;
 
-    let (_admission_sender, admission) =
+    let cluster = match &flags.kubeconfig {
+        Some(path) => Some(Cluster::new(path, loaded, &node_name, clock.clone())?),
+        None => None,
+    };
+    let (admission_sender, admission) =
         watch::channel(Some(admission_node(loaded, &node_name, &machine)));
-    let board = Arc::new(Board::default());
+    let board = Arc::new(match &cluster {
+        Some(cluster) => Board::with_sink(cluster.statics.clone()),
+        None => Board::default(),
+    });
     let runtime: Arc<dyn Runtime> = cri.clone();
-    let events: Arc<dyn Events> = Arc::new(LogEvents);
+    let events: Arc<dyn Events> = match &cluster {
+        Some(cluster) => cluster.events.clone(),
+        None => Arc::new(LogEvents),
+    };
+    let objects = cluster.as_ref().map(|cluster| cluster.objects.clone());
     let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
         runtime: runtime.clone(),
         events: events.clone(),
@@ -106,17 +124,21 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
         files: Arc::new(NodeVolumes::new(&flags.root_dir)),
-        objects: None,
+        objects: objects
+            .clone()
+            .map(|objects| objects as Arc<dyn ClusterObjects>),
         clock: clock.clone(),
         events: events.clone(),
         allocatable: ferrolet_resources::Amounts::new(),
-        look_again: None,
+        look_again: look_again(loaded),
         became_ready: Some(volumes_ready_sender),
     }));
     let doors = Doors {
         probing: Arc::new(probing),
-        objects: None,
-        lookups: None,
+        objects: objects
+            .clone()
+            .map(|objects| objects as Arc<dyn ClusterObjects>),
+        lookups: cluster.as_ref().map(|cluster| cluster.lookups.clone()),
         hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
         runtime: cri.clone(),
         images: cri.clone(),
@@ -128,18 +150,33 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         board: board.clone(),
         admission,
     };
-    let world = Arc::new(World::new(doors, node_facts(loaded, &machine, &layout)?));
+    let world = Arc::new(World::new(doors, spec_facts(loaded, &machine, &layout)?));
 
     let mut tasks: JoinSet<()> = JoinSet::new();
     let (update_sender, updates) = mpsc::channel(CHANNEL);
     let (change_sender, changes) = mpsc::channel(CHANNEL);
     let (hint_sender, hints) = mpsc::channel(HINTS);
-    let configured = sources::start(loaded, &node_name, update_sender, &mut tasks)?;
+    let configured = match &cluster {
+        None => sources::start(loaded, &node_name, update_sender.clone(), &mut tasks)?,
+        Some(cluster) => {
+            let (local, from_local) = mpsc::channel(CHANNEL);
+            let mut configured = sources::start(loaded, &node_name, local, &mut tasks)?;
+            cluster.statics.configure(&configured);
+            tasks.spawn(
+                cluster
+                    .statics
+                    .clone()
+                    .pass_on(from_local, update_sender.clone()),
+            );
+            configured.push(PodSource::Api);
+            configured
+        }
+    };
     tasks.spawn(merge::run(
         Merger::new(configured),
         updates,
         change_sender,
-        clock,
+        clock.clone(),
     ));
 
     let listing = Arc::new(ListingHealth::default());
@@ -151,7 +188,31 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     ));
     let (runtime_health, mut runtime_feels) =
         watch::channel(ferrolet_observe::RuntimeHealth::default());
-    tasks.spawn(watch_health(runtime, runtime_health));
+    tasks.spawn(watch_health(runtime.clone(), runtime_health));
+    if let Some(cluster) = cluster {
+        let facts = node_facts::gather(
+            loaded,
+            &machine,
+            (runtime.clone(), cri.clone()),
+            (runtime_feels.clone(), listing.clone()),
+            &clock,
+            &mut tasks,
+        );
+        let description = NodeDescription {
+            settings: Arc::new(node_facts::settings(loaded, &node_name, &machine)),
+            facts,
+            lease_duration: config.node.lease_duration,
+            pod_cidr: config.node.pod_cidr.clone(),
+        };
+        tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
+        cluster.start(
+            description,
+            runtime,
+            update_sender,
+            admission_sender,
+            &mut tasks,
+        );
+    }
     let (network_sender, network) = watch::channel(false);
     tasks.spawn(async move {
         while runtime_feels.changed().await.is_ok() {
@@ -263,7 +324,7 @@ async fn make_cgroups(
     Ok(tree)
 }
 
-fn node_facts(
+fn spec_facts(
     loaded: &Loaded,
     machine: &MachineFacts,
     layout: &CgroupLayout,
@@ -284,7 +345,14 @@ fn node_facts(
         }
         None => None,
     };
-    let host_ips: Vec<String> = flags.node_ips.iter().map(ToString::to_string).collect();
+    let host_ips: Vec<String> = match flags.node_ips.as_slice() {
+        [] => ferrolet_host::addresses::read_addresses()
+            .default_v4
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        given => given.iter().map(ToString::to_string).collect(),
+    };
     let cluster_dns: Vec<String> = config
         .dns
         .cluster_servers
@@ -345,6 +413,14 @@ fn node_facts(
             extra_masked_paths: Vec::new(),
         },
     })
+}
+
+/// How often objects are looked at when their changes are not announced.
+fn look_again(loaded: &Loaded) -> Option<Duration> {
+    match loaded.config.volumes.change_detection {
+        ChangeDetection::Watch => None,
+        ChangeDetection::Cache | ChangeDetection::Get => Some(loaded.config.sources.sync_frequency),
+    }
 }
 
 /// The node as admission sees it when nobody else has described it.

@@ -4,6 +4,7 @@
 //! influence is reached through [`rooted`], every call that can hang runs off the async threads with a deadline
 //! ([`off_thread`]), and all `unsafe` lives in `sys`. Refuses: policy, the network, and following a link it did not make.
 
+pub mod addresses;
 pub mod cgroups;
 mod clock;
 pub mod contract;

@@ -1,4 +1,4 @@
-//! What the kernel offers beyond plain memory: sizes of huge pages, and whether swap is counted per cgroup.
+//! What the kernel offers beyond plain memory: huge pages, counted swap, and room on a file system.
 //!
 //! Thin readers over a pure parser; facts only, no policy.
 
@@ -20,6 +20,27 @@ pub fn huge_page_sizes() -> Vec<String> {
     let mut sizes: Vec<u64> = names.filter_map(|name| size_in_kib(&name)).collect();
     sizes.sort_unstable();
     sizes.into_iter().map(size_name).collect()
+}
+
+/// Huge pages set aside, by bytes per page.
+pub fn huge_pages() -> Vec<(u64, u64)> {
+    let Ok(entries) = std::fs::read_dir(HUGE_PAGES) else {
+        return Vec::new();
+    };
+    let pools = entries.flatten().filter_map(|entry| {
+        let kib = size_in_kib(&entry.file_name().to_string_lossy())?;
+        let n_pages = std::fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+        Some((kib * 1024, n_pages.trim().parse().ok()?))
+    });
+    let mut pools: Vec<(u64, u64)> = pools.collect();
+    pools.sort_unstable();
+    pools
+}
+
+/// Bytes of the file system that holds `path`; `None` when it cannot be asked.
+pub fn file_system_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    stat.f_blocks.checked_mul(stat.f_frsize)
 }
 
 /// True when the kernel counts swap per cgroup.

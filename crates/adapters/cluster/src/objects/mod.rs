@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{ApiError, ClusterObjects, Fut, Token, TokenAsk};
+use ferrolet_ports::{ApiError, ClusterObjects, Fut, ObjectChange, ObjectKind, Token, TokenAsk};
 use ferrolet_types::{Pod, PodUid, pod::PodView as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use tokio::sync::broadcast;
@@ -40,26 +40,6 @@ pub enum Strategy {
     Cache(Duration),
     /// By reading it each time.
     Get,
-}
-
-/// An object that changed, came or went.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ObjectChange {
-    /// What it is.
-    pub kind: ObjectKind,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// What kinds of objects there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectKind {
-    /// A secret.
-    Secret,
-    /// A config map.
-    ConfigMap,
 }
 
 /// The objects of this node's pods.

@@ -1,0 +1,306 @@
+//! A node of a cluster: everything that talks to the API server, wired.
+//!
+//! ```text
+//!  kubeconfig ─► Clients ─┬─ work ──────► watches (pods, node, services, classes), status, mirrors, objects, tokens
+//!                         ├─ events ────► event writer
+//!                         └─ heartbeat ─► lease, node status
+//! ```
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use ferrolet_cluster::{
+    api::{Clients, NodeApi, Pace},
+    client::Rate,
+    events::{self, EventWriter},
+    kept::Kept,
+    kubeconfig::{self, Credentials, ReadFile},
+    lease::{LeaseKeeper, LeasePlan},
+    objects::{Objects, Strategy},
+    pods_source,
+    single::{self, Found},
+    tls::Identity,
+    tokens::Tokens,
+};
+use ferrolet_config::{Loaded, config::ChangeDetection};
+use ferrolet_ports::{Clock, ClusterApi, ClusterLookups, Events, Runtime};
+use ferrolet_report::{
+    mirror::{self, MirrorDoors, StaticPods, Translations},
+    node::{self, NodeDoors},
+    pod_status::{self, StatusReporter},
+};
+use ferrolet_resources::{AdmissionNode, parse_amounts};
+use ferrolet_types::SourceUpdate;
+use k8s_openapi::api::{
+    core::v1::{Node, Service},
+    node::v1::RuntimeClass,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use super::{node_facts::NodeDescription, statics::Statics};
+
+/// Statuses written at the same time.
+const STATUS_WRITERS: usize = 8;
+/// How old a cached object may be before the node's own annotation says otherwise.
+const CACHE_AGE: Duration = Duration::from_secs(60);
+
+/// A node that has a cluster.
+pub(super) struct Cluster {
+    clients: Clients,
+    api: Arc<dyn ClusterApi>,
+    event_writer: EventWriter,
+    services: Kept<Service>,
+    classes: Kept<RuntimeClass>,
+    reporter: Arc<StatusReporter>,
+    static_pods: watch::Receiver<StaticPods>,
+    node_name: String,
+    clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub(super) events: Arc<dyn Events>,
+    /// What pods refer to.
+    pub(super) objects: Arc<Objects>,
+    /// Services and runtime classes.
+    pub(super) lookups: Arc<dyn ClusterLookups>,
+    /// Statuses and static pods pass through here.
+    pub(super) statics: Arc<Statics>,
+}
+
+/// The files that a kubeconfig names.
+pub(super) struct NodeDisk;
+
+impl ReadFile for NodeDisk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+}
+
+struct Lookups {
+    services: Kept<Service>,
+    classes: Kept<RuntimeClass>,
+}
+
+impl ClusterLookups for Lookups {
+    fn services(&self) -> Option<Vec<Arc<Service>>> {
+        self.services.is_synced().then(|| self.services.all())
+    }
+
+    fn runtime_handler(&self, class: &str) -> Option<String> {
+        self.classes.handler(class)
+    }
+}
+
+impl Cluster {
+    /// Reads the kubeconfig and makes everything ready; nothing is asked of the server yet.
+    pub(super) fn new(
+        kubeconfig: &Path,
+        loaded: &Loaded,
+        node_name: &str,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let files: Arc<dyn ReadFile> = Arc::new(NodeDisk);
+        let access = kubeconfig::load(kubeconfig, files.as_ref())?;
+        let identity = Identity::default();
+        if let Credentials::Certificate {
+            certificate, key, ..
+        } = &access.credentials
+        {
+            identity
+                .replace(certificate, key)
+                .context("use the kubeconfig's client certificate")?;
+        }
+        let clients = Clients::new(&access, &identity, &files, pace(loaded))?;
+        let tokens = Tokens::new(clients.work.clone(), clock.clone());
+        let strategy = match loaded.config.volumes.change_detection {
+            ChangeDetection::Watch => Strategy::Watch,
+            ChangeDetection::Cache => Strategy::Cache(CACHE_AGE),
+            ChangeDetection::Get => Strategy::Get,
+        };
+        let (sink, event_writer) =
+            events::channel(clients.events.clone(), node_name.to_owned(), clock.clone());
+        let (services, classes) = (Kept::default(), Kept::default());
+        let reporter = StatusReporter::new();
+        let (statics, static_pods) = Statics::new(reporter.clone());
+        Ok(Self {
+            api: Arc::new(NodeApi::new(clients.clone(), node_name.to_owned())),
+            objects: Arc::new(Objects::new(clients.work.clone(), tokens, strategy)),
+            lookups: Arc::new(Lookups {
+                services: services.clone(),
+                classes: classes.clone(),
+            }),
+            events: Arc::new(sink),
+            event_writer,
+            services,
+            classes,
+            reporter,
+            statics,
+            static_pods,
+            clients,
+            node_name: node_name.to_owned(),
+            clock,
+        })
+    }
+
+    /// Starts every loop. Pods of the API flow into `updates`, the node as admission sees it into `admission`.
+    pub(super) fn start(
+        self,
+        description: NodeDescription,
+        runtime: Arc<dyn Runtime>,
+        updates: mpsc::Sender<SourceUpdate>,
+        admission: watch::Sender<Option<AdmissionNode>>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let Self {
+            clients,
+            api,
+            node_name,
+            clock,
+            reporter,
+            events,
+            ..
+        } = self;
+        let work = clients.work.clone();
+        tasks.spawn(self.event_writer.run());
+        tasks.spawn(self.services.run(work.clone()));
+        tasks.spawn(self.classes.run(work.clone()));
+        tasks.spawn(pod_status::run(
+            reporter.clone(),
+            api.clone(),
+            clock.clone(),
+            STATUS_WRITERS,
+        ));
+        let plan = LeasePlan {
+            node_name: node_name.clone(),
+            duration: description.lease_duration,
+        };
+        tasks.spawn(LeaseKeeper::new(clients.heartbeat.clone(), clock.clone(), plan).run());
+
+        // The node: watched, kept, shown to whoever needs it.
+        let (found, mut seen) = watch::channel(Found::default());
+        tasks.spawn(single::run::<Node>(
+            work.clone(),
+            None,
+            node_name.clone(),
+            found,
+            || {},
+        ));
+        let (watched_sender, watched) = watch::channel(None);
+        tasks.spawn(async move {
+            while seen.changed().await.is_ok() {
+                watched_sender.send_replace(seen.borrow_and_update().here().cloned());
+            }
+        });
+        let (known_sender, known) = watch::channel(None);
+        let pod_cidr = description.pod_cidr.clone();
+        tasks.spawn(node::hand_over_pod_cidr(runtime, known.clone(), pod_cidr));
+        tasks.spawn(describe_for_admission(known.clone(), admission));
+        tasks.spawn(node::run(NodeDoors {
+            api: api.clone(),
+            events,
+            clock: clock.clone(),
+            settings: description.settings,
+            facts: description.facts,
+            watched,
+            known: known_sender,
+        }));
+
+        // Pods: nothing is taken before the node is known, because admission looks at it.
+        let (api_updates, from_api) = mpsc::channel(8);
+        let (api_pods_sender, api_pods) = watch::channel(None);
+        let mut known_first = known.clone();
+        let source_clock = clock;
+        tasks.spawn(async move {
+            if known_first.wait_for(Option::is_some).await.is_ok() {
+                pods_source::run(work, &node_name, source_clock, api_updates).await;
+            }
+        });
+        tasks.spawn(pass_on(from_api, updates, reporter, api_pods_sender));
+        let (translations, _) = watch::channel(Translations::default());
+        tasks.spawn(mirror::run(MirrorDoors {
+            api,
+            statics: self.static_pods,
+            api_pods,
+            node: known,
+            translations,
+        }));
+    }
+}
+
+fn pace(loaded: &Loaded) -> Pace {
+    let config = &loaded.config;
+    let limited = |per_second: u32, burst: u32| Rate::Limited {
+        per_second: f64::from(per_second),
+        burst,
+    };
+    Pace {
+        work: if config.api.per_second == 0 {
+            Rate::Unlimited
+        } else {
+            limited(config.api.per_second, config.api.burst)
+        },
+        events: config
+            .events
+            .per_second
+            .map_or(Rate::Unlimited, |rate| limited(rate, config.events.burst)),
+        heartbeat_timeout: config
+            .node
+            .status_update_frequency
+            .min(config.node.lease_duration),
+    }
+}
+
+/// Passes the API's pods on to the merge, and shows them to the reporter and the mirrors.
+async fn pass_on(
+    mut from: mpsc::Receiver<SourceUpdate>,
+    to: mpsc::Sender<SourceUpdate>,
+    reporter: Arc<StatusReporter>,
+    api_pods: watch::Sender<Option<Vec<ferrolet_types::Pod>>>,
+) {
+    while let Some(update) = from.recv().await {
+        let pods: Vec<ferrolet_types::Pod> = update.pods.iter().map(|it| it.pod.clone()).collect();
+        reporter.note_api_set(&pods);
+        api_pods.send_replace(Some(pods));
+        if to.send(update).await.is_err() {
+            return;
+        }
+    }
+    to.closed().await;
+}
+
+/// Keeps admission's idea of the node equal to the API's.
+async fn describe_for_admission(
+    mut known: watch::Receiver<Option<Arc<Node>>>,
+    admission: watch::Sender<Option<AdmissionNode>>,
+) {
+    loop {
+        if let Some(node) = known.borrow_and_update().clone() {
+            admission.send_modify(|described| {
+                if let Some(described) = described {
+                    apply(&node, described);
+                }
+            });
+        }
+        if known.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn apply(node: &Node, described: &mut AdmissionNode) {
+    described.labels = node.metadata.labels.clone().unwrap_or_default();
+    described.taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.clone())
+        .unwrap_or_default();
+    let status = node.status.as_ref();
+    if let Some(amounts) = status.and_then(|status| status.allocatable.as_ref()) {
+        described.allocatable = parse_amounts(Some(amounts));
+    }
+    let features = status.and_then(|status| status.features.as_ref());
+    described.has_supplemental_groups_policy = features
+        .and_then(|features| features.supplemental_groups_policy)
+        .unwrap_or(false);
+}

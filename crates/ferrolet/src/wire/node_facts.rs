@@ -1,0 +1,225 @@
+//! What the node says of itself to the cluster: settings from the configuration, facts from the machine and the runtime.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use ferrolet_config::{
+    KUBERNETES_VERSION, Loaded,
+    config::{Signal, ThresholdValue},
+};
+use ferrolet_host::{addresses::read_addresses, machine::MachineFacts, paging};
+use ferrolet_observe::{ListingHealth, RuntimeHealth};
+use ferrolet_ports::{Clock, HealthCheck, Images, Runtime};
+use ferrolet_report::node::{
+    DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
+    Pressure, RuntimeAnswer, Threshold,
+};
+use k8s_openapi::api::core::v1::Taint;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+
+/// Images are listed this often, as upstream does.
+const IMAGES_PERIOD: Duration = Duration::from_secs(30);
+
+/// Everything the cluster is told about this node.
+pub(super) struct NodeDescription {
+    pub(super) settings: Arc<NodeSettings>,
+    pub(super) facts: watch::Receiver<NodeFacts>,
+    pub(super) lease_duration: Duration,
+    pub(super) pod_cidr: Option<String>,
+}
+
+/// The settings of the node's object.
+pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> NodeSettings {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let hard = |signal: Signal| {
+        let mut hard = config
+            .eviction
+            .thresholds
+            .iter()
+            .filter(|it| it.grace_period.is_none() && it.signal == signal);
+        hard.next().map(|it| match it.value {
+            ThresholdValue::Quantity(amount) => Threshold::Amount(amount),
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a percentage fits a small float"
+            )]
+            ThresholdValue::Percent(percent) => Threshold::Share((percent / 100.0) as f32),
+        })
+    };
+    NodeSettings {
+        name: name.to_owned(),
+        hostname: flags
+            .hostname_override
+            .clone()
+            .unwrap_or_else(|| machine.hostname.clone()),
+        node_ips: flags.node_ips.clone(),
+        has_external_cloud: flags.cloud_provider.as_deref() == Some("external"),
+        provider_id: config.node.provider_id.clone(),
+        labels: flags.node_labels.clone(),
+        taints: config.node.taints.iter().map(api_taint).collect(),
+        has_controller_attach: config.volumes.controller_attach_detach,
+        must_register: config.node.register,
+        max_pods: config.node.max_pods,
+        pods_per_core: config.node.pods_per_core,
+        max_images: config.node.status_max_images,
+        kubelet_port: config.server.port,
+        kubelet_version: KUBERNETES_VERSION.to_owned(),
+        operating_system: "linux".to_owned(),
+        architecture: architecture().to_owned(),
+        declared_features: Vec::new(),
+        system_reserved: config.reservations.system.clone(),
+        kube_reserved: config.reservations.kube.clone(),
+        hard_eviction: HardEviction {
+            memory: hard(Signal::MemoryAvailable),
+            storage: hard(Signal::NodeFsAvailable),
+        },
+        has_storage_isolation: config.volumes.local_storage_isolation,
+        update_frequency: config.node.status_update_frequency,
+        report_frequency: config.node.status_report_frequency,
+    }
+}
+
+fn api_taint(taint: &ferrolet_config::config::Taint) -> Taint {
+    Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint
+            .effect
+            .map(|effect| effect.as_str().to_owned())
+            .unwrap_or_default(),
+        time_added: None,
+    }
+}
+
+/// Go's name for the processor.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Starts what keeps the facts current, and answers where they are shown.
+pub(super) fn gather(
+    loaded: &Loaded,
+    machine: &MachineFacts,
+    runtime: (Arc<dyn Runtime>, Arc<dyn Images>),
+    health: (watch::Receiver<RuntimeHealth>, Arc<ListingHealth>),
+    clock: &Arc<dyn Clock>,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<NodeFacts> {
+    let (runtime, images) = runtime;
+    let (mut health, listing) = health;
+    let first = NodeFacts {
+        machine: Some(describe(loaded, machine)),
+        addresses: addresses(),
+        runtime_version: None,
+        runtime: RuntimeAnswer::Never { since: clock.now() },
+        loop_faults: Vec::new(),
+        storage_fault: None,
+        shutdown_fault: None,
+        soft_faults: None,
+        images: None,
+        pressure: Pressure::default(),
+        devices: DeviceResources::default(),
+        volumes_in_use: None,
+    };
+    let (facts, shown) = watch::channel(first);
+    let facts = Arc::new(facts);
+
+    let (listed, pictures) = (facts.clone(), images);
+    tasks.spawn(async move {
+        let mut tick = interval(IMAGES_PERIOD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if let Ok(list) = pictures.list_images().await {
+                update(&listed, |facts| facts.images = Some(list.into()));
+            }
+            let fault = listing
+                .check()
+                .err()
+                .map(|why| format!("PLEG is not healthy: {why}"));
+            update(&listed, |facts| {
+                facts.loop_faults = fault.into_iter().collect()
+            });
+            update(&listed, |facts| facts.addresses = addresses());
+        }
+    });
+    let clock = clock.clone();
+    tasks.spawn(async move {
+        loop {
+            let now = health.borrow_and_update().clone();
+            let is_named = facts.borrow().runtime_version.is_some();
+            if matches!(now, RuntimeHealth::Answered(_))
+                && !is_named
+                && let Ok(version) = runtime.version().await
+            {
+                update(&facts, |facts| facts.runtime_version = Some(version));
+            }
+            update(&facts, |facts| {
+                facts.runtime = answer(&facts.runtime, now, clock.as_ref())
+            });
+            if health.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+    shown
+}
+
+/// What the runtime's health means after what it was before.
+fn answer(before: &RuntimeAnswer, now: RuntimeHealth, clock: &dyn Clock) -> RuntimeAnswer {
+    match (now, before) {
+        (RuntimeHealth::Answered(status), _) => RuntimeAnswer::Answered(status),
+        (_, RuntimeAnswer::Answered(last)) => RuntimeAnswer::Silent {
+            since: clock.now(),
+            last: last.clone(),
+        },
+        (_, before) => before.clone(),
+    }
+}
+
+fn update(facts: &watch::Sender<NodeFacts>, edit: impl FnOnce(&mut NodeFacts)) {
+    facts.send_if_modified(|known| {
+        let before = known.clone();
+        edit(known);
+        *known != before
+    });
+}
+
+fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
+    Machine {
+        n_cpus: machine.n_cpus,
+        memory_bytes: machine.memory_bytes,
+        huge_pages: paging::huge_pages()
+            .into_iter()
+            .map(|(page_bytes, n_pages)| HugePages {
+                page_bytes,
+                n_pages,
+            })
+            .collect(),
+        ephemeral_storage_bytes: paging::file_system_bytes(&loaded.flags.root_dir),
+        swap_bytes: 0,
+        machine_id: machine.machine_id.clone(),
+        system_uuid: machine.system_uuid.clone(),
+        boot_id: machine.boot_id.clone(),
+        kernel_version: machine.kernel_version.clone(),
+        os_image: machine.os_image.clone(),
+        is_in_user_namespace: None,
+    }
+}
+
+fn addresses() -> HostAddresses {
+    let found = read_addresses();
+    HostAddresses {
+        interfaces: found.interfaces,
+        by_name: Vec::<IpAddr>::new(),
+        default_v4: found.default_v4,
+        default_v6: found.default_v6,
+    }
+}
