@@ -418,32 +418,33 @@ impl VolumeEngine {
         };
         let files = &self.doors.files;
         let stored = files.stored(uid).await.map_err(|it| refused(None, it))?;
-        for volume in &stored.sub_paths {
+        // Side by side, because the kernel takes its time over each unmount; parts before the volumes they are parts of.
+        let parts = stored.sub_paths.iter().map(async |volume| {
             let removed = files.remove_sub_paths(uid, volume).await;
-            removed.map_err(|error| refused(Some(volume), error))?;
-        }
-        let mut first_failure = Ok(());
-        for place in &stored.volumes {
-            let is_ours = Plugin::ALL.iter().any(|it| it.directory() == place.plugin);
-            let removed = if is_ours {
+            removed.map_err(|error| refused(Some(volume), error))
+        });
+        join_all(parts)
+            .await
+            .into_iter()
+            .collect::<Result<(), _>>()?;
+        let volumes = stored.volumes.iter().map(async |place| {
+            if Plugin::ALL.iter().any(|it| it.directory() == place.plugin) {
                 let removed = files.remove_volume(place).await;
-                removed.map_err(|error| refused(Some(&place.name), error))
-            } else {
-                Err(VolumeError {
-                    volume: Some(place.name.clone()),
-                    reason: FAILED_UNMOUNT,
-                    message: format!(
-                        "UnmountVolume.TearDown failed for volume {:?} : volumes of plugin {} are not supported yet",
-                        place.name,
-                        place.plugin.replace('~', "/")
-                    ),
-                    retry: Retry::Later,
-                })
-            };
-            // One that cannot go does not keep the others.
-            first_failure = first_failure.and(removed);
-        }
-        first_failure
+                return removed.map_err(|error| refused(Some(&place.name), error));
+            }
+            Err(VolumeError {
+                volume: Some(place.name.clone()),
+                reason: FAILED_UNMOUNT,
+                message: format!(
+                    "UnmountVolume.TearDown failed for volume {:?} : volumes of plugin {} are not supported yet",
+                    place.name,
+                    place.plugin.replace('~', "/")
+                ),
+                retry: Retry::Later,
+            })
+        });
+        // One that cannot go does not keep the others; the first is reported.
+        join_all(volumes).await.into_iter().collect()
     }
 }
 

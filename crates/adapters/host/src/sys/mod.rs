@@ -1,8 +1,12 @@
 //! The calls that Rust cannot check, each behind a safe function. The only `unsafe` of the workspace.
 #![expect(
     unsafe_code,
-    reason = "the allocator's knobs have no safe wrapper anywhere"
+    reason = "the allocator's knobs and the newest calls have no safe wrapper anywhere"
 )]
+
+mod modes;
+
+pub(crate) use modes::chmod_entry;
 
 /// Bounds the allocator's arenas and has freed memory given back early; `false` when it refused one of them.
 #[cfg(target_env = "gnu")]

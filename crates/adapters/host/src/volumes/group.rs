@@ -9,7 +9,7 @@
 //! Refuses: crossing into what is mounted inside the volume.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
@@ -28,7 +28,7 @@ use rustix::{
 };
 
 use super::mounts::NAMED;
-use crate::rooted::Rooted;
+use crate::{rooted::Rooted, sys::chmod_entry};
 
 /// More threads than this only make the disk's queue longer.
 const MOST_WALKERS: usize = 8;
@@ -55,8 +55,10 @@ pub(super) fn give_to_group(volume: &Rooted, group: u32, access: Access) -> io::
         walk.together(found)?;
     }
     // The top comes last: a volume whose top is right is taken to be right throughout.
-    let top = rustix::fs::openat(volume.as_fd(), ".", NAMED, Mode::empty())?;
-    walk.entry(top.as_fd(), &rustix::fs::fstat(&top)?);
+    let top = rustix::fs::fstat(volume.as_fd())?;
+    if !walk.is_right(&top) {
+        walk.entry(volume.as_fd(), c".", &top);
+    }
     let n_refused = walk.n_refused.load(Ordering::Relaxed);
     if n_refused > 0 {
         tracing::warn!(
@@ -87,7 +89,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn together(&self, found: Vec<PathBuf>) -> io::Result<()> {
         self.list().waiting = found;
-        let n_walkers = std::thread::available_parallelism().map_or(1, usize::from) * 2;
+        let n_walkers = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..n_walkers.min(MOST_WALKERS) {
                 scope.spawn(|| self.walker());
@@ -165,38 +167,40 @@ impl Walk<'_> {
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 found.push(PathBuf::from(name));
             }
-            if self.is_right(&stat) {
-                continue;
-            }
-            match rustix::fs::openat(directory.as_fd(), name, NAMED, Mode::empty()) {
-                Ok(named) => match rustix::fs::fstat(&named) {
-                    Ok(stat) => self.entry(named.as_fd(), &stat),
-                    Err(_refusal) => self.refused(),
-                },
-                Err(Errno::NOENT) => {}
-                Err(_refusal) => self.refused(),
+            if !self.is_right(&stat) {
+                self.entry(directory.as_fd(), entry.file_name(), &stat);
             }
         }
         Ok(found)
     }
 
-    fn entry(&self, named: BorrowedFd<'_>, stat: &Stat) {
+    /// Gives one entry to the group. Only its name below an open directory is used, and no link is followed.
+    fn entry(&self, directory: BorrowedFd<'_>, name: &CStr, stat: &Stat) {
         if stat.st_gid != self.group {
-            let group = Gid::from_raw(self.group);
-            let given = rustix::fs::chownat(named, "", None, Some(group), AtFlags::EMPTY_PATH);
+            let group = Some(Gid::from_raw(self.group));
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let given = rustix::fs::chownat(directory, name, None, group, flags);
             if given.is_err() {
                 self.refused();
             }
         }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+        let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+        // A change of group clears the bits that lend an identity, so where there are any the mode is said anew.
+        if is_link || (self.has_bits(stat) && stat.st_mode & 0o6000 == 0) {
             return;
         }
-        // Changing the group may have cleared bits, so the mode is always said anew. Through /proc, because the kernel
-        // changes modes by descriptor only where it was opened for more than its name.
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | self.wanted_bits(stat));
-        let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-        if rustix::fs::chmod(path, mode).is_err() {
-            self.refused();
+        let mode = stat.st_mode & 0o7777 | self.wanted_bits(stat);
+        let changed = match chmod_entry(directory, name, mode) {
+            Err(cause) if cause.kind() == io::ErrorKind::Unsupported => {
+                chmod_named(directory, name, mode)
+            }
+            other => other,
+        };
+        match changed {
+            // Gone since, or a link by now: not ours to change.
+            Err(cause) if is_not_ours(&cause) => {}
+            Err(_refusal) => self.refused(),
+            Ok(()) => {}
         }
     }
 
@@ -212,15 +216,28 @@ impl Walk<'_> {
     }
 
     fn is_right(&self, stat: &Stat) -> bool {
-        let wanted = self.wanted_bits(stat);
         stat.st_gid == self.group
-            && (FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
-                || stat.st_mode & wanted == wanted)
+            && (FileType::from_raw_mode(stat.st_mode) == FileType::Symlink || self.has_bits(stat))
+    }
+
+    fn has_bits(&self, stat: &Stat) -> bool {
+        let wanted = self.wanted_bits(stat);
+        stat.st_mode & wanted == wanted
     }
 
     fn refused(&self) {
         self.n_refused.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Changes a mode on kernels before 6.6: by a descriptor that names the entry, through `/proc`.
+fn chmod_named(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<()> {
+    let named = rustix::fs::openat(directory, name, NAMED, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) == FileType::Symlink {
+        return Ok(());
+    }
+    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
 /// Gone, swapped for something else, or the top of another mount: not part of the volume any more.
