@@ -25,6 +25,7 @@ mod observe;
 mod probing;
 mod runtime;
 mod script;
+mod serving;
 mod state;
 mod streams;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use objects::FakeObjects;
 pub use probing::{FakeHooks, FakeProbing};
 pub use runtime::FakeRuntime;
 pub use script::Script;
+pub use serving::{FakeLogs, FakeReviews, FakeStreams};
 pub use state::{FakeContainer, FakeSandbox};
 pub use streams::{FakeClock, FakeEventStream, FakeEvents};
 pub use volume_files::{FakeVolumeFiles, VolumesOnDisk};

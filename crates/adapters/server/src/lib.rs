@@ -14,13 +14,29 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod activity;
+mod auth;
+mod container_logs;
 mod health;
+mod main_routes;
 mod pods;
+mod query;
 mod routes;
 mod run;
+mod running_pods;
+mod sessions;
 mod stall;
+mod streams;
+mod target;
 #[cfg(test)]
 mod tests;
+mod tls;
 
+pub use auth::{Authentication, Authorization, Gate};
+pub use main_routes::{MainDoors, main_router};
 pub use routes::{Listener, Views, router};
 pub use run::{BindError, Limits, Server};
+pub use tls::{
+    CallerError, ClientAuthorities, OldestTls, PemError, ServingCertificate, TlsOptions, TlsSetup,
+    tls_setup,
+};

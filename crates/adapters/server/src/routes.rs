@@ -20,6 +20,8 @@ pub enum Listener {
     Health,
     /// `address:readOnlyPort`, plain HTTP, nobody asked who they are.
     ReadOnly,
+    /// `address:port`, TLS, behind the gate; see [`main_router`](crate::main_router).
+    Main,
 }
 
 /// What the answers are made from.
@@ -41,17 +43,22 @@ struct Route {
 const TABLE: &[Route] = &[
     Route {
         path: "/healthz",
-        listeners: &[Listener::Health, Listener::ReadOnly],
+        listeners: &[Listener::Health, Listener::ReadOnly, Listener::Main],
         answer: || get(health::all),
     },
     Route {
         path: "/healthz/{check}",
-        listeners: &[Listener::Health, Listener::ReadOnly],
+        listeners: &[Listener::Health, Listener::ReadOnly, Listener::Main],
         answer: || get(health::one),
     },
     Route {
         path: "/pods",
-        listeners: &[Listener::ReadOnly],
+        listeners: &[Listener::ReadOnly, Listener::Main],
+        answer: || get(pods::list),
+    },
+    Route {
+        path: "/pods/",
+        listeners: &[Listener::ReadOnly, Listener::Main],
         answer: || get(pods::list),
     },
 ];
@@ -62,8 +69,12 @@ pub fn router(listener: Listener, views: Views) -> Router {
     let router = rows.fold(Router::new(), |router, row| {
         router.route(row.path, (row.answer)())
     });
+    let router = match listener {
+        Listener::Health | Listener::ReadOnly => router.fallback(not_found),
+        // Merged with more rows before it is whole.
+        Listener::Main => router,
+    };
     router
-        .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .with_state(views)
 }
@@ -82,7 +93,7 @@ pub(crate) async fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
 }
 
-async fn wrong_method() -> Response {
+pub(crate) async fn wrong_method() -> Response {
     let mut answer = text(
         StatusCode::METHOD_NOT_ALLOWED,
         "405: Method Not Allowed".to_owned(),

@@ -10,14 +10,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower::ServiceExt as _;
 
-use crate::stall::Impatient;
+use crate::activity::Activity;
+use crate::auth::{Connection, Shown};
+use crate::sessions::{Session, Sessions};
+use crate::stall::{Impatient, Patience};
+
+/// A handshake takes three messages; whoever needs longer than this wants something else.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Go's bound for streams of one HTTP/2 connection.
+const STREAMS: u32 = 250;
+/// Streams a client may reset before we have looked at them; more is an attack (CVE-2023-44487).
+const RESETS: usize = 20;
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_ANSWER: Duration = Duration::from_secs(20);
 
 /// How much a listener bears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +47,10 @@ pub struct Limits {
     pub connections: usize,
     /// Time to send a request's head; also how long an idle connection is kept.
     pub head: Duration,
-    /// Time without progress while an answer is sent.
+    /// Time without progress while an answer is sent to somebody who was not let in (or was not asked who they are).
     pub write: Duration,
+    /// The same, to somebody who was let in.
+    pub guest_write: Duration,
     /// Bytes of a request's head, at least 8192.
     pub head_bytes: usize,
     /// Header lines of a request.
@@ -42,7 +65,19 @@ impl Limits {
         connections: 64,
         head: Duration::from_secs(10),
         write: Duration::from_secs(30),
+        guest_write: Duration::from_secs(30),
         head_bytes: 64 * 1024,
+        headers: 100,
+        drain: Duration::from_secs(2),
+    };
+
+    /// Limits for the main listener: upstream's idle time and write time, and bounds where upstream has none.
+    pub const MAIN: Self = Self {
+        connections: 1024,
+        head: Duration::from_secs(90),
+        write: Duration::from_secs(30),
+        guest_write: Duration::from_secs(4 * 3600),
+        head_bytes: 256 * 1024,
         headers: 100,
         drain: Duration::from_secs(2),
     };
@@ -80,8 +115,33 @@ impl Server {
 
     /// Answers until `shutdown` completes, then lets go of every connection before it returns.
     pub async fn serve(self, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+        self.answer(router, Transport::Plain, limits, shutdown)
+            .await;
+    }
+
+    /// The same over TLS, HTTP/1.1 or HTTP/2 as the client chooses, with connections that may become streams.
+    pub async fn serve_tls(
+        self,
+        router: Router,
+        tls: Arc<ServerConfig>,
+        limits: Limits,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let transport = Transport::Tls(TlsAcceptor::from(tls));
+        self.answer(router, transport, limits, shutdown).await;
+    }
+
+    async fn answer(
+        self,
+        router: Router,
+        transport: Transport,
+        limits: Limits,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let slots = Arc::new(Semaphore::new(limits.connections));
         let (closing, _) = watch::channel(false);
+        let (sessions, mut begun) = mpsc::unbounded_channel::<Session>();
+        let sessions = Sessions::new(sessions);
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -89,9 +149,19 @@ impl Server {
                 () = &mut shutdown => break,
                 // Cancel-safe: a connection that was not accepted yet stays in the kernel's queue, an unused slot is given back.
                 (stream, slot) = self.next_client(&slots) => {
-                    let served = serve_one(stream, router.clone(), limits, closing.subscribe(), slot);
-                    connections.spawn(served);
+                    let client = Client {
+                        router: router.clone(),
+                        limits,
+                        closing: closing.subscribe(),
+                        sessions: sessions.clone().holding(slot),
+                    };
+                    match &transport {
+                        Transport::Plain => connections.spawn(client.serve_plain(stream)),
+                        Transport::Tls(tls) => connections.spawn(client.serve_tls(stream, tls.clone())),
+                    };
                 }
+                // Cancel-safe: what was not received stays in the channel. Bounded by the slots: each session holds one.
+                Some(session) = begun.recv() => { connections.spawn(session); }
                 // Cancel-safe: only ended tasks are taken out. Keeps the set as small as what is open.
                 Some(_) = connections.join_next() => {}
             }
@@ -120,34 +190,153 @@ impl Server {
     }
 }
 
-async fn serve_one(
-    stream: TcpStream,
+/// How bytes travel.
+enum Transport {
+    Plain,
+    Tls(TlsAcceptor),
+}
+
+/// One connection's share of the server.
+struct Client {
     router: Router,
     limits: Limits,
-    mut closing: watch::Receiver<bool>,
-    _slot: OwnedSemaphorePermit,
-) {
-    let io = TokioIo::new(Impatient::new(stream, limits.write));
+    closing: watch::Receiver<bool>,
+    sessions: Sessions,
+}
+
+impl Client {
+    async fn serve_plain(mut self, stream: TcpStream) {
+        let patience = Patience::new(self.limits.write, self.limits.write);
+        let io = TokioIo::new(Impatient::new(stream, patience));
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = http1_builder(&self.limits).serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            // Cancel-safe: the value stays true once it is.
+            () = closed(&mut self.closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        tell(result);
+    }
+
+    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::trace!(err = %error, "A connection ended before it began");
+            return;
+        }
+        let patience = Patience::new(self.limits.write, self.limits.guest_write);
+        let handshake = tls.accept(Impatient::new(stream, patience.clone()));
+        let stream = match tokio::time::timeout(HANDSHAKE, handshake).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(err = %error, "TLS handshake failed");
+                return;
+            }
+            Err(_elapsed) => return,
+        };
+        let (_, tls) = stream.get_ref();
+        let shown = tls.peer_certificates().map(|chain| {
+            let owned = chain.iter().map(|it| it.clone().into_owned());
+            owned.collect()
+        });
+        let connection = Connection {
+            shown: Arc::new(Shown::new(shown.unwrap_or_default())),
+            activity: Activity::new(),
+            patience,
+        };
+        if tls.alpn_protocol() == Some(b"h2") {
+            self.speak_http2(stream, connection).await;
+        } else {
+            self.speak_http1(stream, connection).await;
+        }
+    }
+
+    async fn speak_http1(mut self, stream: TlsStream<Impatient>, connection: Connection) {
+        let service = self.service(connection);
+        let service = service_fn(service);
+        let connection =
+            http1_builder(&self.limits).serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection.with_upgrades());
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            // Cancel-safe: the value stays true once it is.
+            () = closed(&mut self.closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        tell(result);
+    }
+
+    async fn speak_http2(mut self, stream: TlsStream<Impatient>, connection: Connection) {
+        let (limits, activity) = (self.limits, connection.activity.clone());
+        let service = service_fn(self.service(connection));
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_pending_accept_reset_streams(RESETS)
+            .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+            .max_send_buf_size(64 * 1024)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWER);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            // Cancel-safe: the value stays true once it is.
+            () = closed(&mut self.closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            // Cancel-safe: it only watches. What is left after a polite end is cut off.
+            () = activity.idle_for(limits.head) => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(limits.drain, connection).await {
+                    Ok(result) => result,
+                    Err(_elapsed) => Ok(()),
+                }
+            }
+        };
+        tell(result);
+    }
+
+    /// Hands a request to the router, with what handlers may want to know of its connection.
+    fn service(
+        &self,
+        connection: Connection,
+    ) -> impl Fn(Request<Incoming>) -> Answer + Send + Clone + use<> {
+        let (router, sessions) = (self.router.clone(), self.sessions.clone());
+        move |mut request| {
+            request.extensions_mut().insert(connection.clone());
+            request.extensions_mut().insert(sessions.clone());
+            Box::pin(router.clone().oneshot(request.map(Body::new)))
+        }
+    }
+}
+
+type Answer =
+    std::pin::Pin<Box<dyn Future<Output = Result<Response, std::convert::Infallible>> + Send>>;
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(limits.head_bytes)
         .max_headers(limits.headers);
-    let connection = builder.serve_connection(io, TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
-    let closed = async {
-        // A server that is gone closes its connections too.
-        let _ = closing.wait_for(|is_closing| *is_closing).await;
-    };
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        // Cancel-safe: the value stays true once it is.
-        () = closed => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
+    builder
+}
+
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // A server that is gone closes its connections too.
+    let _ = closing.wait_for(|is_closing| *is_closing).await;
+}
+
+fn tell(result: Result<(), hyper::Error>) {
     if let Err(error) = result {
         tracing::trace!(err = %error, "Connection ended early");
     }

@@ -5,6 +5,8 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,15 +14,47 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+/// How long writes of one connection may stand still; longer once its caller was let in, because people stop scrolling logs to
+/// read them.
+#[derive(Clone)]
+pub(crate) struct Patience {
+    stranger: Duration,
+    guest: Duration,
+    is_guest: Arc<AtomicBool>,
+}
+
+impl Patience {
+    pub(crate) fn new(stranger: Duration, guest: Duration) -> Self {
+        Self {
+            stranger,
+            guest,
+            is_guest: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// From now on as with guests.
+    pub(crate) fn extend(&self) {
+        self.is_guest.store(true, Ordering::Relaxed);
+    }
+
+    fn span(&self) -> Duration {
+        if self.is_guest.load(Ordering::Relaxed) {
+            self.guest
+        } else {
+            self.stranger
+        }
+    }
+}
+
 pub(crate) struct Impatient {
     stream: TcpStream,
-    patience: Duration,
+    patience: Patience,
     /// Runs while a write waits.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Impatient {
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub(crate) fn new(stream: TcpStream, patience: Patience) -> Self {
         Self {
             stream,
             patience,
@@ -34,7 +68,7 @@ impl Impatient {
             self.alarm = None;
             return poll;
         }
-        let patience = self.patience;
+        let patience = self.patience.span();
         let alarm = self
             .alarm
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));

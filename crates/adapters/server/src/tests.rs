@@ -37,6 +37,7 @@ const QUICK: Limits = Limits {
     connections: 4,
     head: Duration::from_millis(300),
     write: Duration::from_millis(300),
+    guest_write: Duration::from_millis(300),
     head_bytes: 8192,
     headers: 20,
     drain: Duration::from_millis(300),

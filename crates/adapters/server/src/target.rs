@@ -1,0 +1,105 @@
+//! Which pod and which container a path means.
+//!
+//! In: names from a path. Out: what the runtime knows under them, or a refusal in upstream's words. The pods the agent wants say
+//! which pod it is; the runtime says what really runs, because a status may be a moment behind.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use ferrolet_ports::{PodsView, Runtime, RuntimeError, RuntimeErrorKind};
+use ferrolet_types::observed::PodObservation;
+use ferrolet_types::{ContainerId, Pod, PodUid};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
+
+use crate::routes::text;
+
+/// The names in a path.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub(crate) struct PodPath {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    /// Only this one, when given.
+    #[serde(default)]
+    pub(crate) uid: Option<String>,
+}
+
+/// The pod of the path, or a 404.
+pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Response> {
+    pods.pod_named(&path.namespace, &path.pod)
+        .ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist".to_owned()))
+}
+
+/// Everything the runtime knows of the pod. A uid in the path that is not the pod's finds nothing, as with upstream.
+pub(crate) async fn observe(
+    runtime: &dyn Runtime,
+    pod: &Pod,
+    path: &PodPath,
+) -> Result<Option<PodObservation>, Response> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    if path.uid.as_deref().is_some_and(|asked| asked != uid) {
+        return Ok(None);
+    }
+    let observed = runtime.observe_pod(&PodUid::from(uid)).await;
+    observed.map(Some).map_err(|error| runtime_refusal(&error))
+}
+
+/// The container of that name that runs.
+pub(crate) fn running_container(observed: &PodObservation, name: &str) -> Option<ContainerId> {
+    let mut running = observed.running();
+    running
+        .find(|container| container.name.as_str() == name)
+        .map(|container| container.id.clone())
+}
+
+/// A container of any kind in the specification: whether there is one, and whether it has a terminal.
+pub(crate) fn has_container(pod: &Pod, name: &str) -> Option<HasTerminal> {
+    let spec = pod.spec.as_ref()?;
+    let plain = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    let terminal = |container: &Container| container.tty.unwrap_or(false);
+    let found = plain
+        .filter(|container| container.name == name)
+        .map(terminal)
+        .next();
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral
+        .filter(|container| container.name == name)
+        .map(|container| container.tty.unwrap_or(false))
+        .next();
+    found.or(ephemeral).map(HasTerminal)
+}
+
+/// Whether a container was made with a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HasTerminal(pub(crate) bool);
+
+/// The status of a container of any kind.
+pub(crate) fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    [
+        &status.container_statuses,
+        &status.init_container_statuses,
+        &status.ephemeral_container_statuses,
+    ]
+    .into_iter()
+    .flatten()
+    .flatten()
+    .find(|status| status.name == name)
+}
+
+/// What the runtime said, with the status upstream gives it.
+pub(crate) fn runtime_refusal(error: &RuntimeError) -> Response {
+    let status = match error.kind {
+        RuntimeErrorKind::NotFound => StatusCode::NOT_FOUND,
+        RuntimeErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut answer = text(status, error.to_string());
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        // A prepared stream that nobody opens is forgotten after a minute.
+        let minute = axum::http::HeaderValue::from_static("60");
+        answer.headers_mut().insert("retry-after", minute);
+    }
+    answer
+}
