@@ -117,13 +117,16 @@ impl Watch {
         let list_at = self.list_at;
         let woken = match &mut self.stream {
             Stream::Open(stream) => tokio::select! {
+                // The listing first: however many events there are, it repairs what they miss.
+                biased;
+                () = sleep_until(list_at) => Woken::List,
                 // `next` is cancel-safe by contract: an event is only taken when it is returned.
                 event = stream.next() => Woken::Event(event),
-                () = sleep_until(list_at) => Woken::List,
             },
             Stream::Closed { reopen_at, pause } => {
                 let (reopen_at, pause) = (*reopen_at, *pause);
                 tokio::select! {
+                    biased;
                     // Timers lose nothing when dropped.
                     () = sleep_until(reopen_at) => Woken::Reopen(pause),
                     () = sleep_until(list_at) => Woken::List,

@@ -1,6 +1,6 @@
 //! The brief map of what the runtime runs, and the differences between two looks at it. Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferrolet_ports::{ListedState, RuntimeEvent, RuntimeEventKind, RuntimeListing};
 use ferrolet_types::{
@@ -11,13 +11,13 @@ use ferrolet_types::{
 /// What each container and sandbox did when it was last heard of.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    entries: HashMap<String, (PodUid, Seen)>,
+    entries: BTreeMap<String, (PodUid, Seen)>,
 }
 
 impl Known {
     /// Takes a complete listing and answers with everything that differs, and with the census.
     pub(crate) fn take_listing(&mut self, listing: &RuntimeListing) -> Vec<Hint> {
-        let mut now: HashMap<String, (PodUid, Seen)> = HashMap::with_capacity(self.entries.len());
+        let mut now: BTreeMap<String, (PodUid, Seen)> = BTreeMap::new();
         for sandbox in &listing.sandboxes {
             let seen = if sandbox.is_ready {
                 Seen::Running
