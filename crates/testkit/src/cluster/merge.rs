@@ -91,3 +91,44 @@ fn merge_list(list: &mut Vec<Value>, changes: &[Value], key: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patches_merge_lists_by_key_and_replace_the_rest() {
+        let check = |object: Value, patch: Value, expected: Value| {
+            assert_eq!(apply(&object, &patch), Ok(expected), "{patch}");
+        };
+        let list = json!({ "conditions": [{ "type": "A", "status": "x" }, { "type": "B" }], "names": [1, 2] });
+        check(
+            list.clone(),
+            json!({ "names": [3] }),
+            json!({ "conditions": [{ "type": "A", "status": "x" }, { "type": "B" }], "names": [3] }),
+        );
+        check(
+            list.clone(),
+            json!({ "names": null, "conditions": [{ "type": "A", "status": "y" }] }),
+            json!({ "conditions": [{ "type": "A", "status": "y" }, { "type": "B" }] }),
+        );
+        check(
+            list.clone(),
+            json!({ "names": null, "conditions": [{ "type": "C" }, { "type": "A", "$patch": "delete" }],
+                "$setElementOrder/conditions": [{ "type": "C" }, { "type": "B" }] }),
+            json!({ "conditions": [{ "type": "C" }, { "type": "B" }] }),
+        );
+        check(
+            list,
+            json!({ "names": null, "conditions": [{ "type": "Z" }, { "$patch": "replace" }] }),
+            json!({ "conditions": [{ "type": "Z" }] }),
+        );
+        check(
+            json!({ "a": { "b": 1, "c": 2 } }),
+            json!({ "a": { "b": null, "d": 3 } }),
+            json!({ "a": { "c": 2, "d": 3 } }),
+        );
+    }
+}

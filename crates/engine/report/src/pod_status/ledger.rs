@@ -263,10 +263,13 @@ impl Ledger {
     }
 
     fn delivered(&mut self, job: &Job, pod: Pod, now: Instant) {
+        let known = self.api.get(&job.uid);
+        let is_overtaken = known.is_some_and(|known| is_older(&pod.metadata, &known.metadata));
         if let Some(entry) = self.entry_of(job) {
             entry.delivered = Some((job.api.uid(), job.update.version));
             entry.last_write = Some(now);
-            entry.must_compare = false;
+            // The watch may have shown a later copy than the answer: that one is still to be compared.
+            entry.must_compare &= is_overtaken;
             entry.pause = Duration::ZERO;
         }
         self.learn(&job.uid, pod);

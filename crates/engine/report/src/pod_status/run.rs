@@ -89,7 +89,10 @@ pub async fn run(
                 (job, outcome)
             });
         }
+        // When every writer is at work, only the end of one makes room: a due timer would wake us in vain, again and again.
+        let has_room = writers.len() < n_writers.max(1);
         let wake_at = reporter.quietly(|ledger| ledger.next_wake());
+        let wake_at = wake_at.filter(|_| has_room);
         let timer = async {
             match wake_at {
                 Some(at) => tokio::time::sleep_until(at).await,
