@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 
 use super::{cases, wait_running};
 use crate::build::{pod, script, sleeper, with};
+use crate::cluster::World;
 use crate::context::Context;
 use crate::runner::Outcome;
 
 cases![
     static_pods_pass_from_upstream_to_this_agent_and_back,
     static_pods_pass_from_this_agent_to_upstream_and_back,
+    api_pods_pass_from_upstream_to_this_agent_and_back,
 ];
 
 /// Pods that touch what an agent derives by itself: names, hashes, cgroups, mounts, variables.
@@ -52,6 +54,72 @@ fn pods() -> Vec<(&'static str, Value)> {
         json!({"spec": {"hostNetwork": true, "restartPolicy": "OnFailure"}}),
     );
     vec![("plain", plain), ("rich", rich), ("host", host)]
+}
+
+fn api_pods_pass_from_upstream_to_this_agent_and_back(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let upstream = context.control_plane()?.binary("kubelet");
+    let ours = context.options.agent.clone();
+    let mut options = context.node_options();
+    options.agent.clone_from(&upstream);
+    let mut world = World::start_with(context, options)?;
+    world.apply(&world.object("ConfigMap", "settings", json!({"data": {"a": "b"}})))?;
+    let look = |world: &mut World<'_>, context: &mut Context<'_>| -> Result<Picture> {
+        let mut containers = Vec::new();
+        for (name, _) in pods() {
+            let seen = world.wait_ready(name)?;
+            ensure!(seen.restarts() == 0, "{name} was restarted");
+            for it in seen.containers().iter().filter(|it| it.is_running()) {
+                containers.push((
+                    seen.uid().to_owned(),
+                    it.id().to_owned(),
+                    it.started_at().to_owned(),
+                ));
+            }
+        }
+        Ok(Picture {
+            containers,
+            tasks: context.containerd()?.tasks()?,
+        })
+    };
+    for (_, pod) in pods() {
+        let mut pod = with(
+            pod,
+            json!({
+                "metadata": {"namespace": world.namespace},
+                "spec": {
+                    "nodeName": world.node_name(),
+                    "volumes": [
+                        {"name": "empty", "emptyDir": {}},
+                        {"name": "settings", "configMap": {"name": "settings"}},
+                    ],
+                },
+            }),
+        );
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([
+            {"name": "empty", "mountPath": "/empty"},
+            {"name": "settings", "mountPath": "/settings"},
+        ]);
+        world.apply(&pod)?;
+    }
+    let first = look(&mut world, context)?;
+    for agent in [&ours, &upstream] {
+        world.node.node.stop()?;
+        world.node.node.switch_agent(agent)?;
+        world.node.node.launch()?;
+        world.node.node.wait_healthy()?;
+        stays_true("the same containers", Duration::from_secs(8), || {
+            let now = look(&mut world, context)?;
+            ensure!(
+                now == first,
+                "under {} there is {now:#?}\nbut first there was {first:#?}",
+                agent.display()
+            );
+            Ok(true)
+        })?;
+    }
+    Ok(Outcome::Passed)
 }
 
 /// What must not change: every container's id and start, and the processes behind them.

@@ -3,8 +3,12 @@
 mod away;
 mod bad_input;
 pub(crate) mod bench;
+mod cluster_admission;
+mod cluster_away;
+mod cluster_join;
 mod cluster_node;
 mod cluster_pods;
+mod cluster_static;
 mod cluster_volumes;
 mod containers;
 mod hand_over;
@@ -46,16 +50,20 @@ impl Case {
     }
 }
 
-/// Makes the list of a module from its functions' names.
+/// Makes the list of a module from its functions' names; those after `long:` take minutes.
 macro_rules! cases {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident),* $(,)? $(; long: $($long:ident),* $(,)?)?) => {
         pub(crate) fn cases() -> Vec<$crate::cases::Case> {
-            vec![$($crate::cases::Case {
-                name: stringify!($name),
+            let case = |name, run, is_long| $crate::cases::Case {
+                name,
                 group: module_path!().rsplit("::").next().unwrap_or_default(),
-                is_long: false,
-                run: $name,
-            }),*]
+                is_long,
+                run,
+            };
+            vec![
+                $(case(stringify!($name), $name, false),)*
+                $($(case(stringify!($long), $long, true),)*)?
+            ]
         }
     };
 }
@@ -65,6 +73,10 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        cluster_static::cases(),
+        cluster_admission::cases(),
+        cluster_join::cases(),
+        cluster_away::cases(),
         cluster_node::cases(),
         cluster_pods::cases(),
         cluster_volumes::cases(),

@@ -1,0 +1,201 @@
+//! Pods that a node refuses, and what people do to nodes: taints, drains.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{LATER, SOON, cases};
+use crate::build::{sleeper, with};
+use crate::cluster::World;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_pod_that_does_not_fit_is_rejected_with_upstreams_reason,
+    a_running_pod_is_not_admitted_again_after_a_restart,
+    a_drained_node_loses_its_pods_and_keeps_its_static_ones,
+    a_taint_without_toleration_evicts_and_rejects,
+];
+
+fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({"maxPods": 6});
+    let mut world = World::start_with(context, options)?;
+    let port = json!({"ports": [{"containerPort": 80, "hostPort": 18080}]});
+    let asks = |resource: &str, amount: &str| -> Value {
+        json!({"resources": {"requests": {resource: amount}}})
+    };
+    world.run(&world.pod("first", &[with(sleeper("main"), port.clone())]))?;
+    let plain = json!({});
+    let cases = [
+        (
+            "cpu",
+            asks("cpu", "1000"),
+            plain.clone(),
+            "OutOfcpu",
+            "Node didn't have enough resource: cpu, requested: 1000000, used: ",
+        ),
+        (
+            "memory",
+            asks("memory", "9Ti"),
+            plain.clone(),
+            "OutOfmemory",
+            "Node didn't have enough resource: memory, requested: 9895604649984, used: ",
+        ),
+        (
+            "port",
+            port,
+            plain.clone(),
+            "NodePorts",
+            "Predicate NodePorts failed",
+        ),
+        (
+            "selector",
+            plain.clone(),
+            json!({"spec": {"nodeSelector": {"no": "where"}}}),
+            "NodeAffinity",
+            "Predicate NodeAffinity failed",
+        ),
+        (
+            "affinity",
+            plain.clone(),
+            json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "no", "operator": "Exists"}]}],
+            }}}}}),
+            "NodeAffinity",
+            "Predicate NodeAffinity failed",
+        ),
+        (
+            "system",
+            plain.clone(),
+            json!({"spec": {"os": {"name": "windows"}}}),
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ),
+    ];
+    for (name, container, change, reason, message) in cases {
+        let pod = with(world.pod(name, &[with(sleeper("main"), container)]), change);
+        world.apply(&pod)?;
+        let seen = world.wait_pod(name, "rejected", SOON, |pod| pod.phase() == "Failed")?;
+        let status = &seen.0["status"];
+        let said = status["message"].as_str().unwrap_or_default();
+        let wanted = format!("Pod was rejected: {message}");
+        ensure!(
+            status["reason"] == reason && said.starts_with(&wanted),
+            "{name} is {status}"
+        );
+        let told = world.wait_event(&seen, reason)?;
+        ensure!(told.starts_with(message), "its event says {told:?}");
+    }
+    // Rejected pods take no room; five more fill the node.
+    for n in 0..5 {
+        let name = format!("more-{n}");
+        world.run(&world.pod(&name, &[sleeper("main")]))?;
+    }
+    world.apply(&world.pod("last", &[sleeper("main")]))?;
+    let seen = world.wait_pod("last", "rejected", SOON, |pod| pod.phase() == "Failed")?;
+    ensure!(
+        seen.0["status"]["reason"] == "OutOfpods",
+        "{}",
+        seen.0["status"]
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_running_pod_is_not_admitted_again_after_a_restart(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if context.is_upstream() {
+        let reason = "upstream's kubelet admits running pods again, and fails them";
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    let mut world = World::start(context)?;
+    let name = world.node_name().to_owned();
+    world
+        .cluster
+        .kubectl(&["label", "node", &name, "stay=yes"])?;
+    let pod = with(
+        world.pod("chosen", &[sleeper("main")]),
+        json!({"spec": {"nodeSelector": {"stay": "yes"}}}),
+    );
+    let before = world.run(&pod)?;
+    world.cluster.kubectl(&["label", "node", &name, "stay-"])?;
+    world.node.node.kill()?;
+    world.node.node.launch()?;
+    world.node.node.wait_healthy()?;
+    let tasks = context.containerd()?.tasks()?;
+    ferrolet_lab::wait::stays_true("the pod's life", std::time::Duration::from_secs(6), || {
+        let pod = world.find_pod("chosen")?;
+        Ok(pod.is_some_and(|pod| pod.phase() == "Running")
+            && context.containerd()?.tasks()? == tasks)
+    })?;
+    let after = world.wait_ready("chosen")?;
+    ensure!(
+        after.container("main")?.id() == before.container("main")?.id(),
+        "its container was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_drained_node_loses_its_pods_and_keeps_its_static_ones(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let name = world.node_name().to_owned();
+    let fixed = with(
+        crate::build::pod("fixed", &[sleeper("main")]),
+        json!({"metadata": {"namespace": world.namespace}}),
+    );
+    world.node.node.put_pod(&fixed)?;
+    let moved = world.run(&world.pod("moved", &[sleeper("main")]))?;
+    let mirror = world.node.node.pod_name("fixed");
+    let before = world.wait_ready(&mirror)?;
+    world
+        .cluster
+        .kubectl(&["drain", &name, "--force", "--timeout=60s"])?;
+    world.wait_gone(&moved, SOON)?;
+    let after = world.wait_ready(&mirror)?;
+    ensure!(
+        after.container("main")?.id() == before.container("main")?.id(),
+        "the static pod was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_taint_without_toleration_evicts_and_rejects(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let name = world.node_name().to_owned();
+    let evicted = world.run(&world.pod("evicted", &[sleeper("main")]))?;
+    let tolerant = with(
+        world.pod("tolerant", &[sleeper("main")]),
+        json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
+    );
+    let before = world.run(&tolerant)?;
+    world
+        .cluster
+        .kubectl(&["taint", "node", &name, "out=now:NoExecute"])?;
+    world.wait_gone(&evicted, LATER)?;
+    let after = world.wait_ready("tolerant")?;
+    ensure!(
+        after.uid() == before.uid() && after.restarts() == 0,
+        "{}",
+        after.0
+    );
+    // Both sides race for a new one: the taint controller deletes it, or the node rejects it first.
+    world.apply(&world.pod("late", &[sleeper("main")]))?;
+    let (cluster, path) = (
+        world.cluster,
+        format!("/api/v1/namespaces/{}/pods/late", world.namespace),
+    );
+    world
+        .node
+        .node
+        .wait("the late pod to be turned away", LATER, |_| {
+            Ok(match cluster.find(&path)? {
+                None => Some(()),
+                Some(pod) => (pod["status"]["phase"] == "Failed").then_some(()),
+            })
+        })?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,344 @@
+//! The API server is away for a while, or the agent is.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::cluster::{Access, condition};
+use ferrolet_lab::{Containerd, PodView};
+use serde_json::{Value, json};
+
+use super::{GONE, LATER, cases};
+use crate::build::{script, sleeper, with};
+use crate::cluster::{World, create_namespace};
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_node_outlives_half_a_minute_without_the_api_server,
+    an_agent_killed_during_churn_ends_with_what_the_api_says,
+    a_connection_that_hangs_is_replaced,
+    a_killed_agent_comes_back_and_nobody_notices;
+    long:
+    fifty_pods_outlive_twenty_kills_during_churn,
+    a_node_outlives_three_minutes_without_the_api_server,
+];
+
+fn a_node_outlives_half_a_minute_without_the_api_server(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let before = populate(&mut world)?;
+    world.node.relay.cut();
+    churn_without_api(&mut world, context.containerd()?, &before)?;
+    // The API side goes on without the node.
+    world.kubectl(&["delete", "pod", "leaves", "--wait=false"])?;
+    world.apply(&world.pod("comes", &[sleeper("main")]))?;
+    pass_time(&mut world, Duration::from_secs(25))?;
+    world.node.relay.heal()?;
+    check_converged(&mut world, context.containerd()?, &before)?;
+    Ok(Outcome::Passed)
+}
+
+fn a_node_outlives_three_minutes_without_the_api_server(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let cluster = context.own_cluster()?;
+    create_namespace(&cluster, "own")?;
+    let options = context.node_options();
+    let node = context.prepare_joined(&cluster, options, &Access::Certificate)?;
+    let mut world = World {
+        cluster: &cluster,
+        node,
+        namespace: "own".to_owned(),
+    };
+    world.node.node.launch()?;
+    world.node.wait_ready(&cluster)?;
+    let before = populate(&mut world)?;
+    // Asked for at the last moment, so that the node may or may not have heard of it.
+    world.kubectl(&["delete", "pod", "leaves", "--wait=false"])?;
+    world.apply(&world.pod("comes", &[sleeper("main")]))?;
+    cluster.kill_apiserver()?;
+    churn_without_api(&mut world, context.containerd()?, &before)?;
+    pass_time(&mut world, Duration::from_secs(180))?;
+    cluster.start_apiserver()?;
+    check_converged(&mut world, context.containerd()?, &before)?;
+    drop(world);
+    cluster.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Pods that stay, restart, end and leave.
+fn populate(world: &mut World<'_>) -> Result<BTreeMap<String, PodView>> {
+    // Ends when told through its own file system, as nobody can be asked meanwhile.
+    let ends = script("main", "while ! test -e /tmp/end; do sleep 0.2; done");
+    world.apply(&with(
+        world.pod("ends", &[ends]),
+        json!({"spec": {"restartPolicy": "Never"}}),
+    ))?;
+    for name in ["stays", "restarts", "leaves"] {
+        world.apply(&world.pod(name, &[sleeper("main")]))?;
+    }
+    let names = ["ends", "stays", "restarts", "leaves"];
+    names
+        .into_iter()
+        .map(|name| Ok((name.to_owned(), world.wait_ready(name)?)))
+        .collect()
+}
+
+fn main_id(pod: &PodView) -> Result<String> {
+    Ok(pod.container("main")?.id().to_owned())
+}
+
+/// One container dies and must be restarted, another ends for good.
+fn churn_without_api(
+    world: &mut World<'_>,
+    containerd: &Containerd,
+    before: &BTreeMap<String, PodView>,
+) -> Result<()> {
+    let dies = main_id(&before["restarts"])?;
+    containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &dies])?;
+    let ends = main_id(&before["ends"])?;
+    containerd.ctr(&[
+        "tasks",
+        "exec",
+        "--exec-id",
+        "end",
+        &ends,
+        "touch",
+        "/tmp/end",
+    ])?;
+    let uid = before["restarts"].uid();
+    world
+        .node
+        .node
+        .wait("a restart without the API server", LATER, |_| {
+            let all = containerd.containers()?;
+            let tasks = containerd.tasks()?;
+            let is_back = all.iter().any(|it| {
+                it.pod_uid == uid
+                    && it.name == "main"
+                    && it.id != dies
+                    && tasks.iter().any(|(id, _)| *id == it.id)
+            });
+            Ok(is_back.then_some(()))
+        })?;
+    Ok(())
+}
+
+/// Lets time pass while the agent must stay alive.
+fn pass_time(world: &mut World<'_>, span: Duration) -> Result<()> {
+    let began = Instant::now();
+    world.node.node.wait("time to pass", span * 2, |_| {
+        Ok((began.elapsed() >= span).then_some(()))
+    })
+}
+
+fn check_converged(
+    world: &mut World<'_>,
+    containerd: &Containerd,
+    before: &BTreeMap<String, PodView>,
+) -> Result<()> {
+    world.wait_pod("comes", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    world.wait_pod("ends", "Succeeded", LATER, |pod| pod.phase() == "Succeeded")?;
+    let restarted = world.wait_pod("restarts", "Ready after one restart", LATER, |pod| {
+        pod.restarts() == 1 && pod.condition("Ready") == Some("True")
+    })?;
+    ensure!(
+        main_id(&restarted)? != main_id(&before["restarts"])?,
+        "the status names the dead container"
+    );
+    world.wait_gone(&before["leaves"], LATER)?;
+    let stays = world.wait_ready("stays")?;
+    ensure!(
+        stays.restarts() == 0 && main_id(&stays)? == main_id(&before["stays"])?,
+        "the pod that should stay was touched: {}",
+        stays.0["status"]
+    );
+    world.node.wait_ready(world.cluster)?;
+    wait_one_sandbox_each(world, containerd)
+}
+
+fn a_connection_that_hangs_is_replaced(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    world.run(&world.pod("before", &[sleeper("main")]))?;
+    world.node.relay.hang();
+    // The watch is dead and does not know it; only heartbeats can tell.
+    world.apply(&world.pod("after", &[sleeper("main")]))?;
+    world.wait_pod("after", "Ready", Duration::from_secs(75), |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    ensure!(
+        world.wait_ready("before")?.restarts() == 0,
+        "the other pod was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Result<Outcome> {
+    let is_upstream = context.is_upstream();
+    let mut world = World::start(context)?;
+    let probed = with(
+        sleeper("main"),
+        json!({"readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}}),
+    );
+    world.run(&world.pod("plain", &[sleeper("main"), sleeper("side")]))?;
+    world.run(&world.pod("probed", &[probed]))?;
+    let before = context.containerd()?.tasks()?;
+    let (cluster, path) = (world.cluster, world.node.path());
+    for _ in 0..3 {
+        world.node.node.kill()?;
+        world.node.node.launch()?;
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(5) {
+            let ready = condition(&cluster.get(&path)?, "Ready");
+            // Upstream's first report after a start says that it has not looked at the runtime yet.
+            ensure!(
+                ready["status"] == "True" || is_upstream,
+                "the node says {ready}"
+            );
+            for name in ["plain", "probed"] {
+                let pod = world.find_pod(name)?.context("the pod is gone")?;
+                ensure!(
+                    (pod.condition("Ready") == Some("True") || is_upstream)
+                        && pod.phase() == "Running"
+                        && pod.restarts() == 0,
+                    "{name} says {}",
+                    pod.0["status"]
+                );
+            }
+            let now = context.containerd()?.tasks()?;
+            ensure!(now == before, "containers were {before:?} and are {now:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    world.node.wait_ready(cluster)?;
+    wait_one_sandbox_each(&mut world, context.containerd()?)?;
+    Ok(Outcome::Passed)
+}
+
+fn an_agent_killed_during_churn_ends_with_what_the_api_says(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    kill_during_churn(context, 10, 5)
+}
+
+fn fifty_pods_outlive_twenty_kills_during_churn(context: &mut Context<'_>) -> Result<Outcome> {
+    kill_during_churn(context, 50, 20)
+}
+
+/// Pods come and go in every round, and in its middle the agent is killed and started again.
+fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let mut alive: Vec<String> = (0..n_pods).map(|n| format!("pod-{n}")).collect();
+    create(&world, &alive)?;
+    let mut settled: BTreeMap<String, String> = BTreeMap::new();
+    for name in alive.iter().take(n_pods / 2) {
+        let pod = world.wait_pod(name, "Ready", LATER, is_ready)?;
+        settled.insert(name.clone(), main_id(&pod)?);
+    }
+    let n_swapped = (n_pods / 10).max(1);
+    for round in 0..n_kills {
+        // The oldest of the second half go: the first half must outlive everything.
+        let gone: Vec<String> = alive.drain(n_pods / 2..n_pods / 2 + n_swapped).collect();
+        let mut args = vec!["delete", "pod", "--wait=false"];
+        args.extend(gone.iter().map(String::as_str));
+        world.kubectl(&args)?;
+        let new: Vec<String> = (0..n_swapped).map(|n| format!("new-{round}-{n}")).collect();
+        create(&world, &new)?;
+        alive.extend(new);
+        // Anywhere between at once and well into the work of the round; the same in every run.
+        thread::sleep(Duration::from_millis(u64::from(round * 7919 % 1500)));
+        world.node.node.kill()?;
+        thread::sleep(Duration::from_millis(u64::from(round * 104_729 % 400)));
+        world.node.node.launch()?;
+    }
+    for name in &alive {
+        let pod = world.wait_pod(name, "Ready", Duration::from_secs(120), is_ready)?;
+        ensure!(
+            pod.restarts() == 0,
+            "{name} was restarted: {}",
+            pod.0["status"]
+        );
+        if let Some(id) = settled.get(name) {
+            ensure!(main_id(&pod)? == *id, "{name} has another container");
+        }
+    }
+    let path = format!("/api/v1/namespaces/{}/pods", world.namespace);
+    let cluster = world.cluster;
+    world.node.node.wait("deleted pods to be gone", GONE, |_| {
+        let list = cluster.get(&path)?;
+        let n_left = list["items"].as_array().map_or(0, Vec::len);
+        ensure!(
+            n_left == alive.len(),
+            "{n_left} pods are left of {}",
+            alive.len()
+        );
+        Ok(Some(()))
+    })?;
+    wait_one_sandbox_each(&mut world, context.containerd()?)?;
+    Ok(Outcome::Passed)
+}
+
+fn is_ready(pod: &PodView) -> bool {
+    pod.phase() == "Running" && pod.condition("Ready") == Some("True")
+}
+
+fn create(world: &World<'_>, names: &[String]) -> Result<()> {
+    let pods: Vec<Value> = names
+        .iter()
+        .map(|name| world.pod(name, &[sleeper("main")]))
+        .collect();
+    world.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pods}))
+}
+
+/// Exactly the API server's pods have a sandbox, and each has one; of the others nothing is left.
+fn wait_one_sandbox_each(world: &mut World<'_>, containerd: &Containerd) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{}/pods", world.namespace);
+    let cluster = world.cluster;
+    let root = world.node.node.root().join("pods");
+    world.node.node.wait("one sandbox for each pod", GONE, |_| {
+        let list = cluster.get(&path)?;
+        let pods = list["items"].as_array().cloned().unwrap_or_default();
+        let uid = |pod: &Value| {
+            pod["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let mut wanted: Vec<String> = pods
+            .iter()
+            .filter(|pod| pod["status"]["phase"] == "Running")
+            .map(uid)
+            .collect();
+        wanted.sort();
+        let tasks = containerd.tasks()?;
+        let all = containerd.containers()?;
+        let mut found: Vec<String> = all
+            .iter()
+            .filter(|it| it.kind == "sandbox" && tasks.iter().any(|(id, _)| *id == it.id))
+            .map(|it| it.pod_uid.clone())
+            .collect();
+        found.sort();
+        ensure!(
+            found == wanted,
+            "sandboxes of {found:?} run for pods {wanted:?}"
+        );
+        let known: Vec<String> = pods.iter().map(uid).collect();
+        let leaked: Vec<String> = all
+            .iter()
+            .map(|it| it.pod_uid.clone())
+            .chain(
+                std::fs::read_dir(&root)?
+                    .flatten()
+                    .map(|entry| entry.file_name().to_string_lossy().into_owned()),
+            )
+            .filter(|uid| !known.contains(uid))
+            .collect();
+        ensure!(leaked.is_empty(), "something is left of {leaked:?}");
+        Ok(Some(()))
+    })
+}
