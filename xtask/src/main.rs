@@ -1,7 +1,7 @@
 //! The project's chores: `cargo xtask <command>`.
 //!
 //! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
-//! (cluster, conformance, differential) is a module here and one line in [`command`] and [`dispatch`].
+//! (conformance, differential) is a module here and one line in [`command`] and [`dispatch`].
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -10,6 +10,7 @@
 
 mod bench;
 mod build;
+mod cluster;
 mod run;
 mod span;
 mod test;
@@ -61,10 +62,16 @@ fn command() -> Command {
                 )
                 .arg(option("jobs", "N", "End-to-end tests at a time"))
                 .arg(
+                    Arg::new("long")
+                        .long("long")
+                        .action(ArgAction::SetTrue)
+                        .help("Run the end-to-end tests that take minutes too"),
+                )
+                .arg(
                     Arg::new("name")
                         .value_name("NAME")
                         .num_args(0..)
-                        .help("Run the end-to-end tests whose name contains NAME"),
+                        .help("Run the end-to-end tests whose name or group contains NAME"),
                 ),
         )
         .subcommand(
@@ -80,6 +87,7 @@ fn command() -> Command {
                         .help("End after this time; success if each example reached its state"),
                 ),
         )
+        .subcommand(cluster::command(fast.clone(), agent.clone()))
         .subcommand(
             Command::new("bench")
                 .about("Measure")
@@ -110,6 +118,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("tidy", _)) => tidy::command(),
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
+        Some(("cluster", args)) => cluster::dispatch(args),
         Some(("bench", args)) => match args.subcommand() {
             Some(("start", args)) => bench::command(args),
             _ => bail!("no such benchmark"),

@@ -81,7 +81,7 @@ pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     };
     let mut total = Counts::default();
     for step in Step::ALL.into_iter().filter(|step| is_wanted(*step)) {
-        let counts = run(step, &names, args.get_one::<String>("jobs"))?;
+        let counts = run(step, args, &names)?;
         if counts.failed > 0 {
             println!("-- {}: {} failed", step.name(), counts.failed);
         }
@@ -94,7 +94,26 @@ pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     Ok(u8::from(total.failed > 0))
 }
 
-fn run(step: Step, names: &[String], jobs: Option<&String>) -> Result<Counts> {
+/// The end-to-end tests, with the agent that they are about built first.
+fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Counts> {
+    let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
+        return Ok(Counts::one(false));
+    };
+    let Ok(tests) = build::build("ferrolet-e2e", Profile::Dev) else {
+        return Ok(Counts::one(false));
+    };
+    let mut command = Command::new(tests);
+    command.current_dir(build::root()).arg("--agent").arg(agent);
+    if let Some(jobs) = args.get_one::<String>("jobs") {
+        command.args(["--jobs", jobs]);
+    }
+    if args.get_flag("long") {
+        command.arg("--long");
+    }
+    counted(command.args(names), total_line)
+}
+
+fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
     match step {
         Step::Format => succeeds(cargo().args(["fmt", "--all", "--check"])),
         Step::Clippy => succeeds(cargo().args([
@@ -113,20 +132,7 @@ fn run(step: Step, names: &[String], jobs: Option<&String>) -> Result<Counts> {
             cargo().args(["test", "--workspace", "--no-fail-fast"]),
             unit_line,
         ),
-        Step::EndToEnd => {
-            let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
-                return Ok(Counts::one(false));
-            };
-            let Ok(tests) = build::build("ferrolet-e2e", Profile::Dev) else {
-                return Ok(Counts::one(false));
-            };
-            let mut command = Command::new(tests);
-            command.current_dir(build::root()).arg("--agent").arg(agent);
-            if let Some(jobs) = jobs {
-                command.args(["--jobs", jobs]);
-            }
-            counted(command.args(names), total_line)
-        }
+        Step::EndToEnd => end_to_end(args, names),
     }
 }
 

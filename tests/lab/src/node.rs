@@ -182,6 +182,20 @@ impl Node {
         Ok(())
     }
 
+    /// Fails with the end of the log when the agent has ended by itself.
+    pub fn expect_running(&mut self) -> Result<()> {
+        self.daemon
+            .as_mut()
+            .context("the agent does not run")?
+            .expect_running()
+    }
+
+    /// Ends the agent if it still runs, and starts it again.
+    pub fn relaunch(&mut self) -> Result<()> {
+        drop(self.daemon.take());
+        self.launch()
+    }
+
     /// The running process.
     pub fn pid(&self) -> Result<u32> {
         Ok(self
