@@ -19,6 +19,9 @@ cases![
     a_lease_is_renewed_every_ten_seconds,
     an_api_server_away_at_start_is_waited_for,
     labels_and_cordons_of_people_stay,
+    a_node_reports_at_the_pace_it_is_told,
+    a_node_of_an_external_cloud_waits_to_be_initialized,
+    a_node_with_two_families_shows_both_addresses,
 ];
 
 fn a_node_registers_with_everything_that_describes_it(
@@ -285,5 +288,91 @@ fn labels_and_cordons_of_people_stay(context: &mut Context<'_>) -> Result<Outcom
     let said = cluster.kubectl(&["get", "node", &name])?;
     ensure!(said.contains("Ready,SchedulingDisabled"), "{said}");
     cluster.kubectl(&["uncordon", &name])?;
+    Ok(Outcome::Passed)
+}
+
+fn a_node_reports_at_the_pace_it_is_told(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration =
+        json!({"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "4s"});
+    let mut world = World::start_with(context, options)?;
+    let (cluster, path) = (world.cluster, world.node.path());
+    let heartbeat = || -> Result<Value> {
+        Ok(condition(&cluster.get(&path)?, "Ready")["lastHeartbeatTime"].clone())
+    };
+    // The first seconds bring news, such as images; two unchanged reports in a row are at the pace.
+    let mut last = heartbeat()?;
+    for _ in 0..3 {
+        last = world.node.node.wait("another report", SOON, |_| {
+            let now = heartbeat()?;
+            Ok((now != last).then_some(now))
+        })?;
+    }
+    let node = world.node.object(cluster)?;
+    let ready = condition(&node, "Ready");
+    ensure!(
+        ready["lastTransitionTime"] != ready["lastHeartbeatTime"],
+        "a report without news moved the transition: {ready}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_node_of_an_external_cloud_waits_to_be_initialized(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let ip = context.bench.node_ip();
+    let mut options = context.node_options();
+    options.arguments = vec!["--cloud-provider=external".to_owned()];
+    let mut world = World::prepare(context, options, &Access::Certificate)?;
+    world.node.node.launch()?;
+    let (cluster, path) = (world.cluster, world.node.path());
+    let node = world
+        .node
+        .node
+        .wait("the node", SOON, |_| cluster.find(&path))?;
+    let taints = node["spec"]["taints"].to_string();
+    ensure!(
+        taints.contains("node.cloudprovider.kubernetes.io/uninitialized"),
+        "taints are {taints}"
+    );
+    let provided = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
+    ensure!(
+        *provided == ip.as_str(),
+        "the provided address is {provided}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_node_with_two_families_shows_both_addresses(context: &mut Context<'_>) -> Result<Outcome> {
+    let (four, six) = (context.bench.node_ip(), "fd00:1ab::2");
+    let call = ferrolet_lab::process::call;
+    if let Err(error) = call(
+        "ip",
+        &[
+            "-6",
+            "address",
+            "add",
+            &format!("{six}/64"),
+            "dev",
+            "node0",
+            "nodad",
+        ],
+    ) {
+        return Ok(Outcome::Skipped(format!("no IPv6 here: {error:#}")));
+    }
+    let mut options = context.node_options();
+    options.arguments = vec![format!("--node-ip={four},{six}")];
+    let world = World::start_with(context, options)?;
+    let node = world.node.object(world.cluster)?;
+    let addresses = json!([
+        {"type": "InternalIP", "address": four},
+        {"type": "InternalIP", "address": six},
+        {"type": "Hostname", "address": world.node_name()},
+    ]);
+    ensure!(
+        node["status"]["addresses"] == addresses,
+        "addresses are {}",
+        node["status"]["addresses"]
+    );
     Ok(Outcome::Passed)
 }

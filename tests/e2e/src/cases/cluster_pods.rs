@@ -23,6 +23,7 @@ cases![
     a_pod_waits_for_its_readiness_probe,
     changed_labels_and_images_reach_the_pod,
     a_missing_pull_secret_is_reported_and_does_not_stop_the_pod,
+    a_repeated_event_is_counted_not_repeated,
 ];
 
 fn a_scheduled_pod_runs_and_kubectl_tells_its_story(context: &mut Context<'_>) -> Result<Outcome> {
@@ -349,5 +350,23 @@ fn a_missing_pull_secret_is_reported_and_does_not_stop_the_pod(
         said == "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed.",
         "it says {said:?}"
     );
+    Ok(Outcome::Passed)
+}
+
+fn a_repeated_event_is_counted_not_repeated(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    world.apply(&world.pod("crash", &[script("main", "exit 1")]))?;
+    let seen = world.wait_pod("crash", "two restarts", LATER, |pod| pod.restarts() >= 2)?;
+    world.cluster.wait("counted events", LATER, |_| {
+        let events = world.events(&seen)?;
+        for reason in ["Created", "Started", "BackOff"] {
+            let alike: Vec<_> = events.iter().filter(|it| it["reason"] == reason).collect();
+            ensure!(
+                alike.len() == 1 && alike[0]["count"].as_u64() >= Some(2),
+                "{reason}: {alike:#?}"
+            );
+        }
+        Ok(Some(()))
+    })?;
     Ok(Outcome::Passed)
 }

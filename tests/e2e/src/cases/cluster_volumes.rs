@@ -1,6 +1,6 @@
 //! What an API pod sees inside: its service account, volumes and environment.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::{LATER, cases};
@@ -13,6 +13,7 @@ cases![
     a_pod_can_read_its_service_account,
     volumes_of_every_simple_kind_are_there,
     a_changed_config_map_and_secret_reach_a_running_pod,
+    changes_are_noticed_without_a_watch_too,
     the_environment_comes_from_maps_secrets_and_fields,
     services_are_in_the_environment,
     a_missing_config_map_holds_the_pod_until_it_comes,
@@ -157,13 +158,29 @@ fn volumes_of_every_simple_kind_are_there(context: &mut Context<'_>) -> Result<O
 fn a_changed_config_map_and_secret_reach_a_running_pod(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
+    changes_reach_a_pod(context, "Watch")
+}
+
+fn changes_are_noticed_without_a_watch_too(context: &mut Context<'_>) -> Result<Outcome> {
+    for strategy in ["Get", "Cache"] {
+        changes_reach_a_pod(context, strategy).with_context(|| format!("strategy {strategy}"))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// How the node learns of changes is its own business; that they arrive is not.
+fn changes_reach_a_pod(context: &mut Context<'_>, strategy: &str) -> Result<Outcome> {
     let mut options = context.node_options();
     // Upstream looks at a settled pod only this often.
-    options.configuration = json!({"syncFrequency": "4s"});
+    options.configuration = json!({
+        "syncFrequency": "4s",
+        "configMapAndSecretChangeDetectionStrategy": strategy,
+    });
     let mut world = World::start_with(context, options)?;
     let settings =
-        |value: &str| world.object("ConfigMap", "settings", json!({"data": {"a": value}}));
-    let keys = |value: &str| world.object("Secret", "keys", json!({"stringData": {"a": value}}));
+        |value: &str| world.object("ConfigMap", "changing", json!({"data": {"a": value}}));
+    let keys =
+        |value: &str| world.object("Secret", "changing", json!({"stringData": {"a": value}}));
     let (first, second) = (settings("one"), settings("two"));
     let (first_key, second_key) = (keys("one"), keys("two"));
     world.apply(&first)?;
@@ -179,8 +196,8 @@ fn a_changed_config_map_and_secret_reach_a_running_pod(
         json!({
             "metadata": {"annotations": {"note": "one"}},
             "spec": {"volumes": [
-                {"name": "settings", "configMap": {"name": "settings"}},
-                {"name": "keys", "secret": {"secretName": "keys"}},
+                {"name": "settings", "configMap": {"name": "changing"}},
+                {"name": "keys", "secret": {"secretName": "changing"}},
                 {"name": "down", "downwardAPI": {"items": [
                     {"path": "note", "fieldRef": {"fieldPath": "metadata.annotations['note']"}},
                 ]}},
@@ -203,6 +220,8 @@ fn a_changed_config_map_and_secret_reach_a_running_pod(
         world.wait_ready("watcher")?.restarts() == 0,
         "it was restarted"
     );
+    world.kubectl(&["delete", "pod", "watcher", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
     Ok(Outcome::Passed)
 }
 

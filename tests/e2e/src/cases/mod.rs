@@ -8,6 +8,7 @@ mod cluster_away;
 mod cluster_join;
 mod cluster_node;
 mod cluster_pods;
+mod cluster_serving;
 mod cluster_static;
 mod cluster_volumes;
 mod containers;
@@ -73,6 +74,7 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        cluster_serving::cases(),
         cluster_static::cases(),
         cluster_admission::cases(),
         cluster_join::cases(),

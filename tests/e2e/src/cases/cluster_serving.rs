@@ -1,0 +1,185 @@
+//! The certificate that the node serves with: its own, from files, or signed by the cluster.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::cluster::{Authority, Identity};
+use ferrolet_lab::process::find_program;
+use serde_json::json;
+
+use super::{LATER, SOON, cases};
+use crate::cluster::World;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_serving_certificate_from_files_is_reloaded_when_they_change,
+    a_serving_certificate_is_asked_for_and_used_once_approved,
+    without_orders_a_node_serves_with_a_certificate_of_its_own,
+];
+
+/// The first certificate that the node's port shows, as openssl prints it.
+fn served(world: &World<'_>) -> Result<String> {
+    let node = world.node.object(world.cluster)?;
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    let ip = node["status"]["addresses"][0]["address"]
+        .as_str()
+        .context("the node has no address")?;
+    let shown = Command::new("openssl")
+        .args(["s_client", "-connect", &format!("{ip}:{port}")])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .context("start openssl")?;
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    let from = text.find(begin).context("no certificate was shown")?;
+    let to = text.find(end).context("no whole certificate was shown")?;
+    Ok(text[from..to + end.len()].to_owned())
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    let letters = |text: &str| text.split_whitespace().collect::<String>();
+    letters(one) == letters(other)
+}
+
+fn openssl_is_missing() -> Option<Outcome> {
+    let reason = "openssl is not installed, and nothing else here shows a served certificate";
+    find_program("openssl")
+        .is_none()
+        .then(|| Outcome::Skipped(reason.to_owned()))
+}
+
+fn without_orders_a_node_serves_with_a_certificate_of_its_own(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = openssl_is_missing() {
+        return Ok(skipped);
+    }
+    let mut world = World::start(context)?;
+    let file = world.node.node.directory().join("pki/kubelet.crt");
+    let made = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    ensure!(
+        made.contains(served(&world)?.trim()),
+        "it serves another one"
+    );
+    // The next start takes the same one, so that clients that pinned it go on.
+    world.node.node.kill()?;
+    world.node.node.launch()?;
+    world.node.node.wait_healthy()?;
+    world.node.wait_ready(world.cluster)?;
+    ensure!(
+        fs::read_to_string(&file)? == made,
+        "the next start made another one"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_serving_certificate_from_files_is_reloaded_when_they_change(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = openssl_is_missing() {
+        return Ok(skipped);
+    }
+    let mut options = context.node_options();
+    let directory = context.bench.directory(&format!("node-{}", options.name))?;
+    let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
+    let authority = Authority::new("somebody else")?;
+    let put = |identity: &Identity| -> Result<()> {
+        // Each whole at once, as tools that renew certificates do.
+        for (path, text) in [(&certificate, &identity.certificate), (&key, &identity.key)] {
+            let draft = path.with_extension("draft");
+            fs::write(&draft, text)?;
+            fs::rename(&draft, path)?;
+        }
+        Ok(())
+    };
+    let names = [context.bench.node_ip()];
+    let (first, second) = (
+        authority.server("one", &names)?,
+        authority.server("two", &names)?,
+    );
+    put(&first)?;
+    options.configuration = json!({"tlsCertFile": certificate, "tlsPrivateKeyFile": key});
+    let mut world = World::start_with(context, options)?;
+    ensure!(
+        is_same(&served(&world)?, &first.certificate),
+        "it serves another one"
+    );
+    put(&second)?;
+    // Upstream looks once a minute.
+    let patience = std::time::Duration::from_secs(90);
+    let seen = world.cluster.wait("the new certificate", patience, |_| {
+        let seen = served(&world)?;
+        Ok(is_same(&seen, &second.certificate).then_some(()))
+    });
+    world.node.node.expect_running()?;
+    seen?;
+    Ok(Outcome::Passed)
+}
+
+fn a_serving_certificate_is_asked_for_and_used_once_approved(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = openssl_is_missing() {
+        return Ok(skipped);
+    }
+    let mut options = context.node_options();
+    options.configuration = json!({"serverTLSBootstrap": true});
+    let ip = context.bench.node_ip();
+    let mut world = World::start_with(context, options)?;
+    let user = format!("system:node:{}", world.node_name());
+    let cluster = world.cluster;
+    let request = world.node.node.wait("a request to serve", SOON, |_| {
+        let list = cluster.get("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(all.into_iter().find(|it| {
+            it["spec"]["username"] == user.as_str()
+                && it["spec"]["signerName"] == "kubernetes.io/kubelet-serving"
+        }))
+    })?;
+    let name = request["metadata"]["name"].as_str().unwrap_or_default();
+    cluster.kubectl(&["certificate", "approve", name])?;
+    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
+    cluster.wait("the request to be signed", LATER, |cluster| {
+        let signed = cluster.get(&path)?;
+        Ok(signed["status"]["certificate"].is_string().then_some(()))
+    })?;
+    let file = world
+        .node
+        .node
+        .directory()
+        .join("pki/kubelet-server-current.pem");
+    let shown = cluster.wait("the signed certificate to be served", LATER, |_| {
+        let shown = served(&world)?;
+        let kept = fs::read_to_string(&file)?;
+        let is_kept = kept
+            .split("-----END CERTIFICATE-----")
+            .next()
+            .is_some_and(|head| is_same(&format!("{head}-----END CERTIFICATE-----"), &shown));
+        Ok(is_kept.then_some(shown))
+    })?;
+    let details = in_words(&shown)?;
+    ensure!(
+        details.contains(&user) && details.contains(&ip),
+        "the certificate is for\n{details}"
+    );
+    Ok(Outcome::Passed)
+}
+
+/// A certificate in words.
+fn in_words(certificate: &str) -> Result<String> {
+    use std::io::Write;
+    let mut child = Command::new("openssl")
+        .args(["x509", "-noout", "-text"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child
+        .stdin
+        .take()
+        .context("standard input is piped")?
+        .write_all(certificate.as_bytes())?;
+    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).into_owned())
+}
