@@ -19,8 +19,11 @@ mod auth;
 mod container_logs;
 mod health;
 mod main_routes;
+#[cfg(test)]
+mod main_tests;
 mod pods;
 mod query;
+mod refusal;
 mod routes;
 mod run;
 mod running_pods;

@@ -4,13 +4,12 @@
 //! which pod it is; the runtime says what really runs, because a status may be a moment behind.
 
 use axum::http::StatusCode;
-use axum::response::Response;
 use ferrolet_ports::{PodsView, Runtime, RuntimeError, RuntimeErrorKind};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{ContainerId, Pod, PodUid};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
-use crate::routes::text;
+use crate::refusal::Refusal;
 
 /// The names in a path.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -23,9 +22,9 @@ pub(crate) struct PodPath {
 }
 
 /// The pod of the path, or a 404.
-pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Response> {
+pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Refusal> {
     pods.pod_named(&path.namespace, &path.pod)
-        .ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist".to_owned()))
+        .ok_or_else(|| Refusal::not_found("pod does not exist"))
 }
 
 /// Everything the runtime knows of the pod. A uid in the path that is not the pod's finds nothing, as with upstream.
@@ -33,7 +32,7 @@ pub(crate) async fn observe(
     runtime: &dyn Runtime,
     pod: &Pod,
     path: &PodPath,
-) -> Result<Option<PodObservation>, Response> {
+) -> Result<Option<PodObservation>, Refusal> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     if path.uid.as_deref().is_some_and(|asked| asked != uid) {
         return Ok(None);
@@ -89,17 +88,11 @@ pub(crate) fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a Conta
 }
 
 /// What the runtime said, with the status upstream gives it.
-pub(crate) fn runtime_refusal(error: &RuntimeError) -> Response {
+pub(crate) fn runtime_refusal(error: &RuntimeError) -> Refusal {
     let status = match error.kind {
         RuntimeErrorKind::NotFound => StatusCode::NOT_FOUND,
         RuntimeErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let mut answer = text(status, error.to_string());
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        // A prepared stream that nobody opens is forgotten after a minute.
-        let minute = axum::http::HeaderValue::from_static("60");
-        answer.headers_mut().insert("retry-after", minute);
-    }
-    answer
+    Refusal::new(status, error.to_string())
 }

@@ -37,9 +37,9 @@ pub(crate) fn attributes(method: &Method, path: &str) -> Attributes {
     };
     let row = TABLE
         .iter()
-        .find(|(roots, _)| roots.iter().any(|it| is_below(&it)));
+        .find(|(roots, _)| roots.iter().any(&is_below));
     Attributes {
-        verb: if INTO_PODS.iter().any(|it| is_below(&it)) {
+        verb: if INTO_PODS.iter().any(is_below) {
             "create"
         } else {
             verb(method)

@@ -6,13 +6,14 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use ferrolet_ports::{AccessAsk, AccessVerdict, Subject};
 
 use super::access::{Access, Authorization};
 use super::attributes::attributes;
 use super::caller::{Authentication, Callers, Shown};
 use crate::activity::Activity;
+use crate::refusal::Refusal;
 use crate::routes::text;
 use crate::stall::Patience;
 
@@ -50,7 +51,7 @@ pub(crate) struct Connection {
 pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let connection = request.extensions().get::<Connection>().cloned();
     if let Err(refusal) = plain_path(request.uri().path()) {
-        return refusal;
+        return refusal.into_response();
     }
     let (mut parts, body) = request.into_parts();
     let nothing_shown = Shown::default();
@@ -67,7 +68,7 @@ pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
         }
     };
     if let Err(refusal) = gate.authorize(&subject, &parts).await {
-        return refusal;
+        return refusal.into_response();
     }
     // From here on it is a guest: it may take its time, and its connection is not idle while it is answered.
     let busy = connection.map(|connection| {
@@ -86,7 +87,7 @@ impl Gate {
         &self,
         subject: &Subject,
         parts: &axum::http::request::Parts,
-    ) -> Result<(), Response> {
+    ) -> Result<(), Refusal> {
         let wanted = attributes(&parts.method, parts.uri.path());
         let (user, verb) = (&subject.name, wanted.verb);
         for subresource in wanted.subresources {
@@ -105,7 +106,7 @@ impl Gate {
                     let words = format!(
                         "Authorization error (user={user}, verb={verb}, resource=nodes, subresource={subresource})"
                     );
-                    return Err(text(StatusCode::INTERNAL_SERVER_ERROR, words));
+                    return Err(Refusal::failed(words));
                 }
             }
         }
@@ -114,12 +115,12 @@ impl Gate {
         let words = format!(
             "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{tried}])\n"
         );
-        Err(text(StatusCode::FORBIDDEN, words))
+        Err(Refusal::new(StatusCode::FORBIDDEN, words))
     }
 }
 
 /// Refuses paths that one reader could take for another: what is authorized and what is routed must be the same text.
-fn plain_path(path: &str) -> Result<(), Response> {
+fn plain_path(path: &str) -> Result<(), Refusal> {
     let lower = path.to_ascii_lowercase();
     let is_ambiguous = lower.contains("%2f")
         || lower.contains("%5c")
@@ -128,7 +129,7 @@ fn plain_path(path: &str) -> Result<(), Response> {
         || path.contains("//")
         || path.split('/').any(|part| part == "." || part == "..");
     if is_ambiguous {
-        return Err(text(StatusCode::BAD_REQUEST, "invalid path\n".to_owned()));
+        return Err(Refusal::bad("invalid path\n"));
     }
     Ok(())
 }

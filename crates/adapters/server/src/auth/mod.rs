@@ -16,8 +16,6 @@ mod caller;
 mod gate;
 mod memory;
 mod retry;
-#[cfg(test)]
-mod tests;
 
 pub use access::Authorization;
 pub use caller::Authentication;

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{LogAsk, LogPieces, PodsView, StillWritten};
 
 use crate::main_routes::Main;
-use crate::routes::text;
+use crate::refusal::Refusal;
 use crate::target::{PodPath, container_status, has_container, observe};
 
 #[derive(serde::Deserialize)]
@@ -32,28 +32,27 @@ pub(crate) async fn answer(
 ) -> Response {
     match open(&main, &path, uri.query().unwrap_or_default()).await {
         Ok(pieces) => streamed(pieces),
-        Err(refusal) => refusal,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPieces>, Response> {
+async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPieces>, Refusal> {
     let query = query::parse(query).map_err(refused)?;
     let output = query.output(main.has_split_log_streams)?;
-    let not_found = |words: String| text(StatusCode::NOT_FOUND, words);
     let pods = &main.views.pods;
     let pod = pods.pod_named(&path.namespace, &path.pod);
-    let pod = pod.ok_or_else(|| not_found(format!("pod {:?} does not exist", path.pod)))?;
+    let pod =
+        pod.ok_or_else(|| Refusal::not_found(format!("pod {:?} does not exist", path.pod)))?;
     if has_container(&pod, &path.container).is_none() {
         let words = format!(
             "container {:?} not found in pod {:?}",
             path.container, path.pod
         );
-        return Err(not_found(words));
+        return Err(Refusal::not_found(words));
     }
-    let bad = |words: String| text(StatusCode::BAD_REQUEST, words);
     let status = container_status(&pod, &path.container);
     let id = which::run_of(status, query.previous)
-        .map_err(|reason| bad(reason.words(&path.container, &path.pod)))?;
+        .map_err(|reason| Refusal::bad(reason.words(&path.container, &path.pod)))?;
     let pod_path = PodPath {
         namespace: path.namespace.clone(),
         pod: path.pod.clone(),
@@ -66,7 +65,8 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
         .filter(|container| container.id.as_str() == bare_id)
         .map(|container| container.log_path)
         .find(|path| !path.is_empty());
-    let file = file.ok_or_else(|| bad(format!("unable to retrieve container logs for {id}")))?;
+    let file =
+        file.ok_or_else(|| Refusal::bad(format!("unable to retrieve container logs for {id}")))?;
     let writer = Writer {
         pods: pods.clone(),
         path: pod_path,
@@ -84,15 +84,15 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
             .then(|| Arc::new(writer) as Arc<dyn StillWritten>),
     };
     let opened = main.logs.open(&file, ask).await;
-    opened.map_err(|error| bad(error.to_string()))
+    opened.map_err(|error| Refusal::bad(error.to_string()))
 }
 
-fn refused(refusal: query::QueryError) -> Response {
+fn refused(refusal: query::QueryError) -> Refusal {
     let status = match refusal {
         query::QueryError::Undecodable => StatusCode::BAD_REQUEST,
         query::QueryError::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    text(status, refusal.to_string())
+    Refusal::new(status, refusal.to_string())
 }
 
 fn streamed(pieces: Box<dyn LogPieces>) -> Response {

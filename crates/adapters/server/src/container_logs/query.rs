@@ -1,12 +1,10 @@
 //! The query of a log request, decoded and checked as upstream decodes and checks `PodLogOptions`.
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use ferrolet_ports::LogOutput;
 use ferrolet_types::Timestamp;
 
 use crate::query::pairs_of;
-use crate::routes::text;
+use crate::refusal::Refusal;
 
 /// Why a query is refused; the words are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,18 +93,15 @@ impl LogQuery {
     }
 
     /// Which output; only one of two is behind a gate.
-    pub(super) fn output(&self, has_split_streams: bool) -> Result<LogOutput, Response> {
+    pub(super) fn output(&self, has_split_streams: bool) -> Result<LogOutput, Refusal> {
         let stream = self.stream.as_deref().unwrap_or("All");
         match stream {
             "All" => Ok(LogOutput::All),
             "Stdout" if has_split_streams => Ok(LogOutput::Stdout),
             "Stderr" if has_split_streams => Ok(LogOutput::Stderr),
-            _ => Err(text(
-                StatusCode::BAD_REQUEST,
-                format!(
-                    "unable to return the given log stream: {stream:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet"
-                ),
-            )),
+            _ => Err(Refusal::bad(format!(
+                "unable to return the given log stream: {stream:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet"
+            ))),
         }
     }
 }
@@ -203,6 +198,6 @@ mod tests {
         let query = parse("stream=Stderr").unwrap();
         assert_eq!(query.output(true).unwrap(), LogOutput::Stderr);
         let refusal = query.output(false).unwrap_err();
-        assert_eq!(refusal.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(refusal.status.as_u16(), 400);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{RuntimeError, WantedStreams};
 use ferrolet_types::ContainerId;
@@ -21,7 +21,7 @@ use ferrolet_types::observed::PodObservation;
 
 use crate::main_routes::Main;
 use crate::query::{pairs_of, values};
-use crate::routes::text;
+use crate::refusal::Refusal;
 use crate::target::{
     PodPath, find_pod, has_container, observe, running_container, runtime_refusal,
 };
@@ -53,10 +53,12 @@ pub(crate) async fn exec(
     let (parts, _) = request.into_parts();
     let prepared = async {
         let pairs = pairs_of(parts.uri.query().unwrap_or_default());
-        let wanted = options::wanted(&pairs).map_err(bad)?;
+        let wanted = options::wanted(&pairs).map_err(Refusal::bad)?;
         let command: Vec<String> = values(&pairs, "command").map(str::to_owned).collect();
         let (_, id) = container(&main, &path).await?;
-        let id = id.ok_or_else(|| failed(format!("container not found ({:?})", path.container)))?;
+        let id = id.ok_or_else(|| {
+            Refusal::failed(format!("container not found ({:?})", path.container))
+        })?;
         proxy::must_upgrade(&parts)?;
         address(main.streams.exec(&id, &command, wanted).await)
     };
@@ -71,11 +73,11 @@ pub(crate) async fn attach(
     let (parts, _) = request.into_parts();
     let prepared = async {
         let pairs = pairs_of(parts.uri.query().unwrap_or_default());
-        let wanted = options::wanted(&pairs).map_err(bad)?;
+        let wanted = options::wanted(&pairs).map_err(Refusal::bad)?;
         let (pod, id) = container(&main, &path).await?;
         let missing = || {
             let (pod, namespace) = (&path.pod, &path.namespace);
-            failed(format!(
+            Refusal::failed(format!(
                 "container {} not found in pod {pod}_{namespace}",
                 path.container
             ))
@@ -102,18 +104,19 @@ pub(crate) async fn port_forward(
     let prepared = async {
         let pairs = pairs_of(parts.uri.query().unwrap_or_default());
         let ports = if proxy::is_websocket(&parts.headers) {
-            options::ports(&pairs).map_err(bad)?
+            options::ports(&pairs).map_err(Refusal::bad)?
         } else {
             Vec::new()
         };
         let pod = find_pod(main.views.pods.as_ref(), &path)?;
         let Some(observed) = observe(main.runtime.as_ref(), &pod, &path).await? else {
-            return Err(text(StatusCode::NOT_FOUND, "pod not found".to_owned()));
+            return Err(Refusal::not_found("pod not found"));
         };
         let sandbox = ready_sandbox(&observed);
         let (name, namespace) = (&path.pod, &path.namespace);
         let full_name = format!("{name}_{namespace}");
-        let sandbox = sandbox.ok_or_else(|| failed(format!("pod not found ({full_name:?})")))?;
+        let sandbox =
+            sandbox.ok_or_else(|| Refusal::failed(format!("pod not found ({full_name:?})")))?;
         proxy::must_upgrade(&parts)?;
         address(main.streams.port_forward(sandbox, &ports).await)
     };
@@ -128,8 +131,11 @@ pub(crate) async fn run(
 ) -> Response {
     let id = match container(&main, &path).await {
         Ok((_, Some(id))) => id,
-        Ok((_, None)) => return failed(format!("container not found ({:?})", path.container)),
-        Err(refusal) => return refusal,
+        Ok((_, None)) => {
+            return Refusal::failed(format!("container not found ({:?})", path.container))
+                .into_response();
+        }
+        Err(refusal) => return refusal.into_response(),
     };
     let pairs = pairs_of(uri.query().unwrap_or_default());
     let line = values(&pairs, "cmd").next().unwrap_or_default();
@@ -139,12 +145,13 @@ pub(crate) async fn run(
             let text = [output.stdout, output.stderr].concat();
             ([(header::CONTENT_TYPE, "application/json")], text).into_response()
         }
-        Ok(output) => failed(format!(
+        Ok(output) => Refusal::failed(format!(
             "command '{line}' exited with {}: {}",
             output.code,
             String::from_utf8_lossy(&output.stderr)
-        )),
-        Err(error) => failed(error.to_string()),
+        ))
+        .into_response(),
+        Err(error) => Refusal::failed(error.to_string()).into_response(),
     }
 }
 
@@ -152,7 +159,7 @@ pub(crate) async fn run(
 async fn container(
     main: &Main,
     path: &ContainerPath,
-) -> Result<(ferrolet_types::Pod, Option<ContainerId>), Response> {
+) -> Result<(ferrolet_types::Pod, Option<ContainerId>), Refusal> {
     let pod_path = path.pod();
     let pod = find_pod(main.views.pods.as_ref(), &pod_path)?;
     let observed = observe(main.runtime.as_ref(), &pod, &pod_path).await?;
@@ -165,21 +172,13 @@ fn ready_sandbox(observed: &PodObservation) -> Option<&ferrolet_types::SandboxId
     ready.next().map(|sandbox| &sandbox.id)
 }
 
-fn address(prepared: Result<String, RuntimeError>) -> Result<String, Response> {
+fn address(prepared: Result<String, RuntimeError>) -> Result<String, Refusal> {
     prepared.map_err(|error| runtime_refusal(&error))
 }
 
-async fn forward(main: &Main, prepared: Result<String, Response>, parts: Parts) -> Response {
+async fn forward(main: &Main, prepared: Result<String, Refusal>, parts: Parts) -> Response {
     match prepared {
         Ok(url) => proxy::proxy(&url, parts, main.stream_idle_timeout).await,
-        Err(refusal) => refusal,
+        Err(refusal) => refusal.into_response(),
     }
-}
-
-fn bad(words: String) -> Response {
-    text(StatusCode::BAD_REQUEST, words)
-}
-
-fn failed(words: String) -> Response {
-    text(StatusCode::INTERNAL_SERVER_ERROR, words)
 }

@@ -10,14 +10,14 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, header};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::carry::carry;
-use crate::routes::text;
+use crate::refusal::Refusal;
 use crate::sessions::Sessions;
 
 /// The runtime listens on this machine; it answers at once or not at all.
@@ -42,7 +42,7 @@ enum ProxyError {
 }
 
 /// Refuses a request that does not ask for an upgrade.
-pub(super) fn must_upgrade(parts: &Parts) -> Result<(), Response> {
+pub(super) fn must_upgrade(parts: &Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
     let asks = headers.get_all(header::CONNECTION).iter().any(|value| {
         let text = value.to_str().unwrap_or_default();
@@ -51,8 +51,7 @@ pub(super) fn must_upgrade(parts: &Parts) -> Result<(), Response> {
     if asks && headers.contains_key(header::UPGRADE) && parts.version == Version::HTTP_11 {
         return Ok(());
     }
-    let words = "Upgrade request required\n".to_owned();
-    Err(text(StatusCode::INTERNAL_SERVER_ERROR, words))
+    Err(Refusal::failed("Upgrade request required\n"))
 }
 
 /// True when the upgrade is to a WebSocket.
@@ -69,7 +68,7 @@ pub(super) async fn proxy(url: &str, parts: Parts, idle: Duration) -> Response {
         Err(_elapsed) => ProxyError::Silent,
     };
     tracing::error!(err = %error, "Error while proxying request");
-    let mut answer = text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
+    let mut answer = Refusal::failed(format!("{error}\n")).into_response();
     closing(answer.headers_mut());
     answer
 }

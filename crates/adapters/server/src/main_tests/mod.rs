@@ -1,0 +1,8 @@
+//! The main listener over real TLS on loopback: certificates made here, an API server and a runtime that are fakes.
+
+mod identities;
+mod limits;
+mod logs;
+mod rig;
+mod streams;
+mod tls;
