@@ -9,6 +9,7 @@ pub mod cgroups;
 mod clock;
 pub mod contract;
 pub mod files;
+pub mod logs;
 pub mod machine;
 pub mod manifests;
 pub mod mountinfo;

@@ -1,0 +1,192 @@
+//! Reads one log, and goes on where it went when it is followed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrolet_ports::{Fut, HostError, LogAsk, LogPieces, StillWritten};
+use tokio::time::Instant;
+
+use super::changes::{Changes, Following};
+use super::shape::Shape;
+use crate::offload::{never, off_thread, refused};
+use crate::rooted::Rooted;
+
+/// Bytes read at once; also about the size of a piece.
+const PIECE: usize = 32 * 1024;
+/// A log that changes all the time is looked at this often, so that many followers of busy logs cost little.
+const AT_MOST_EVERY: Duration = Duration::from_millis(100);
+/// A log of which nothing is heard is looked at this often.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the log is, to find what takes its place.
+pub(super) struct Place {
+    pub(super) directory: Arc<Rooted>,
+    pub(super) name: OsString,
+}
+
+pub(super) struct Reader {
+    place: Place,
+    file: Arc<File>,
+    position: u64,
+    shape: Shape,
+    follow: Option<Follow>,
+    is_over: bool,
+}
+
+/// What only those need who wait for more.
+struct Follow {
+    writer: Arc<dyn StillWritten>,
+    following: Following,
+    /// When the end of the file was last reached.
+    looked: Option<Instant>,
+    /// The file that took the log's place, and when it was seen. The writer may need a moment to move there.
+    successor: Option<(Arc<File>, Instant)>,
+    is_writer_gone: bool,
+}
+
+impl Reader {
+    pub(super) fn new(
+        place: Place,
+        file: File,
+        position: u64,
+        ask: LogAsk,
+        changes: Arc<Changes>,
+    ) -> Self {
+        let shape = Shape::new(&ask);
+        let follow = ask.follow.map(|writer| Follow {
+            writer,
+            following: changes.follow(&place.directory),
+            looked: None,
+            successor: None,
+            is_writer_gone: false,
+        });
+        Self {
+            place,
+            file: Arc::new(file),
+            position,
+            shape,
+            follow,
+            is_over: false,
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Vec<u8>>, HostError> {
+        let mut out = Vec::new();
+        while !self.is_over && !self.shape.is_done() {
+            let bytes = self.read().await?;
+            if bytes.is_empty() {
+                self.at_the_end(&mut out).await?;
+            } else {
+                self.position += bytes.len() as u64;
+                let taken = self.shape.take(&bytes, &mut out);
+                taken.map_err(|cause| never("read log", cause))?;
+            }
+            if !out.is_empty() {
+                return Ok(Some(out));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read(&self) -> Result<Vec<u8>, HostError> {
+        let (file, position) = (self.file.clone(), self.position);
+        off_thread("read log", move || {
+            let mut bytes = vec![0; PIECE];
+            let n = file
+                .read_at(&mut bytes, position)
+                .map_err(|cause| refused("read log", &cause))?;
+            bytes.truncate(n);
+            bytes.shrink_to_fit();
+            Ok(bytes)
+        })
+        .await
+    }
+
+    /// Ends, or waits until there may be more.
+    async fn at_the_end(&mut self, out: &mut Vec<u8>) -> Result<(), HostError> {
+        let gone = |follow: &Follow| follow.is_writer_gone && follow.successor.is_none();
+        let Some(follow) = self.follow.as_mut().filter(|follow| !gone(follow)) else {
+            self.is_over = true;
+            let finished = self.shape.finish(out);
+            return finished.map_err(|cause| never("read log", cause));
+        };
+        if let Some((successor, seen)) = follow.successor.take() {
+            if seen.elapsed() < AT_MOST_EVERY {
+                follow.successor = Some((successor, seen));
+                tokio::time::sleep_until(seen + AT_MOST_EVERY).await;
+                return Ok(());
+            }
+            let finished = self.shape.finish(out);
+            finished.map_err(|cause| never("read log", cause))?;
+            (self.file, self.position) = (successor, 0);
+            return Ok(());
+        }
+        if !follow.writer.is_written() {
+            // One more look: it may have written its last words after ours.
+            follow.is_writer_gone = true;
+            return self.look_around().await;
+        }
+        if let Some(looked) = follow.looked {
+            // Whatever happens in between is seen at the end of it.
+            tokio::time::sleep_until(looked + AT_MOST_EVERY).await;
+        }
+        let is_quiet = match follow.looked {
+            // The first time round something may have happened before the watch.
+            None => true,
+            Some(_) => {
+                let stirred = follow.following.signal.stirred();
+                tokio::time::timeout(AT_LEAST_EVERY, stirred).await.is_err()
+            }
+        };
+        follow.looked = Some(Instant::now());
+        if is_quiet || follow.following.signal.take_new_file() {
+            self.look_around().await?;
+        }
+        Ok(())
+    }
+
+    /// Has another file taken the log's place, or was it cut short?
+    async fn look_around(&mut self) -> Result<(), HostError> {
+        let (directory, name) = (self.place.directory.clone(), self.place.name.clone());
+        let file = self.file.clone();
+        let (current, size) = off_thread("look for a rotated log", move || {
+            let look = || {
+                let own = file.metadata()?;
+                let current = match directory.open_file(&name) {
+                    Ok(current) => Some(current),
+                    // Between two names.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                };
+                let is_other = |current: &File| -> io::Result<bool> {
+                    let there = current.metadata()?;
+                    Ok((there.dev(), there.ino()) != (own.dev(), own.ino()))
+                };
+                let current = match current {
+                    Some(current) if is_other(&current)? => Some(current),
+                    _ => None,
+                };
+                Ok((current, own.len()))
+            };
+            look().map_err(|cause| refused("look for a rotated log", &cause))
+        })
+        .await?;
+        if size < self.position {
+            self.position = 0;
+        }
+        if let (Some(current), Some(follow)) = (current, &mut self.follow) {
+            follow.successor = Some((Arc::new(current), Instant::now()));
+        }
+        Ok(())
+    }
+}
+
+impl LogPieces for Reader {
+    fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>> {
+        Box::pin(self.piece())
+    }
+}
