@@ -358,3 +358,32 @@ async fn many_followers_share_one_watch_and_give_it_back() {
     assert_eq!(home.logs.changes.n_watched(), 0);
     watch.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watched_log_is_told_at_once() {
+    let home = Home::new();
+    let watch = tokio::spawn(home.logs.watch_changes());
+    home.append(&line(1, "stdout", "F", "begin"));
+    let (mut follower, _writer) = follow(&home, plain()).await;
+    let (tell, mut told) = tokio::sync::mpsc::channel(10);
+    let reading = tokio::spawn(async move {
+        while let Ok(Some(piece)) = follower.pieces.next().await {
+            tell.send(piece).await.unwrap();
+        }
+    });
+    assert_eq!(told.recv().await.unwrap(), b"begin\n");
+    let began = tokio::time::Instant::now();
+    for round in 0..8 {
+        home.append(&line(2, "stdout", "F", &round.to_string()));
+        let piece = tokio::time::timeout(SOON, told.recv()).await;
+        assert_eq!(piece.unwrap().unwrap(), format!("{round}\n").as_bytes());
+    }
+    // Without the watch each round but the first would take a second.
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    reading.abort();
+    watch.abort();
+}
