@@ -272,6 +272,11 @@ impl World {
         self.look(|state| state.in_flight.get(&call).map_or(0, |(now, _)| *now))
     }
 
+    /// Calls of every kind that were ever made: how busy the agent was.
+    pub fn n_calls(&self) -> usize {
+        self.look(|state| state.n_calls)
+    }
+
     /// Event streams that are open.
     pub fn open_streams(&self) -> usize {
         self.look(|state| state.streams.len())

@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) events: Vec<(Timestamp, Event)>,
     /// Calls under way by name, and the most there ever were.
     pub(crate) in_flight: HashMap<Call, (usize, usize)>,
+    /// Calls of every kind that were ever made.
+    pub(crate) n_calls: usize,
 }
 
 impl State {

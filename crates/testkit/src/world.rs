@@ -192,6 +192,7 @@ impl World {
             let (now, peak) = state.in_flight.entry(call).or_default();
             *now += 1;
             *peak = (*now).max(*peak);
+            state.n_calls += 1;
             (state.faults.latency_of(call), state.faults.deadline)
         });
         let guard = InFlight {

@@ -11,7 +11,6 @@ use ferrolet_types::{
     Pod, PodChange, PodChanges, PodUid, Timestamp,
     hint::{Hint, News, Seen},
     pod::{PodSource, PodView as _},
-    probe::ProbeReport,
 };
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
 use tokio::{
@@ -49,7 +48,6 @@ pub(crate) struct Agent {
     changes: mpsc::Sender<PodChanges>,
     hints: mpsc::Sender<Hint>,
     network: watch::Sender<bool>,
-    _probes: mpsc::UnboundedSender<ProbeReport>,
     _tasks: JoinSet<()>,
 }
 
@@ -69,6 +67,8 @@ impl Agent {
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
             hooks: Arc::new(FakeHooks::default()),
+            objects: None,
+            lookups: None,
             clock: world.clock(),
             events,
             board: board.clone(),
@@ -76,12 +76,13 @@ impl Agent {
         };
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
-        let (probe_sender, probes) = mpsc::unbounded_channel();
+        let (_, probes) = mpsc::unbounded_channel();
         let (network_sender, network) = watch::channel(true);
         let inputs = Inputs {
             changes,
             hints,
             probes,
+            volumes_ready: mpsc::channel(1).1,
             network,
         };
         let mut tasks = JoinSet::new();
@@ -94,7 +95,6 @@ impl Agent {
             changes: change_sender,
             hints: hint_sender,
             network: network_sender,
-            _probes: probe_sender,
             _tasks: tasks,
         }
     }

@@ -1,0 +1,103 @@
+//! The agent under test: what `wire` puts together, with a world's doors and without servers.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_observe::{ListingHealth, RuntimeHealth, watch_containers, watch_health};
+use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World as Wiring};
+use ferrolet_ports::StatusSink;
+use ferrolet_sources::{Merger, merge};
+use ferrolet_spec::NodeDns;
+use ferrolet_testkit::{FakeHooks, FakeProbing, World};
+use ferrolet_types::{Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+/// A running agent; dropping it is a `kill -9`.
+pub(crate) struct Agent {
+    updates: mpsc::Sender<SourceUpdate>,
+    _tasks: JoinSet<()>,
+}
+
+impl Agent {
+    pub(crate) fn start(world: &World, sink: Arc<dyn StatusSink>) -> Self {
+        let mut tasks = JoinSet::new();
+        let (update_sender, updates) = mpsc::channel(50);
+        let (change_sender, changes) = mpsc::channel(50);
+        let (hint_sender, hints) = mpsc::channel(1000);
+        let (network_sender, network) = watch::channel(false);
+        let (health_sender, mut feels) = watch::channel(RuntimeHealth::default());
+        let merger = Merger::new([PodSource::File, PodSource::Api]);
+        tasks.spawn(merge::run(merger, updates, change_sender, world.clock()));
+        let listing = Arc::new(ListingHealth::default());
+        tasks.spawn(watch_containers(world.runtime(), hint_sender, listing));
+        tasks.spawn(watch_health(world.runtime(), health_sender));
+        tasks.spawn(async move {
+            while feels.changed().await.is_ok() {
+                network_sender.send_replace(feels.borrow_and_update().is_network_ready());
+            }
+        });
+        let doors = Doors {
+            runtime: world.runtime(),
+            images: world.images(),
+            cgroups: world.cgroups(),
+            files: world.files(),
+            volumes: world.volumes(),
+            probing: Arc::new(FakeProbing::default()),
+            hooks: Arc::new(FakeHooks::default()),
+            objects: None,
+            lookups: None,
+            clock: world.clock(),
+            events: world.events(),
+            board: Arc::new(Board::with_sink(sink)),
+            admission: watch::channel(None).1,
+        };
+        let inputs = Inputs {
+            changes,
+            hints,
+            probes: mpsc::unbounded_channel().1,
+            volumes_ready: mpsc::channel(1).1,
+            network,
+        };
+        let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));
+        let wiring = Arc::new(Wiring::new(doors, node()));
+        tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
+        Self {
+            updates: update_sender,
+            _tasks: tasks,
+        }
+    }
+
+    /// One source's whole set.
+    pub(crate) async fn tell(&self, source: PodSource, pods: impl Iterator<Item = Pod>) {
+        let sourced = pods.map(|pod| SourcedPod {
+            origin: pod.key().to_string().into(),
+            pod,
+        });
+        let update = SourceUpdate {
+            source,
+            pods: sourced.collect(),
+        };
+        let sent = self.updates.send(update).await;
+        sent.expect("the merge runs as long as the agent");
+    }
+}
+
+fn node() -> NodeFacts {
+    NodeFacts {
+        hosts_file: "127.0.0.1 localhost\n".to_owned(),
+        spec: ferrolet_spec::NodeFacts::example(),
+        dns: NodeDns {
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: None,
+            node_ips: vec!["10.0.0.1".to_owned()],
+        },
+        cluster_domain: String::new(),
+        back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
+        n_parallel_pulls: 2,
+        n_parallel_sandboxes: 2,
+    }
+}

@@ -1,0 +1,200 @@
+//! What must hold at every moment, read from the journal entry by entry.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use ferrolet_testkit::{Act, Entry};
+use ferrolet_types::{ContainerId, ContainerName, GracePeriod, PodUid, SandboxId, Timestamp};
+
+/// How long a wish takes from its source to the worker: no simulated time, but for the first listing after a start.
+const ON_ITS_WAY: Duration = Duration::from_millis(5);
+
+/// The books that the journal is checked against.
+#[derive(Default)]
+pub(crate) struct Books {
+    n_read: usize,
+    running: BTreeMap<ContainerId, (PodUid, ContainerName)>,
+    ready: BTreeMap<SandboxId, PodUid>,
+    /// The restart count last given to a container, and whether that one ever came to life.
+    counts: BTreeMap<(PodUid, ContainerName), (u32, bool)>,
+    attempts: BTreeMap<ContainerId, (PodUid, ContainerName)>,
+    graces: BTreeMap<ContainerId, GracePeriod>,
+    /// Pods that left `Running`: removed, deleted or ended, and since when.
+    ended: BTreeMap<PodUid, Timestamp>,
+    /// What of an ended pod was removed so far.
+    removed: BTreeMap<PodUid, (bool, bool)>,
+    /// Containers that come before the regular ones, by pod.
+    before: BTreeMap<PodUid, BTreeSet<ContainerName>>,
+    done: BTreeSet<(PodUid, ContainerName)>,
+    /// Containers that a new life of the agent found well and must leave alone.
+    pub(crate) adopted: BTreeSet<ContainerId>,
+}
+
+impl Books {
+    /// A pod that is wanted, with the init containers and sidecars that must come before the rest.
+    pub(crate) fn wanted(&mut self, uid: &PodUid, before: BTreeSet<ContainerName>) {
+        self.before.insert(uid.clone(), before);
+    }
+
+    /// A pod that may start nothing from now on, until it is gone.
+    pub(crate) fn ended(&mut self, uid: &PodUid, since: Timestamp) {
+        self.ended.entry(uid.clone()).or_insert(since);
+    }
+
+    /// Nothing is left of a pod, or nobody remembers it.
+    pub(crate) fn released(&mut self, uid: &PodUid) {
+        self.ended.remove(uid);
+        self.removed.remove(uid);
+    }
+
+    /// Another life of the agent: graces are not remembered, and pods that are wanted again may start again.
+    pub(crate) fn agent_died(&mut self, has_ended: impl Fn(&PodUid) -> bool) {
+        self.graces.clear();
+        self.ended.retain(|uid, _| has_ended(uid));
+        self.removed.clear();
+    }
+
+    /// Pods that left `Running` and are not known to be gone.
+    pub(crate) fn ending(&self) -> Vec<PodUid> {
+        self.ended.keys().cloned().collect()
+    }
+
+    /// Reads what is new, and says what must not be.
+    pub(crate) fn read(&mut self, journal: &[Entry]) -> Result<usize, String> {
+        let news = journal.get(self.n_read..).unwrap_or_default();
+        for entry in news {
+            if let Some(uid) = &entry.uid {
+                self.take(uid, entry.at, &entry.act)
+                    .map_err(|what| format!("{} {uid}: {what}", entry.at))?;
+            }
+        }
+        self.n_read = journal.len();
+        Ok(news.len())
+    }
+
+    fn take(&mut self, uid: &PodUid, at: Timestamp, act: &Act) -> Result<(), String> {
+        match act {
+            Act::SandboxRan { id, .. } => {
+                let other = self.ready.iter().find(|(_, owner)| *owner == uid);
+                if let Some((other, _)) = other {
+                    return Err(format!("sandbox {id} is made while {other} is ready"));
+                }
+                self.may_start(uid, at, &format!("sandbox {id}"))?;
+                self.ready.insert(id.clone(), uid.clone());
+                self.done.retain(|(owner, _)| owner != uid);
+            }
+            Act::SandboxStopped { id } | Act::SandboxRemoved { id } => {
+                self.ready.remove(id);
+            }
+            Act::ContainerCreated {
+                id, name, attempt, ..
+            } => {
+                let place = (uid.clone(), name.clone());
+                let before = self.counts.insert(place.clone(), (*attempt, false));
+                let expected = before.map_or(0, |(count, lived)| count + u32::from(lived));
+                if *attempt != expected {
+                    return Err(format!(
+                        "{name} has restart count {attempt} instead of {expected}"
+                    ));
+                }
+                self.attempts.insert(id.clone(), place);
+            }
+            Act::ContainerStarted { id, name } => {
+                self.note_life(id);
+                self.may_start(uid, at, name.as_str())?;
+                let place = (uid.clone(), name.clone());
+                let other = self.running.iter().find(|(_, other)| **other == place);
+                if let Some((other, _)) = other {
+                    return Err(format!("{name} starts as {id} while {other} runs"));
+                }
+                self.comes_in_turn(uid, name)?;
+                self.running.insert(id.clone(), place.clone());
+                // A sidecar is done when it runs, as far as others wait for it; an init container when it succeeded.
+                if name.as_str().starts_with("side") {
+                    self.done.insert(place);
+                }
+            }
+            Act::ContainerFailedToStart { id, .. } => self.note_life(id),
+            Act::ContainerSignalled { id, name, grace } => {
+                let before = self.graces.insert(id.clone(), *grace);
+                if before.is_some_and(|before| before < *grace) {
+                    return Err(format!("{name}'s grace grows from {before:?} to {grace:?}"));
+                }
+                if self.adopted.contains(id) {
+                    return Err(format!(
+                        "{name} ({id}) is stopped by an agent that came back"
+                    ));
+                }
+            }
+            Act::ContainerExited { id, name, code } => {
+                self.running.remove(id);
+                if *code == 0 {
+                    self.done.insert((uid.clone(), name.clone()));
+                }
+            }
+            Act::ContainerRemoved { id, .. } => {
+                self.running.remove(id);
+                self.attempts.remove(id);
+                self.graces.remove(id);
+            }
+            Act::LogsRemoved => {
+                // The history is gone with the logs.
+                self.counts.retain(|(owner, _), _| owner != uid);
+                self.note_removed(uid, |removed| removed.0 = true);
+            }
+            Act::DirectoriesRemoved => self.note_removed(uid, |removed| removed.1 = true),
+            Act::ImagePulled { .. }
+            | Act::ImageRemoved { .. }
+            | Act::CgroupMade
+            | Act::CgroupRemoved
+            | Act::DirectoriesMade
+            | Act::VolumesReady
+            | Act::VolumesReleased => {}
+        }
+        Ok(())
+    }
+
+    fn note_life(&mut self, id: &ContainerId) {
+        let place = self.attempts.get(id);
+        if let Some(count) = place.and_then(|place| self.counts.get_mut(place)) {
+            count.1 = true;
+        }
+    }
+
+    fn note_removed(&mut self, uid: &PodUid, note: impl FnOnce(&mut (bool, bool))) {
+        if !self.ended.contains_key(uid) {
+            return;
+        }
+        let removed = self.removed.entry(uid.clone()).or_default();
+        note(removed);
+        if *removed == (true, true) {
+            self.released(uid);
+        }
+    }
+
+    fn may_start(&self, uid: &PodUid, at: Timestamp, what: &str) -> Result<(), String> {
+        match self.ended.get(uid) {
+            Some(since) if at > since.after(ON_ITS_WAY) => Err(format!(
+                "{what} starts, but the pod is ending since {since}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Regular containers start when every init container succeeded in this sandbox and every sidecar was started.
+    fn comes_in_turn(&self, uid: &PodUid, name: &ContainerName) -> Result<(), String> {
+        let Some(before) = self.before.get(uid) else {
+            return Ok(());
+        };
+        if before.contains(name) {
+            return Ok(());
+        }
+        let is_done = |it: &&ContainerName| self.done.contains(&(uid.clone(), (*it).clone()));
+        match before.iter().find(|it| !is_done(it)) {
+            Some(missing) => Err(format!("{name} starts before {missing}")),
+            None => Ok(()),
+        }
+    }
+}
