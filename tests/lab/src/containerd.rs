@@ -202,8 +202,21 @@ impl Containerd {
         Ok(tasks)
     }
 
+    /// What a power cut does: every process ends at once, what is on disk stays, and containerd starts again.
+    pub fn reboot(&mut self) -> Result<()> {
+        self.end_processes()?;
+        self.launch()
+    }
+
     /// Ends everything of this instance: daemon, shims, containers, mounts, files. Nothing is kept.
     pub fn destroy(mut self) -> Result<()> {
+        self.end_processes()?;
+        mounts::detach_below(&self.directory)?;
+        fs::remove_dir_all(&self.directory)
+            .with_context(|| format!("remove {}", self.directory.display()))
+    }
+
+    fn end_processes(&mut self) -> Result<()> {
         self.kill()?;
         let socket = self.socket().to_string_lossy().into_owned();
         wait_until("the shims to end", Duration::from_secs(10), || {
@@ -216,10 +229,7 @@ impl Containerd {
                 let _ = send_signal(*pid, Signal::KILL);
             }
             Ok(ours.is_empty().then_some(()))
-        })?;
-        mounts::detach_below(&self.directory)?;
-        fs::remove_dir_all(&self.directory)
-            .with_context(|| format!("remove {}", self.directory.display()))
+        })
     }
 
     fn socket(&self) -> PathBuf {

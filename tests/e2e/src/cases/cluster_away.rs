@@ -17,9 +17,10 @@ use crate::runner::Outcome;
 
 cases![
     a_node_outlives_half_a_minute_without_the_api_server,
-    an_agent_killed_during_churn_ends_with_what_the_api_says,
     a_connection_that_hangs_is_replaced,
-    a_killed_agent_comes_back_and_nobody_notices;
+    an_agent_killed_during_churn_ends_with_what_the_api_says,
+    a_killed_agent_comes_back_and_nobody_notices,
+    after_a_reboot_without_the_api_server_pods_start_from_the_disk;
     long:
     fifty_pods_outlive_twenty_kills_during_churn,
     a_node_outlives_three_minutes_without_the_api_server,
@@ -140,7 +141,8 @@ fn check_converged(
     containerd: &Containerd,
     before: &BTreeMap<String, PodView>,
 ) -> Result<()> {
-    world.wait_pod("comes", "Ready", LATER, |pod| {
+    // Upstream backs off up to two minutes when it mounts volumes.
+    world.wait_pod("comes", "Ready", Duration::from_secs(150), |pod| {
         pod.condition("Ready") == Some("True")
     })?;
     world.wait_pod("ends", "Succeeded", LATER, |pod| pod.phase() == "Succeeded")?;
@@ -217,6 +219,56 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
     }
     world.node.wait_ready(cluster)?;
     wait_one_sandbox_each(&mut world, context.containerd()?)?;
+    Ok(Outcome::Passed)
+}
+
+fn after_a_reboot_without_the_api_server_pods_start_from_the_disk(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if context.is_upstream() {
+        let reason = "upstream's kubelet knows no --offline-start";
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    let mut options = context.node_options();
+    options.arguments = vec!["--offline-start".to_owned()];
+    let mut world = World::start_with(context, options)?;
+    world.apply(&world.object("Secret", "keys", json!({"stringData": {"word": "hush"}})))?;
+    let mut main = sleeper("main");
+    main["volumeMounts"] = json!([{"name": "keys", "mountPath": "/keys"}]);
+    let pod = with(
+        world.pod("survivor", &[main]),
+        json!({"spec": {"volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]}}),
+    );
+    let before = world.run(&pod)?;
+    world.node.relay.cut();
+    world.node.node.kill()?;
+    context.containerd()?.reboot()?;
+    let (containerd, what) = (
+        context.containerd()?,
+        "the pod to run without the API server",
+    );
+    ensure!(
+        containerd.tasks()?.is_empty(),
+        "something outlived the reboot"
+    );
+    world.node.node.launch()?;
+    world.node.node.wait(what, LATER, |_| {
+        let tasks = containerd.tasks()?;
+        let all = containerd.containers()?;
+        let is_back = all.iter().any(|it| {
+            it.pod_uid == before.uid()
+                && it.name == "main"
+                && tasks.iter().any(|(id, _)| *id == it.id)
+        });
+        Ok(is_back.then_some(()))
+    })?;
+    world.node.relay.heal()?;
+    let after = world.wait_pod("survivor", "Ready again", LATER, |pod| {
+        is_ready(pod) && pod.restarts() == 1
+    })?;
+    ensure!(after.uid() == before.uid(), "it is another pod");
+    let word = world.read_inside(containerd, &after, "/keys/word")?;
+    ensure!(word == "hush", "its secret is {word:?}");
     Ok(Outcome::Passed)
 }
 

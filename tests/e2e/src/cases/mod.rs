@@ -74,14 +74,14 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
-        cluster_serving::cases(),
-        cluster_static::cases(),
-        cluster_admission::cases(),
         cluster_join::cases(),
         cluster_away::cases(),
-        cluster_node::cases(),
+        cluster_serving::cases(),
+        cluster_static::cases(),
         cluster_pods::cases(),
         cluster_volumes::cases(),
+        cluster_node::cases(),
+        cluster_admission::cases(),
         hand_over::cases(),
         images::cases(),
         away::cases(),
