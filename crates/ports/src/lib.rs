@@ -18,6 +18,7 @@ mod reviews;
 mod runtime;
 mod status;
 mod streams;
+mod usage;
 mod views;
 mod volume_files;
 mod volumes;
@@ -41,6 +42,7 @@ pub use runtime::{
 };
 pub use status::{StatusSink, StatusUpdate};
 pub use streams::{Streams, WantedStreams};
+pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, PodsView};
 pub use volume_files::{
     Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,

@@ -19,6 +19,7 @@ pub mod paging;
 pub mod process;
 pub mod rooted;
 mod sys;
+pub mod usage;
 pub mod volumes;
 pub mod watch;
 

@@ -1,0 +1,72 @@
+//! What the node, its pods and their containers use, at one moment.
+//!
+//! Implemented by the adapter `host` from cgroup files, read by the server and by whoever reclaims. Refuses: names; a reader of
+//! cgroups knows identities only, and who wants names asks the pods.
+
+use std::sync::Arc;
+
+use ferrolet_types::{ContainerId, PodUid, Timestamp};
+
+use crate::{Fut, HostError};
+
+/// Reads what is used.
+pub trait Usage: Send + Sync {
+    /// A snapshot, at most about a second old. Callers at the same time share one.
+    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageSnapshot {
+    /// The whole machine.
+    pub node: CgroupUsage,
+    /// All pods together; `None` when their cgroup is not there.
+    pub all_pods: Option<CgroupUsage>,
+    /// Each pod that has a cgroup, by identity.
+    pub pods: Vec<PodUsage>,
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodUsage {
+    /// Which.
+    pub uid: PodUid,
+    /// All of it together, its sandbox included.
+    pub total: CgroupUsage,
+    /// What is below it: containers, and the sandbox under its own id.
+    pub containers: Vec<(ContainerId, CgroupUsage)>,
+}
+
+/// One cgroup. What the kernel does not tell is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CgroupUsage {
+    /// When it was read.
+    pub at: Timestamp,
+    /// Processor time since the cgroup was made, in nanoseconds.
+    pub cpu_nanos: Option<u64>,
+    /// Processor time per second, in nanoseconds, over the last seconds; needs two readings.
+    pub cpu_nano_cores: Option<u64>,
+    /// Memory.
+    pub memory: Option<MemoryUsage>,
+    /// Bytes of swap in use.
+    pub swap_bytes: Option<u64>,
+    /// Bytes of swap that may be used; `None` for no limit.
+    pub swap_limit_bytes: Option<u64>,
+}
+
+/// Memory of one cgroup, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Everything charged to it.
+    pub usage: u64,
+    /// What cannot be dropped easily: usage without inactive file pages.
+    pub working_set: u64,
+    /// Anonymous memory.
+    pub rss: u64,
+    /// How much it may use; `None` for no limit.
+    pub limit: Option<u64>,
+    /// Page faults.
+    pub page_faults: u64,
+    /// Page faults that had to wait for a disk.
+    pub major_page_faults: u64,
+}
