@@ -45,7 +45,8 @@ pub(crate) struct Options {
     /// Upstream's programs, looked for only when a selected test needs them.
     pub(crate) control_plane: Part<ControlPlane>,
     wants_list: bool,
-    /// For the bench's own tests: one pod in a run of its own, then `once` ends and `hold` waits to be interrupted.
+    /// For the bench's own tests: one pod in a run of its own, then `once` ends,
+    /// `hold` waits to be interrupted, and `cluster` does so with a control plane.
     sample_run: Option<String>,
 }
 
@@ -72,14 +73,17 @@ fn drive() -> Result<u8> {
         parts::Part::Available(tools) => tools,
         parts::Part::Missing(reason) => return Ok(runner::skip_all(&options, &reason)),
     };
-    if runner::select(&options)
-        .iter()
-        .any(|case| case.needs_control_plane())
-    {
+    let needs_control_plane = match &options.sample_run {
+        Some(kind) => kind == cases::bench::CLUSTER,
+        None => runner::select(&options)
+            .iter()
+            .any(|case| case.needs_control_plane()),
+    };
+    if needs_control_plane {
         options.control_plane = parts::control_plane();
     }
     isolation::run(Network::Private, |bench| match &options.sample_run {
-        Some(kind) => cases::bench::sample_run(bench, &tools, &options.agent, kind),
+        Some(kind) => cases::bench::sample_run(bench, &tools, &options, kind),
         None => runner::run(bench, &tools, &options),
     })
 }

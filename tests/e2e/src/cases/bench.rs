@@ -1,19 +1,25 @@
 //! Tests of the bench itself: a run leaves nothing behind, however it ends, and two runs don't meet.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ferrolet_lab::isolation::{self, RunId};
-use ferrolet_lab::{Bench, Containerd, Network, Node, NodeOptions, Toolbox, census, wait_until};
+use ferrolet_lab::{
+    Bench, Cluster, ClusterOptions, Containerd, Network, Node, NodeOptions, Part, Toolbox, census,
+    wait_until,
+};
 
+use crate::Options;
 use crate::build::{pod, sleeper};
 use crate::cases::cases;
 use crate::context::Context;
 use crate::runner::Outcome;
+
+/// The kind of sample run that has a control plane and waits to be ended.
+pub(crate) const CLUSTER: &str = "cluster";
 
 cases![
     a_run_that_ends_leaves_nothing_behind,
@@ -22,17 +28,33 @@ cases![
     two_runs_side_by_side_do_not_meet,
 ];
 
-/// The body of a sample run: one pod on a containerd of its own.
-pub(crate) fn sample_run(bench: &Bench, tools: &Toolbox, agent: &Path, kind: &str) -> Result<u8> {
+/// The body of a sample run: one pod on a containerd of its own, beside a control plane if the kind says so.
+pub(crate) fn sample_run(
+    bench: &Bench,
+    tools: &Toolbox,
+    options: &Options,
+    kind: &str,
+) -> Result<u8> {
+    let _cluster = match (kind, &options.control_plane) {
+        (CLUSTER, Part::Available(binaries)) => {
+            Some(Cluster::start(bench, binaries, &ClusterOptions::default())?)
+        }
+        (CLUSTER, Part::Missing(reason)) => bail!(reason.clone()),
+        _ => None,
+    };
     let containerd = Containerd::start(bench, tools, "containerd")?;
-    let mut node = Node::start(bench, &containerd, NodeOptions::new("sample", agent))?;
+    let mut node = Node::start(
+        bench,
+        &containerd,
+        NodeOptions::new("sample", &options.agent),
+    )?;
     node.wait_healthy()?;
     node.put_pod(&pod("same-name", &[sleeper("main")]))?;
     node.wait_pod("same-name", "running", Duration::from_secs(60), |pod| {
         pod.phase() == "Running"
     })?;
     println!("ready {} {}", bench.run_id().id, node.pods()?.len());
-    while kind == "hold" && !bench.is_interrupted() {
+    while kind != "once" && !bench.is_interrupted() {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(0)
@@ -74,13 +96,13 @@ fn two_runs_side_by_side_do_not_meet(context: &mut Context<'_>) -> Result<Outcom
     Ok(Outcome::Passed)
 }
 
-struct Sample {
-    child: Child,
+pub(super) struct Sample {
+    pub(super) child: Child,
     run: Option<RunId>,
 }
 
 impl Sample {
-    fn start(context: &Context<'_>, kind: &str) -> Result<Sample> {
+    pub(super) fn start(context: &Context<'_>, kind: &str) -> Result<Sample> {
         let mut command = Command::new(std::env::current_exe()?);
         isolation::forget_stage(&mut command)
             .args(["--sample-run", kind, "--agent"])
@@ -94,7 +116,7 @@ impl Sample {
     }
 
     /// The number of pods that the sample's agent knows.
-    fn wait_ready(&mut self) -> Result<usize> {
+    pub(super) fn wait_ready(&mut self) -> Result<usize> {
         let pipe = self
             .child
             .stdout
@@ -117,7 +139,7 @@ impl Sample {
         bail!("the sample run ended without being ready")
     }
 
-    fn wait_gone(&mut self) -> Result<Outcome> {
+    pub(super) fn wait_gone(&mut self) -> Result<Outcome> {
         wait_until("the sample run to end", Duration::from_secs(30), || {
             Ok(self.child.try_wait()?)
         })?;

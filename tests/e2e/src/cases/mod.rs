@@ -5,6 +5,7 @@ mod bad_input;
 pub(crate) mod bench;
 mod cluster_admission;
 mod cluster_away;
+mod cluster_bench;
 mod cluster_join;
 mod cluster_node;
 mod cluster_pods;
@@ -76,6 +77,7 @@ pub(crate) fn all() -> Vec<Case> {
         restarts::cases(),
         cluster_join::cases(),
         cluster_away::cases(),
+        cluster_bench::cases(),
         cluster_serving::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
