@@ -8,7 +8,7 @@ use ferrolet_status::StatusOverride;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, SandboxId, Timestamp,
     hint::{News, Seen},
-    observed::{ContainerState, PodObservation},
+    observed::{ContainerState, ObservedContainer, PodObservation},
     pod::PodView,
 };
 use k8s_openapi::api::core::v1::PodStatus;
@@ -83,6 +83,7 @@ impl Memory {
         self.key = self.key.take().or_else(|| seen.key.clone());
         self.last_words
             .retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
+        seen.containers.iter_mut().for_each(undo_abandoned_start);
         self.seen = seen;
         self.forget_old_verdicts();
     }
@@ -170,11 +171,82 @@ impl Memory {
 
     /// Replaces the specification; what was set up for the old one is looked at again.
     pub(crate) fn take_pod(&mut self, pod: Pod) {
-        if self.pod.as_ref().is_some_and(|old| old.spec != pod.spec) {
-            self.setup.cgroup = Presence::Unknown;
-            self.setup.volumes = Presence::Unknown;
+        if let Some(old) = &self.pod {
+            if old.spec != pod.spec {
+                self.setup.cgroup = Presence::Unknown;
+                self.setup.volumes = Presence::Unknown;
+            }
+            let (was, is) = (&old.metadata, &pod.metadata);
+            // Volumes may show labels and annotations as files.
+            if was.labels != is.labels || was.annotations != is.annotations {
+                self.setup.volumes = Presence::Unknown;
+            }
         }
         self.key = Some(pod.key());
         self.pod = Some(pod);
+    }
+}
+
+/// A container whose start was given up by its caller, an agent that died for instance, never ran: it is made anew, and nobody
+/// counts that as a crash.
+fn undo_abandoned_start(container: &mut ObservedContainer) {
+    let is_abandoned = container
+        .state
+        .exit()
+        .is_some_and(|exit| exit.started_at.is_none() && exit.message.contains("context canceled"));
+    if is_abandoned {
+        container.state = ContainerState::Created;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrolet_types::{
+        SandboxId,
+        observed::{Exit, TerminationMessageSource},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_start_that_its_caller_gave_up_never_happened() {
+        let check = |message: &str, started_at: Option<Timestamp>, is_undone: bool| {
+            let now = Timestamp::from_second(100);
+            let exit = Exit {
+                started_at,
+                finished_at: now,
+                code: 128,
+                reason: "StartError".to_owned(),
+                message: message.to_owned(),
+            };
+            let mut container = ObservedContainer {
+                id: ContainerId::new("c"),
+                name: ContainerName::new("c"),
+                sandbox: SandboxId::new("s"),
+                state: ContainerState::Exited(exit),
+                created_at: now,
+                restart_count: 0,
+                spec_hash: None,
+                crash_streak: None,
+                termination_message: TerminationMessageSource::default(),
+                image: String::new(),
+                image_ref: String::new(),
+                image_id: String::new(),
+                log_path: String::new(),
+                mounts: Vec::new(),
+                user: None,
+                resources: None,
+                stop_signal: None,
+            };
+            undo_abandoned_start(&mut container);
+            assert_eq!(
+                container.state == ContainerState::Created,
+                is_undone,
+                "{message}"
+            );
+        };
+        check("failed to create shim task: context canceled", None, true);
+        check("exec: no such file or directory", None, false);
+        check("context canceled", Some(Timestamp::from_second(90)), false);
     }
 }

@@ -135,18 +135,19 @@ pub(super) fn gather(
     tasks.spawn(async move {
         let mut tick = interval(IMAGES_PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_late = false;
         loop {
             tick.tick().await;
-            if let Ok(list) = pictures.list_images().await {
-                update(&listed, |facts| facts.images = Some(list.into()));
-            }
-            let fault = listing
-                .check()
-                .err()
-                .map(|why| format!("PLEG is not healthy: {why}"));
+            // The first listing may take a moment; only a runtime that stays unlisted is a fault.
+            let fault = is_late.then(|| listing.check().err()).flatten();
+            let fault = fault.map(|why| format!("PLEG is not healthy: {why}"));
             update(&listed, |facts| {
                 facts.loop_faults = fault.into_iter().collect()
             });
+            is_late = true;
+            if let Ok(list) = pictures.list_images().await {
+                update(&listed, |facts| facts.images = Some(list.into()));
+            }
             update(&listed, |facts| facts.addresses = addresses());
         }
     });
