@@ -45,7 +45,7 @@ pub use objects::FakeObjects;
 pub use probing::{FakeHooks, FakeProbing};
 pub use runtime::FakeRuntime;
 pub use script::Script;
-pub use serving::{FakeLogs, FakeReviews, FakeStreams};
+pub use serving::{FakeLogs, FakeReviews, FakeStreams, FakeUsage};
 pub use state::{FakeContainer, FakeSandbox};
 pub use streams::{FakeClock, FakeEventStream, FakeEvents};
 pub use volume_files::{FakeVolumeFiles, VolumesOnDisk};

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrolet_ports::{
     AccessAsk, AccessVerdict, ApiError, ApiErrorKind, Fut, HostError, LogAsk, LogFiles, LogPieces,
-    Retry, Reviews, RuntimeError, Streams, Subject, TokenVerdict, WantedStreams,
+    Retry, Reviews, RuntimeError, Streams, Subject, TokenVerdict, Usage, UsageSnapshot,
+    WantedStreams,
 };
 use ferrolet_types::{ContainerId, SandboxId};
 
@@ -252,5 +253,30 @@ impl LogPieces for FakePieces {
                 }
             }
         })
+    }
+}
+
+/// Usage as a test sets it.
+#[derive(Clone, Default)]
+pub struct FakeUsage {
+    snapshot: Arc<Mutex<Option<Arc<UsageSnapshot>>>>,
+}
+
+impl FakeUsage {
+    /// What is used from now on; none, and reading fails.
+    pub fn set(&self, snapshot: Option<UsageSnapshot>) {
+        *self.snapshot.lock().expect("no panic under this lock") = snapshot.map(Arc::new);
+    }
+}
+
+impl Usage for FakeUsage {
+    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
+        let snapshot = self.snapshot.lock().expect("no panic under this lock");
+        let snapshot = snapshot.clone().ok_or_else(|| HostError {
+            attempt: "read usage".to_owned(),
+            cause: "no cgroups".to_owned(),
+            retry: Retry::Later,
+        });
+        Box::pin(async move { snapshot })
     }
 }

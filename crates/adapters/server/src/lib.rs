@@ -21,6 +21,7 @@ mod health;
 mod main_routes;
 #[cfg(test)]
 mod main_tests;
+mod metrics;
 mod pods;
 mod query;
 mod refusal;
@@ -30,6 +31,7 @@ mod running_pods;
 mod sessions;
 mod stall;
 mod streams;
+mod summary;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -37,7 +39,8 @@ mod tls;
 
 pub use auth::{Authentication, Authorization, Gate};
 pub use main_routes::{MainDoors, main_router};
-pub use routes::{Listener, Views, router};
+pub use metrics::Figures;
+pub use routes::{Listener, Views, read_only_router, router};
 pub use run::{BindError, Limits, Server};
 pub use tls::{
     CallerError, ClientAuthorities, OldestTls, PemError, ServingCertificate, TlsOptions, TlsSetup,

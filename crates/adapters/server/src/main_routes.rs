@@ -16,7 +16,8 @@ use axum::routing::{MethodRouter, any, get, post};
 use ferrolet_ports::{Clock, LogFiles, Runtime, Streams};
 
 use crate::auth::{self, Gate};
-use crate::routes::{Listener, Views, not_found, router, text, wrong_method};
+use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
 use crate::{container_logs, running_pods, streams};
 
 /// No handler reads a body of more than this.
@@ -36,6 +37,8 @@ pub struct MainDoors {
     pub clock: Arc<dyn Clock>,
     /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and version.
     pub configuration: String,
+    /// Figures to show; none, and their paths are not served.
+    pub figures: Option<Figures>,
     /// `enableDebuggingHandlers`.
     pub has_debugging_handlers: bool,
     /// The gate `PodLogsQuerySplitStreams`.
@@ -102,7 +105,15 @@ const SWITCHED_OFF: [&str; 8] = [
 
 /// Everything the main listener serves, behind the gate.
 pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
-    let shared = router(Listener::Main, doors.views.clone());
+    let http = HttpFigures::new("readwrite");
+    let mut shared = router(Listener::Main, doors.views.clone());
+    if let Some(figures) = doors.figures.clone() {
+        shared = shared.merge(figure_routes(FigureDoors {
+            views: doors.views.clone(),
+            figures,
+            http: http.clone(),
+        }));
+    }
     let mut own: Router<Main> = Router::new();
     if doors.has_debugging_handlers {
         for (path, answer) in INTO_PODS {
@@ -126,6 +137,7 @@ pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
         .fallback(not_found)
         .layer(DefaultBodyLimit::max(BODY))
         .layer(from_fn_with_state(gate, auth::check))
+        .layer(from_fn_with_state(http, metrics::count))
 }
 
 async fn switched_off() -> Response {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use ferrolet_ports::{HealthCheck, PodsView};
 
+use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
 use crate::{health, pods};
 
 /// Who listens.
@@ -77,6 +79,33 @@ pub fn router(listener: Listener, views: Views) -> Router {
     router
         .method_not_allowed_fallback(wrong_method)
         .with_state(views)
+}
+
+/// What the read-only listener serves when there are figures to show.
+pub fn read_only_router(views: Views, figures: Figures) -> Router {
+    let http = HttpFigures::new("readonly");
+    let doors = FigureDoors {
+        views: views.clone(),
+        figures,
+        http: http.clone(),
+    };
+    router(Listener::ReadOnly, views)
+        .merge(figure_routes(doors))
+        .layer(from_fn_with_state(http, metrics::count))
+}
+
+/// The rows about figures, the same on both listeners.
+pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics::own))
+        .route("/metrics/resource", get(metrics::resources))
+        .route("/metrics/probes", get(metrics::probes))
+        .route(
+            "/stats/summary",
+            get(metrics::summary).post(metrics::summary),
+        )
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(doors)
 }
 
 /// A plain text answer, marked so that no browser guesses otherwise.

@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use ferrolet_ports::{PodsView, Runtime, RuntimeError, RuntimeErrorKind};
 use ferrolet_types::observed::PodObservation;
-use ferrolet_types::{ContainerId, Pod, PodUid};
+use ferrolet_types::{ContainerId, Pod, PodUid, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
 use crate::refusal::Refusal;
@@ -95,4 +95,33 @@ pub(crate) fn runtime_refusal(error: &RuntimeError) -> Refusal {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Refusal::new(status, error.to_string())
+}
+
+/// A container that runs, as the pod's status names it.
+pub(crate) struct RunningName<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) started: Option<Timestamp>,
+}
+
+/// Every container of the pod that runs, of every kind.
+pub(crate) fn running_names(pod: &Pod) -> Vec<RunningName<'_>> {
+    let Some(status) = pod.status.as_ref() else {
+        return Vec::new();
+    };
+    let all = [
+        &status.container_statuses,
+        &status.init_container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let running = all.into_iter().flatten().flatten().filter_map(|status| {
+        let running = status.state.as_ref()?.running.as_ref()?;
+        let id = status.container_id.as_deref()?;
+        Some(RunningName {
+            id: id.rsplit("://").next().unwrap_or(id),
+            name: &status.name,
+            started: running.started_at.as_ref().map(|at| Timestamp(at.0)),
+        })
+    });
+    running.collect()
 }

@@ -35,9 +35,7 @@ pub(crate) fn attributes(method: &Method, path: &str) -> Attributes {
         path.strip_prefix(*root)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let row = TABLE
-        .iter()
-        .find(|(roots, _)| roots.iter().any(&is_below));
+    let row = TABLE.iter().find(|(roots, _)| roots.iter().any(&is_below));
     Attributes {
         verb: if INTO_PODS.iter().any(is_below) {
             "create"

@@ -1,5 +1,6 @@
 //! The main listener over real TLS on loopback: certificates made here, an API server and a runtime that are fakes.
 
+mod figures;
 mod identities;
 mod limits;
 mod logs;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrolet_ports::{PodsView, Runtime as _};
 use ferrolet_testkit::{
-    FakeLogs, FakeReviews, FakeStreams, World, container_spec, pod, sandbox_spec,
+    FakeLogs, FakeReviews, FakeStreams, FakeUsage, World, container_spec, pod, sandbox_spec,
 };
 use ferrolet_types::{ContainerId, Pod, SandboxId};
 use rcgen::{
@@ -23,8 +23,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    Authentication, Authorization, ClientAuthorities, Gate, Limits, MainDoors, OldestTls, Server,
-    ServingCertificate, TlsOptions, Views, main_router, tls_setup,
+    Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, MainDoors, OldestTls,
+    Server, ServingCertificate, TlsOptions, Views, main_router, tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -100,6 +100,7 @@ pub(super) struct Rig {
     pub(super) certificate: Arc<ServingCertificate>,
     pub(super) reviews: FakeReviews,
     pub(super) logs: FakeLogs,
+    pub(super) usage: FakeUsage,
     pub(super) streams: FakeStreams,
     pub(super) board: Arc<Board>,
     pub(super) container: ContainerId,
@@ -187,6 +188,7 @@ impl Rig {
             .await
             .unwrap();
         let logs = FakeLogs::default();
+        let usage = FakeUsage::default();
         let doors = MainDoors {
             views: Views {
                 pods: board.clone(),
@@ -197,6 +199,12 @@ impl Rig {
             logs: Arc::new(logs.clone()),
             clock: world.clock(),
             configuration: "{\"port\":10250}".to_owned(),
+            figures: Some(Figures {
+                node_name: "node-1".to_owned(),
+                began: world.now(),
+                usage: Arc::new(usage.clone()),
+                sources: Arc::new([]),
+            }),
             has_debugging_handlers: wish.has_debugging_handlers,
             has_split_log_streams: false,
             stream_idle_timeout: wish.stream_idle_timeout,
@@ -214,6 +222,7 @@ impl Rig {
             certificate,
             reviews,
             logs,
+            usage,
             streams: wish.streams,
             board,
             container,
