@@ -71,8 +71,11 @@ pub(crate) fn aftermath(
             next_streak: 1,
         };
     }
-    // Containers made by upstream's kubelet carry no streak; their restart count is the best guess there is.
-    let streak = dead.crash_streak.unwrap_or(dead.restart_count);
+    after_streak(own_streak(dead, is_same_spec), policy)
+}
+
+/// What follows from a streak that has lasted so long.
+pub(crate) fn after_streak(streak: u32, policy: &BackOffPolicy) -> Aftermath {
     let wait = match streak {
         0 => Duration::ZERO,
         crashes => doubling(policy.crash_initial, policy.crash_max, crashes - 1),
@@ -81,4 +84,11 @@ pub(crate) fn aftermath(
         wait,
         next_streak: streak.saturating_add(1),
     }
+}
+
+/// The streak a container was started in; a successor made from another image begins anew.
+pub(crate) fn own_streak(container: &ObservedContainer, is_same_spec: bool) -> u32 {
+    // Containers made by upstream's kubelet carry no streak; their restart count is the best guess there is.
+    let streak = container.crash_streak.unwrap_or(container.restart_count);
+    if is_same_spec { streak } else { 0 }
 }

@@ -118,7 +118,7 @@ fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer)
             Outcome::UnderWay
         }
         ContainerState::Unknown if restarts_on_failure(plan.pod, container) => {
-            plan.stop(seen, StopCause::Unknown);
+            plan.replace(container, ContainerKind::Init, seen, StopCause::Unknown);
             Outcome::UnderWay
         }
         ContainerState::Exited(_) | ContainerState::Unknown => Outcome::Failed,
@@ -130,10 +130,12 @@ fn keep_sidecar(plan: &mut Plan<'_>, sidecar: &Container, seen: Option<&Observed
     match seen.map(|it| (it, &it.state)) {
         Some((it, ContainerState::Running { .. })) => {
             if let Some((cause, _)) = plan.why_stop(sidecar, it) {
-                plan.stop(it, cause);
+                plan.replace(sidecar, ContainerKind::Sidecar, it, cause);
             }
         }
-        Some((it, ContainerState::Unknown)) => plan.stop(it, StopCause::Unknown),
+        Some((it, ContainerState::Unknown)) => {
+            plan.replace(sidecar, ContainerKind::Sidecar, it, StopCause::Unknown);
+        }
         Some((_, ContainerState::Created | ContainerState::Exited(_))) | None => {
             plan.start(sidecar, ContainerKind::Sidecar);
         }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::{
     Action, Facts, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step, StopCause,
     Waiting,
-    backoff::aftermath,
+    backoff::{after_streak, aftermath, own_streak},
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
     init::{InitProgress, plan_init},
@@ -162,7 +162,11 @@ fn plan_regular(plan: &mut Plan<'_>, container: &Container) -> bool {
                 return true;
             };
             let restarts = always_restarts || restarts_on_failure(plan.pod, container);
-            plan.stop(it, cause);
+            if restarts {
+                plan.replace(container, ContainerKind::Regular, it, cause);
+            } else {
+                plan.stop(it, cause);
+            }
             restarts
         }
         other => {
@@ -170,7 +174,9 @@ fn plan_regular(plan: &mut Plan<'_>, container: &Container) -> bool {
                 return false;
             }
             match other {
-                Some((it, ContainerState::Unknown)) => plan.stop(it, StopCause::Unknown),
+                Some((it, ContainerState::Unknown)) => {
+                    plan.replace(container, ContainerKind::Regular, it, StopCause::Unknown);
+                }
                 _ => plan.start(container, ContainerKind::Regular),
             }
             true
@@ -236,6 +242,33 @@ impl<'a> Plan<'a> {
             grace,
             cause,
         });
+    }
+
+    /// Stops a container and starts its successor at once, unless the one that died before it tells to wait.
+    pub(crate) fn replace(
+        &mut self,
+        container: &Container,
+        kind: ContainerKind,
+        it: &ObservedContainer,
+        cause: StopCause,
+    ) {
+        self.stop(it, cause);
+        let name = ContainerName::new(container.name.as_str());
+        let mut earlier = self.facts.seen.containers_named(&container.name);
+        let died_before = earlier.find_map(|container| container.state.exit());
+        let streak = own_streak(it, is_same_spec(container, it));
+        let next_streak = match died_before {
+            None => streak,
+            Some(exit) => {
+                let after = after_streak(streak, &self.facts.back_off);
+                let due = exit.finished_at.after(after.wait);
+                if due > self.now {
+                    return self.wait(name, due, crash_loop(self.pod, container, after.wait));
+                }
+                after.next_streak
+            }
+        };
+        self.start_now(name, kind, Some(it), next_streak);
     }
 
     /// Starts a container now, or says until when it waits.

@@ -420,7 +420,7 @@ fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count_
 #[test]
 fn a_container_the_runtime_lost_is_stopped_first() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 0, ContainerState::Unknown)]);
-    assert_eq!(scene.plan(), "stop c-0 30s Unknown");
+    assert_eq!(scene.plan(), "stop c-0 30s Unknown; start c#1~0");
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn a_changed_container_is_stopped_whatever_its_restart_policy() {
     let mut old = seen_container("c", 0, running());
     old.spec_hash = Some("0".to_owned());
     let scene = Scene::new(pod("Never", vec![], vec![container("c")])).with(vec![old]);
-    assert_eq!(scene.plan(), "stop c-0 30s Changed");
+    assert_eq!(scene.plan(), "stop c-0 30s Changed; start c#1~0");
 }
 
 #[test]
@@ -443,12 +443,18 @@ fn failing_probes_stop_a_container_with_the_probes_own_grace() {
         grace: Some(GracePeriod::from_secs(3)),
     };
     check(probes(Verdict::Success, Verdict::Success), "");
-    check(probes(failed, Verdict::Success), "stop c-0 30s NotLive");
+    check(
+        probes(failed, Verdict::Success),
+        "stop c-0 30s NotLive; start c#1~0",
+    );
     check(
         probes(failed_in_a_hurry, Verdict::Success),
-        "stop c-0 3s NotLive",
+        "stop c-0 3s NotLive; start c#1~0",
     );
-    check(probes(Verdict::Pending, failed), "stop c-0 30s NotStarted");
+    check(
+        probes(Verdict::Pending, failed),
+        "stop c-0 30s NotStarted; start c#1~0",
+    );
 }
 
 #[test]
@@ -764,4 +770,23 @@ fn ephemeral_containers_start_once() {
         seen_container("d", 0, exited(1, NOW - 20, NOW - 10)),
     ]);
     assert_eq!(ended.plan(), "");
+}
+
+#[test]
+fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
+    // As upstream: the wait is that of the streak, counted from the end of the container before.
+    let check = |streak: u32, died_ago: Option<i64>, plan: &str| {
+        let mut containers = vec![seen_container("c", streak, running())];
+        containers.extend(
+            died_ago.map(|ago| seen_container("c", 0, exited(137, NOW - ago - 5, NOW - ago))),
+        );
+        let mut scene = Scene::new(simple()).with(containers);
+        let verdicts = probes(Verdict::Failure { grace: None }, Verdict::Success);
+        scene.probes.insert(ContainerName::new("c"), verdicts);
+        assert_eq!(scene.plan(), plan, "streak {streak}");
+    };
+    check(0, None, "stop c-0 30s NotLive; start c#1~0");
+    check(0, Some(3), "stop c-0 30s NotLive; start c#1~1");
+    check(1, Some(3), "stop c-1 30s NotLive");
+    check(1, Some(10), "stop c-1 30s NotLive; start c#2~2");
 }

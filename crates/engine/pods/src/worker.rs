@@ -350,6 +350,14 @@ impl Worker {
         if let Some(pod) = &self.memory.pod {
             self.world.board.publish(pod, &status, is_settled);
         }
+        let statuses = status.container_statuses.iter().flatten();
+        if statuses
+            .into_iter()
+            .any(|it| it.started == Some(true) && !it.ready)
+        {
+            // The world is about to hear that a container is not ready: let that be the latest news.
+            self.world.probing.hurry(&self.memory.uid);
+        }
         self.memory.status = Some(status);
     }
 
