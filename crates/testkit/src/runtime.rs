@@ -364,6 +364,8 @@ fn start_container(state: &mut State, id: &ContainerId) -> Result<(), Fault> {
         return Err(Fault::new(RuntimeErrorKind::Unknown, message));
     }
     let (now, uid, name) = (state.now(), container.uid, container.spec.name);
+    // The log is opened before the process is, so a start that fails leaves one too.
+    state.files.touch_log(container.log_path);
     if let Script::FailsToStart(message) = container.script {
         state.container_mut(id).expect("looked up above").state = ContainerState::Exited(Exit {
             started_at: None,
@@ -378,7 +380,6 @@ fn start_container(state: &mut State, id: &ContainerId) -> Result<(), Fault> {
     }
     state.container_mut(id).expect("looked up above").state =
         ContainerState::Running { started_at: now };
-    state.files.touch_log(container.log_path);
     let act = Act::ContainerStarted {
         id: id.clone(),
         name,

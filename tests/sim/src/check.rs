@@ -23,8 +23,8 @@ pub(crate) struct Books {
     graces: BTreeMap<ContainerId, GracePeriod>,
     /// Pods that left `Running`: removed, deleted or ended, and since when.
     ended: BTreeMap<PodUid, Timestamp>,
-    /// What of an ended pod was removed so far.
-    removed: BTreeMap<PodUid, (bool, bool)>,
+    /// When the agent last forgot a pod.
+    forgotten: BTreeMap<PodUid, Timestamp>,
     /// Containers that come before the regular ones, by pod.
     before: BTreeMap<PodUid, BTreeSet<ContainerName>>,
     done: BTreeSet<(PodUid, ContainerName)>,
@@ -46,14 +46,17 @@ impl Books {
     /// Nothing is left of a pod, or nobody remembers it.
     pub(crate) fn released(&mut self, uid: &PodUid) {
         self.ended.remove(uid);
-        self.removed.remove(uid);
+    }
+
+    /// The agent forgot these pods, each for the last time then.
+    pub(crate) fn forgotten(&mut self, forgotten: BTreeMap<PodUid, Timestamp>) {
+        self.forgotten = forgotten;
     }
 
     /// Another life of the agent: graces are not remembered, and pods that are wanted again may start again.
     pub(crate) fn agent_died(&mut self, has_ended: impl Fn(&PodUid) -> bool) {
         self.graces.clear();
         self.ended.retain(|uid, _| has_ended(uid));
-        self.removed.clear();
     }
 
     /// Pods that left `Running` and are not known to be gone.
@@ -70,6 +73,9 @@ impl Books {
                     .map_err(|what| format!("{} {uid}: {what}", entry.at))?;
             }
         }
+        let forgotten = &self.forgotten;
+        self.ended
+            .retain(|uid, since| forgotten.get(uid).is_none_or(|at| *at < *since));
         self.n_read = journal.len();
         Ok(news.len())
     }
@@ -142,14 +148,13 @@ impl Books {
             Act::LogsRemoved => {
                 // The history is gone with the logs.
                 self.counts.retain(|(owner, _), _| owner != uid);
-                self.note_removed(uid, |removed| removed.0 = true);
             }
-            Act::DirectoriesRemoved => self.note_removed(uid, |removed| removed.1 = true),
             Act::ImagePulled { .. }
             | Act::ImageRemoved { .. }
             | Act::CgroupMade
             | Act::CgroupRemoved
             | Act::DirectoriesMade
+            | Act::DirectoriesRemoved
             | Act::VolumesReady
             | Act::VolumesReleased => {}
         }
@@ -163,20 +168,11 @@ impl Books {
         }
     }
 
-    fn note_removed(&mut self, uid: &PodUid, note: impl FnOnce(&mut (bool, bool))) {
-        if !self.ended.contains_key(uid) {
-            return;
-        }
-        let removed = self.removed.entry(uid.clone()).or_default();
-        note(removed);
-        if *removed == (true, true) {
-            self.released(uid);
-        }
-    }
-
     fn may_start(&self, uid: &PodUid, at: Timestamp, what: &str) -> Result<(), String> {
+        let forgotten = self.forgotten.get(uid);
+        let is_forgotten = |since| forgotten.is_some_and(|then| then >= since && *then <= at);
         match self.ended.get(uid) {
-            Some(since) if at > since.after(ON_ITS_WAY) => Err(format!(
+            Some(since) if at > since.after(ON_ITS_WAY) && !is_forgotten(since) => Err(format!(
                 "{what} starts, but the pod is ending since {since}"
             )),
             _ => Ok(()),

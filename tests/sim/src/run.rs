@@ -244,6 +244,7 @@ impl Sim {
         for (uid, since) in self.watch.ended() {
             self.books.ended(&uid, since);
         }
+        self.books.forgotten(self.watch.forgotten());
         let n_new = self.books.read(&self.world.journal())?;
         for uid in self.books.ending() {
             if self.world.is_gone(&uid) && self.watch.phase(&uid).is_none() {

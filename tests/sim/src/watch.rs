@@ -23,6 +23,7 @@ struct Seen {
     /// What the API server would have, across all lives of the agent.
     statuses: BTreeMap<PodUid, PodStatus>,
     ended: BTreeMap<PodUid, Timestamp>,
+    forgotten: BTreeMap<PodUid, Timestamp>,
     faults: Vec<String>,
 }
 
@@ -60,6 +61,11 @@ impl StatusWatch {
     /// Pods that were shown as ended, and when first.
     pub(crate) fn ended(&self) -> BTreeMap<PodUid, Timestamp> {
         self.seen().ended.clone()
+    }
+
+    /// When pods were forgotten last.
+    pub(crate) fn forgotten(&self) -> BTreeMap<PodUid, Timestamp> {
+        self.seen().forgotten.clone()
     }
 
     pub(crate) fn known(&self) -> Vec<PodUid> {
@@ -103,7 +109,9 @@ impl StatusSink for StatusWatch {
     }
 
     fn forget(&self, uid: &PodUid) {
+        let now = self.world.now();
         let mut seen = self.seen();
+        seen.forgotten.insert(uid.clone(), now);
         seen.versions.remove(uid);
         seen.phases.remove(uid);
         seen.statuses.remove(uid);
