@@ -175,6 +175,12 @@ impl Cluster {
         )
     }
 
+    /// `host:port` of plain HTTP to the API server, as the administrator.
+    #[must_use]
+    pub fn proxy_address(&self) -> String {
+        format!("127.0.0.1:{}", self.layout.proxy_port)
+    }
+
     /// The certificate that the node authorizer wants from a node of this name.
     pub fn node_identity(&self, name: &str) -> Result<Identity> {
         self.authority
@@ -334,7 +340,7 @@ impl Cluster {
     }
 
     fn ask(&self, path: &str) -> Result<http::Answer> {
-        http::get(&format!("127.0.0.1:{}", self.layout.proxy_port), path)
+        http::get(&self.proxy_address(), path)
     }
 
     fn launch_apiserver(&self) -> Result<()> {
