@@ -79,6 +79,7 @@ impl Agent {
         let update = SourceUpdate {
             source,
             pods: sourced.collect(),
+            is_provisional: false,
         };
         let sent = self.updates.send(update).await;
         sent.expect("the merge runs as long as the agent");

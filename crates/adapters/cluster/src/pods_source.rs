@@ -61,6 +61,7 @@ impl PodSet {
         SourceUpdate {
             source: PodSource::Api,
             pods: pods.collect(),
+            is_provisional: false,
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct SourceUpdate {
     pub source: PodSource,
     /// Its whole set, in the source's own order.
     pub pods: Vec<SourcedPod>,
+    /// True for a stand-in while the source itself has never spoken: an earlier life's copy of its set.
+    pub is_provisional: bool,
 }
 
 /// A pod and where exactly it was found.

@@ -2,6 +2,7 @@
 //!
 //! Per source the merge remembers the pods it last had. Two pods of one name in one source are a mistake of the source: the one
 //! that is already there stays, else the first in the source's order, and the other is reported once, with both origins.
+//! A provisional set runs pods but does not make its source ready: nothing is cleaned away because a copy lacks it.
 //! Matches upstream's `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
 
 use std::{
@@ -25,6 +26,8 @@ const LOCAL_ANNOTATIONS: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN
 #[derive(Debug)]
 pub struct Merger {
     configured: BTreeSet<PodSource>,
+    /// Sources that have told their own set; a stand-in's does not count.
+    spoken: BTreeSet<PodSource>,
     held: BTreeMap<PodSource, BTreeMap<PodUid, SourcedPod>>,
     /// Name clashes that were reported: source, name, losing origin.
     reported: BTreeSet<(PodSource, PodKey, Arc<str>)>,
@@ -46,6 +49,7 @@ impl Merger {
     pub fn new(configured: impl IntoIterator<Item = PodSource>) -> Self {
         Self {
             configured: configured.into_iter().collect(),
+            spoken: BTreeSet::new(),
             held: BTreeMap::new(),
             reported: BTreeSet::new(),
         }
@@ -55,13 +59,17 @@ impl Merger {
     pub fn sources_ready(&self) -> bool {
         self.configured
             .iter()
-            .all(|source| self.held.contains_key(source))
+            .all(|source| self.spoken.contains(source))
     }
 
     /// Takes a source's whole set; `now` is when its new pods count as first seen.
     pub fn apply(&mut self, update: SourceUpdate, now: Timestamp) -> Merged {
         let source = update.source;
-        let is_first = !self.held.contains_key(&source);
+        if update.is_provisional && self.spoken.contains(&source) {
+            // The source was faster than its stand-in.
+            return self.nothing(source);
+        }
+        let is_first = !update.is_provisional && self.spoken.insert(source);
         let mut old = self.held.remove(&source).unwrap_or_default();
         let (chosen, notices) = self.choose(source, update.pods, &old);
         let (mut added, mut changed) = (Vec::new(), Vec::new());
@@ -103,6 +111,18 @@ impl Merger {
             },
             is_first,
             notices,
+        }
+    }
+
+    fn nothing(&self, source: PodSource) -> Merged {
+        Merged {
+            changes: PodChanges {
+                source,
+                changes: Vec::new(),
+                all_sources_ready: self.sources_ready(),
+            },
+            is_first: false,
+            notices: Vec::new(),
         }
     }
 

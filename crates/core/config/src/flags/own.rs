@@ -21,6 +21,8 @@ pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
     /// How to ask for a first client certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Whether pods are copied to disk, to start from there while the API server is away. Ours, not upstream's.
+    pub offline_start: bool,
     /// The node's name instead of the host's.
     pub hostname_override: Option<String>,
     /// The node's addresses, one or one per family.
@@ -119,6 +121,7 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         config_dir: path("config-dir"),
         kubeconfig: path("kubeconfig"),
         bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
+        offline_start: switch("offline-start"),
         hostname_override: optional("hostname-override"),
         node_ips: read_node_ips(&text("node-ip"), faults),
         cert_dir: text("cert-dir").into(),

@@ -1,7 +1,8 @@
 //! Every flag of `kubelet` as data: name, kind of value, what it sets, topic, and one line of help.
 //!
 //! The parser, the help text, the override of configuration fields and the list of deprecated flags all come from this
-//! table. Names and meanings are upstream's 131 flags on Linux; a test compares the names with a list of their own.
+//! table. Names and meanings are upstream's 131 flags on Linux; a test compares the names with a list of their own. The few
+//! that are ours say so in their help.
 
 /// How a flag's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +209,7 @@ pub(crate) static FLAGS: &[Flag] = &[
 
     own("kubeconfig", Text, "", Cluster, "How to reach the API server. Without it the node stands alone."),
     own("bootstrap-kubeconfig", Text, "", Cluster, "How to ask for a first client certificate when --kubeconfig is missing."),
+    own("offline-start", Bool, "false", Cluster, "Ferrolet's own: after a reboot without the API server, start pods from a copy on disk, secrets included."),
     field("kube-api-content-type", Text, "contentType", Cluster, "Encoding of requests to the API server."),
     field("kube-api-qps", Int32, "kubeAPIQPS", Cluster, "Requests per second to the API server."),
     field("kube-api-burst", Int32, "kubeAPIBurst", Cluster, "Requests to the API server at once."),

@@ -42,10 +42,12 @@ fn the_flags_are_those_of_the_specification() {
         "version",
         "help",
     ];
-    let expected: BTreeSet<_> = rows().map(|[name, ..]| name).chain(others).collect();
+    let ours = ["offline-start"];
+    let upstreams = rows().map(|[name, ..]| name).chain(others);
+    let expected: BTreeSet<_> = upstreams.chain(ours).collect();
     let found: BTreeSet<_> = flag_names().collect();
     assert_eq!(found, expected);
-    assert_eq!(flag_names().count(), 131);
+    assert_eq!(flag_names().count(), 131 + ours.len());
 }
 
 #[test]

@@ -88,6 +88,7 @@ impl FileSet {
                     .values()
                     .filter_map(|known| known.pod.clone())
                     .collect(),
+                is_provisional: false,
             });
         }
         scanned

@@ -108,6 +108,7 @@ impl UrlSet {
         let update = SourceUpdate {
             source: PodSource::Http,
             pods,
+            is_provisional: false,
         };
         if self.last_sent.as_ref() != Some(&update) {
             self.last_sent = Some(update.clone());

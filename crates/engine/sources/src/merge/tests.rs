@@ -25,6 +25,7 @@ fn from_file(pods: Vec<(&str, ApiPod)>) -> SourceUpdate {
                 pod: Arc::new(pod),
             })
             .collect(),
+        is_provisional: false,
     }
 }
 
@@ -188,9 +189,30 @@ fn sources_are_ready_when_each_has_spoken() {
     let http = SourceUpdate {
         source: PodSource::Http,
         pods: vec![],
+        is_provisional: false,
     };
     let merged = apply(&mut merger, http);
     assert!(merged.is_first && merged.changes.all_sources_ready && merger.sources_ready());
+}
+
+#[test]
+fn a_stand_in_runs_pods_without_making_its_source_ready() {
+    let mut merger = Merger::new([PodSource::File]);
+    let provisional = |pods| SourceUpdate {
+        is_provisional: true,
+        ..from_file(pods)
+    };
+    let (a, b) = (|| ("1", pod("a", "a")), || ("2", pod("b", "b")));
+    let merged = apply(&mut merger, provisional(vec![a(), b()]));
+    assert_eq!(words(&merged), ["+a", "+b"]);
+    assert!(!merged.is_first && !merged.changes.all_sources_ready);
+    // The source itself: what it has goes on untouched, what it lacks goes.
+    let merged = apply(&mut merger, from_file(vec![b()]));
+    assert_eq!(words(&merged), ["-a"]);
+    assert!(merged.is_first && merged.changes.all_sources_ready);
+    // A stand-in that comes too late is not listened to.
+    let merged = apply(&mut merger, provisional(vec![a()]));
+    assert!(words(&merged).is_empty() && merged.changes.all_sources_ready);
 }
 
 #[test]
@@ -200,6 +222,7 @@ fn sources_do_not_see_each_others_pods() {
     let http = SourceUpdate {
         source: PodSource::Http,
         pods: vec![],
+        is_provisional: false,
     };
     assert!(words(&apply(&mut merger, http)).is_empty());
 }
