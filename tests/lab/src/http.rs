@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -38,9 +39,19 @@ pub fn get(address: &str, path: &str) -> Result<Answer> {
     parse(&bytes).with_context(|| format!("answer of http://{address}{path}"))
 }
 
-/// A port that was free a moment ago.
+/// A port that nobody listens on, below those that the kernel gives to outgoing connections, so that nobody takes
+/// it between the choice and the use; each call gives another one.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 9_000;
+    for _ in 0..COUNT {
+        let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port from {FIRST} on is free")
 }
 
 fn parse(bytes: &[u8]) -> Result<Answer> {

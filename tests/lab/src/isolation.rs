@@ -164,6 +164,17 @@ pub fn is_outer() -> bool {
     std::env::var_os(STAGE).is_none()
 }
 
+/// The environment in which the same program takes a virtual machine for the inside of a run: nothing in there needs hiding.
+#[must_use]
+pub fn environment_of_guest(bench: &Bench) -> Vec<(String, String)> {
+    let run = bench.run_id();
+    let run = format!("{} {} {}", run.id, run.block, Network::Private.word());
+    vec![
+        (STAGE.to_owned(), "inner".to_owned()),
+        (RUN.to_owned(), run),
+    ]
+}
+
 /// Lets a child of the inner process begin a run of its own, for tests of the bench itself.
 pub fn forget_stage(command: &mut Command) -> &mut Command {
     command.env_remove(STAGE).env_remove(RUN)

@@ -11,7 +11,8 @@
 //!                     │                                                           ├─ image::…   OCI archives from local binaries
 //!                     │                                                           ├─ Containerd one private instance
 //!                     └─ census                                                   ├─ Node       one agent on it
-//!                                                                                 └─ Cluster    a real control plane, and nodes that join it
+//!                                                                                 ├─ Cluster    a real control plane, and nodes that join it
+//!                                                                                 └─ Machine    a virtual machine with cgroup v2
 //! ```
 //!
 //! It refuses to touch anything that does not carry its run id.
@@ -29,6 +30,7 @@ pub mod node;
 pub mod parts;
 pub mod pods;
 pub mod process;
+pub mod vm;
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterNode, ClusterOptions};
@@ -37,4 +39,5 @@ pub use isolation::{Bench, Network};
 pub use node::{Node, NodeOptions};
 pub use parts::{Part, Toolbox};
 pub use pods::{ContainerView, PodView};
+pub use vm::Machine;
 pub use wait::wait_until;

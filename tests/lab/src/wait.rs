@@ -1,11 +1,23 @@
 //! Waiting on conditions, never for a fixed time.
 
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
 const POLL: Duration = Duration::from_millis(20);
+
+/// How many times longer every wait may take, for machines that are slow by nature.
+pub(crate) const PATIENCE: &str = "FERROLET_LAB_PATIENCE";
+
+fn patience() -> u32 {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    *FACTOR.get_or_init(|| {
+        let given = std::env::var(PATIENCE).ok();
+        given.and_then(|text| text.parse().ok()).unwrap_or(1)
+    })
+}
 
 /// Calls `attempt` until it gives a value or `timeout` has passed.
 ///
@@ -16,6 +28,7 @@ pub fn wait_until<T>(
     timeout: Duration,
     mut attempt: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    let timeout = timeout * patience();
     let began = Instant::now();
     let mut last = None;
     loop {

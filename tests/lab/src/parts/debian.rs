@@ -16,6 +16,11 @@ const NEEDED: [(&str, &str); 6] = [
     ("util-linux", "/usr/bin/unshare"),
 ];
 
+/// The files by which a run recognises its packages.
+pub(super) fn signs() -> impl Iterator<Item = &'static str> {
+    NEEDED.iter().map(|(_, file)| *file)
+}
+
 /// Installs the packages of a run that are not there.
 pub(super) fn install_missing() -> Result<()> {
     let missing: Vec<&str> = NEEDED
@@ -28,7 +33,7 @@ pub(super) fn install_missing() -> Result<()> {
 }
 
 /// Installs `packages` with apt-get; without packages it does nothing.
-pub(super) fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let packages: Vec<&str> = packages
         .iter()
         .copied()

@@ -123,9 +123,12 @@ impl Module {
     }
 }
 
+/// Names the directory above ours instead of `~/.cache`.
+pub(super) const CACHE: &str = "XDG_CACHE_HOME";
+
 /// `$XDG_CACHE_HOME/ferrolet`, or `~/.cache/ferrolet`.
 pub fn cache_directory() -> Result<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME") {
+    let base = match std::env::var_os(CACHE) {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
         _ => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
     };

@@ -4,7 +4,7 @@
 //! everything is found in the cache. Built binaries live in `~/.cache/ferrolet/<module>-<hash>/bin`, keyed by the
 //! module's go.mod, go.sum and the build flags, outside the checkout.
 
-mod debian;
+pub(crate) mod debian;
 mod go;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{find_program, output, say};
 
+use go::CACHE;
 pub use go::cache_directory;
 
 /// Names a directory with containerd, its shim and ctr to use instead, such as Debian's 1.6.
@@ -53,6 +54,25 @@ pub struct Toolbox {
     pub cni_plugins: PathBuf,
     pub busybox: PathBuf,
     pub pause: PathBuf,
+}
+
+impl Toolbox {
+    /// Every file that [`toolbox`] has to find in a virtual machine, and the environment to find it with.
+    pub fn luggage(&self) -> Result<(Vec<PathBuf>, Vec<(String, String)>)> {
+        let directory = &self.containerd.directory;
+        let mut files: Vec<PathBuf> = debian::signs().map(PathBuf::from).collect();
+        files.extend([self.runc.clone(), self.busybox.clone(), self.pause.clone()]);
+        files.extend(["containerd", "containerd-shim-runc-v2", "ctr"].map(|it| directory.join(it)));
+        files.extend(
+            ["bridge", "host-local", "loopback", "portmap"].map(|it| self.cni_plugins.join(it)),
+        );
+        let cache = cache_directory()?;
+        let cache = cache.parent().context("cache path has no parent")?;
+        let environment = [(CONTAINERD_DIRECTORY, directory.as_path()), (CACHE, cache)]
+            .map(|(key, path)| (key.to_owned(), path.display().to_string()))
+            .into();
+        Ok((files, environment))
+    }
 }
 
 /// One containerd with its shim and client.

@@ -1,0 +1,204 @@
+//! A virtual machine for what this one cannot show: cgroup v2 with every controller.
+//!
+//! ```text
+//! files of this machine ─┐
+//! kernel modules ────────┼─► initramfs ─► qemu (emulated processor, no disk, no network) ─► code and output of one command
+//! init, command ─────────┘
+//! ```
+//!
+//! The guest holds copies of the named files at the same paths, with the libraries that they need, so a program that finds
+//! its way here finds it there. Each [`Machine::run`] is a boot of its own; the emulator is a child of the bench and
+//! ends with it. Refuses: hardware acceleration (`/dev/kvm` opens on machines where no guest boots), and a disk that
+//! could outlive the run.
+
+mod archive;
+mod files;
+mod kernel;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::isolation::Bench;
+use crate::parts::{Part, debian};
+use crate::process::{Daemon, find_program, tail};
+use crate::wait::{PATIENCE, wait_until};
+use archive::Archive;
+use kernel::Kernel;
+
+const EMULATOR: &str = "qemu-system-x86_64";
+const INIT: &str = include_str!("../../assets/guest-init.sh");
+/// The guest's last line, followed by the exit code.
+const ENDED: &str = "ferrolet-guest ended with ";
+/// How much longer things may take on an emulated processor.
+const SLOWNESS: u32 = 6;
+
+/// What boots virtual machines: an emulator and a kernel with its modules.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    emulator: PathBuf,
+    kernel: Kernel,
+}
+
+/// What a virtual machine is to do.
+#[derive(Debug, Clone, Default)]
+pub struct Job {
+    /// Files of this machine that the guest needs; libraries are found by themselves.
+    pub files: Vec<PathBuf>,
+    pub environment: Vec<(String, String)>,
+    pub command: Vec<String>,
+    /// How long the whole may take, boot included.
+    pub patience: Duration,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub code: i32,
+    /// Standard output and standard error together.
+    pub output: String,
+}
+
+/// Finds or installs the emulator and a kernel; a few seconds and 60 MB the first time.
+#[must_use]
+pub fn machine() -> Part<Machine> {
+    find_machine().into()
+}
+
+fn find_machine() -> Result<Machine> {
+    if std::env::consts::ARCH != "x86_64" {
+        bail!("virtual machines are made for x86_64 only");
+    }
+    if find_program(EMULATOR).is_none() {
+        debian::install(&["qemu-system-x86"])?;
+    }
+    Ok(Machine {
+        emulator: find_program(EMULATOR).context("qemu is not installed")?,
+        kernel: Kernel::find_or_download()?,
+    })
+}
+
+impl Machine {
+    /// Boots a guest named `name`, runs the job in it and gives how it ended; everything of it is removed again.
+    pub fn run(&self, bench: &Bench, name: &str, job: &Job) -> Result<Ended> {
+        let directory = bench.directory(&format!("vm-{name}"))?;
+        let ended = self.boot(&directory, job);
+        fs::remove_dir_all(&directory)
+            .with_context(|| format!("remove {}", directory.display()))?;
+        ended
+    }
+
+    fn boot(&self, directory: &Path, job: &Job) -> Result<Ended> {
+        let initramfs = directory.join("initramfs");
+        self.write_initramfs(&initramfs, job)?;
+        let (console, output) = (directory.join("console"), directory.join("output"));
+        let mut command = Command::new(&self.emulator);
+        command
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
+            .args(["-m", "1536", "-smp", "2"])
+            .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            .arg("-kernel")
+            .arg(&self.kernel.image)
+            .arg("-initrd")
+            .arg(&initramfs)
+            .args([
+                "-append",
+                "console=ttyS0 loglevel=4 panic=-1 apparmor=0 random.trust_cpu=on",
+            ])
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .arg("-serial")
+            .arg(format!("file:{}", output.display()));
+        let mut daemon = Daemon::spawn("qemu", command, &directory.join("qemu.log"))?;
+        let ended = wait_until("the virtual machine to end", job.patience, || {
+            daemon.ended()
+        });
+        daemon.kill()?;
+        let told = fs::read(&output).unwrap_or_default();
+        match ended {
+            Ok(status) if status.success() => parse(&told).with_context(|| {
+                format!(
+                    "the virtual machine stopped early\n{}{}",
+                    tail(&console, 20),
+                    tail(&output, 40)
+                )
+            }),
+            Ok(status) => bail!("qemu ended with {status}\n{}", daemon.log_tail(20)),
+            Err(error) => {
+                let shown = format!("{}{}", tail(&console, 20), tail(&output, 40));
+                Err(error.context(shown))
+            }
+        }
+    }
+
+    fn write_initramfs(&self, path: &Path, job: &Job) -> Result<()> {
+        let mut archive = Archive::create(path)?;
+        archive.text("/init", 0o755, INIT)?;
+        archive.text("/guest/init", 0o755, INIT)?;
+        archive.text("/guest/command", 0o755, &script(job))?;
+        for (name, module) in self.kernel.modules()? {
+            archive.copy(&format!("/guest/modules/{name}"), &module)?;
+        }
+        let busybox = find_program("busybox").context("busybox is not installed")?;
+        archive.copy("/bin/busybox", &busybox)?;
+        for file in files::with_libraries(&job.files)? {
+            archive.mirror(&file)?;
+        }
+        archive.finish()
+    }
+}
+
+/// The job as a shell script.
+fn script(job: &Job) -> String {
+    let mut text = format!("#!/bin/busybox sh\nexport {PATIENCE}={SLOWNESS}\n");
+    for (key, value) in &job.environment {
+        text.push_str(&format!("export {key}={}\n", quoted(value)));
+    }
+    let words: Vec<String> = job.command.iter().map(|word| quoted(word)).collect();
+    text.push_str(&format!("exec {}\n", words.join(" ")));
+    text
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What came over the serial line: output, and the line that ends it.
+fn parse(told: &[u8]) -> Result<Ended> {
+    let text = String::from_utf8_lossy(told).replace("\r\n", "\n");
+    let (output, code) = text
+        .rsplit_once(ENDED)
+        .context("the guest did not say how its command ended")?;
+    Ok(Ended {
+        code: code.trim().parse().context("the guest's exit code")?,
+        output: output.trim_end().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_says_is_output_and_a_code() {
+        let ended = parse(b"one\r\ntwo\r\n\r\nferrolet-guest ended with 3\r\n").unwrap();
+        assert_eq!((ended.code, ended.output.as_str()), (3, "one\ntwo"));
+        assert!(parse(b"one\r\n").is_err());
+        assert!(parse(b"ferrolet-guest ended with ").is_err());
+    }
+
+    #[test]
+    fn words_reach_the_guest_unchanged() {
+        let job = Job {
+            environment: vec![("A".to_owned(), "it's $HOME".to_owned())],
+            command: vec!["echo".to_owned(), "a b".to_owned()],
+            ..Job::default()
+        };
+        let text = script(&job);
+        assert!(text.contains("export A='it'\\''s $HOME'\n"), "{text}");
+        assert!(text.ends_with("exec 'echo' 'a b'\n"), "{text}");
+    }
+}
