@@ -146,8 +146,20 @@ impl Worker {
 
     /// A pod that nobody could look at yet is shown as what its source says it is: pending, or as it was before.
     fn show_before_first_look(&mut self) {
-        if self.memory.status.is_none() {
-            self.publish(&Step::idle(), false);
+        if self.memory.status.is_some() {
+            return;
+        }
+        let before = self.memory.pod.clone().and_then(|pod| {
+            let status = pod.status.clone().filter(|it| it.start_time.is_some())?;
+            Some((pod, status))
+        });
+        match before {
+            // Computed from nothing seen, the containers of an earlier life would all look dead.
+            Some((pod, status)) => {
+                self.world.board.publish(&pod, &status, false);
+                self.memory.status = Some(status);
+            }
+            None => self.publish(&Step::idle(), false),
         }
     }
 

@@ -8,7 +8,11 @@ use std::sync::{
 use ferrolet_ports::{Event, Events, PodCgroups as _, PodFiles as _, RuntimeErrorKind};
 use ferrolet_resources::{CgroupLimits, PodCgroup};
 use ferrolet_testkit::{Act, Call, FakeEvents, Script, World, pod};
-use ferrolet_types::{PodChange, Qos, hint::Hint, pod::PodView as _};
+use ferrolet_types::{
+    PodChange, Qos,
+    hint::Hint,
+    pod::{PodView as _, RestartPolicy},
+};
 
 use crate::rig::*;
 
@@ -82,6 +86,33 @@ async fn a_runtime_that_is_away_delays_and_loses_nothing() {
     world
         .until("nothing is left", secs(12), |world| world.is_gone(&uid))
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_away_when_the_agent_comes_back_makes_nobody_look_dead() {
+    let world = world();
+    let builder = pod("web")
+        .container("main", IMAGE)
+        .restart_policy(RestartPolicy::Never);
+    let web = builder.clone().build();
+    let uid = web.uid();
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    eventually("it runs", SOON, || agent.phase(&uid) == "Running").await;
+    // The API server has heard of it.
+    let status = agent.status(&uid);
+    let web = builder.edit(|pod| pod.status = status).build();
+    drop(agent);
+    world.runtime_down();
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    eventually("it is shown", SOON, || agent.status(&uid).is_some()).await;
+    assert_eq!(agent.status(&uid), web.status);
+    tokio::time::sleep(secs(60)).await;
+    world.runtime_up();
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(agent.phase(&uid), "Running");
+    assert!(world.is_running(&uid, "main"));
 }
 
 #[tokio::test(start_paused = true)]
