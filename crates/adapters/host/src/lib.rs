@@ -14,6 +14,7 @@ pub mod machine;
 pub mod manifests;
 pub mod mountinfo;
 pub mod notify;
+pub mod offline;
 mod offload;
 pub mod paging;
 pub mod process;
