@@ -40,8 +40,11 @@ use tokio::{
     task::JoinSet,
 };
 
+mod cert_store;
 mod cluster;
+mod join;
 mod node_facts;
+mod serving;
 mod sources;
 mod statics;
 
@@ -189,6 +192,13 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     let (runtime_health, mut runtime_feels) =
         watch::channel(ferrolet_observe::RuntimeHealth::default());
     tasks.spawn(watch_health(runtime.clone(), runtime_health));
+    let _serving_certificate = if config.server.enabled {
+        let signer = cluster.as_ref().map(Cluster::signer);
+        let certificate = serving::start(loaded, &node_name, signer, &clock, &mut tasks)?;
+        Some(certificate)
+    } else {
+        None
+    };
     if let Some(cluster) = cluster {
         let facts = node_facts::gather(
             loaded,
@@ -205,13 +215,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
             pod_cidr: config.node.pod_cidr.clone(),
         };
         tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
-        cluster.start(
-            description,
-            runtime,
-            update_sender,
-            admission_sender,
-            &mut tasks,
-        );
+        tasks.spawn(cluster.run(description, runtime, update_sender, admission_sender));
     }
     let (network_sender, network) = watch::channel(false);
     tasks.spawn(async move {

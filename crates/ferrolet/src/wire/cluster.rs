@@ -1,25 +1,23 @@
 //! A node of a cluster: everything that talks to the API server, wired.
 //!
 //! ```text
-//!  kubeconfig ─► Clients ─┬─ work ──────► watches (pods, node, services, classes), status, mirrors, objects, tokens
-//!                         ├─ events ────► event writer
-//!                         └─ heartbeat ─► lease, node status
+//!  Joining ─► Clients ─┬─ work ──────► watches (pods, node, services, classes), status, mirrors, objects, tokens
+//!                      ├─ events ────► event writer
+//!                      └─ heartbeat ─► lease, node status
 //! ```
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
 use ferrolet_cluster::{
     api::{Clients, NodeApi, Pace},
     client::Rate,
     events::{self, EventWriter},
     kept::Kept,
-    kubeconfig::{self, Credentials, ReadFile},
+    kubeconfig::ReadFile,
     lease::{LeaseKeeper, LeasePlan},
     objects::{Objects, Strategy},
     pods_source,
     single::{self, Found},
-    tls::Identity,
     tokens::Tokens,
 };
 use ferrolet_config::{Loaded, config::ChangeDetection};
@@ -40,15 +38,19 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{node_facts::NodeDescription, statics::Statics};
+use super::{join::Joining, node_facts::NodeDescription, serving::Signer, statics::Statics};
 
 /// Statuses written at the same time.
 const STATUS_WRITERS: usize = 8;
 /// How old a cached object may be before the node's own annotation says otherwise.
 const CACHE_AGE: Duration = Duration::from_secs(60);
 
+/// The annotation by which the cluster says how old cached objects may become.
+const TIME_TO_LIVE: &str = "node.alpha.kubernetes.io/ttl";
+
 /// A node that has a cluster.
 pub(super) struct Cluster {
+    joining: Joining,
     clients: Clients,
     api: Arc<dyn ClusterApi>,
     event_writer: EventWriter,
@@ -56,6 +58,7 @@ pub(super) struct Cluster {
     classes: Kept<RuntimeClass>,
     reporter: Arc<StatusReporter>,
     static_pods: watch::Receiver<StaticPods>,
+    known: watch::Sender<Option<Arc<Node>>>,
     node_name: String,
     clock: Arc<dyn Clock>,
     /// Where events go.
@@ -101,17 +104,8 @@ impl Cluster {
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let files: Arc<dyn ReadFile> = Arc::new(NodeDisk);
-        let access = kubeconfig::load(kubeconfig, files.as_ref())?;
-        let identity = Identity::default();
-        if let Credentials::Certificate {
-            certificate, key, ..
-        } = &access.credentials
-        {
-            identity
-                .replace(certificate, key)
-                .context("use the kubeconfig's client certificate")?;
-        }
-        let clients = Clients::new(&access, &identity, &files, pace(loaded))?;
+        let joining = Joining::read(kubeconfig, loaded, node_name, clock.clone())?;
+        let clients = Clients::new(&joining.access, &joining.identity, &files, pace(loaded))?;
         let tokens = Tokens::new(clients.work.clone(), clock.clone());
         let strategy = match loaded.config.volumes.change_detection {
             ChangeDetection::Watch => Strategy::Watch,
@@ -124,6 +118,8 @@ impl Cluster {
         let reporter = StatusReporter::new();
         let (statics, static_pods) = Statics::new(reporter.clone());
         Ok(Self {
+            joining,
+            known: watch::Sender::new(None),
             api: Arc::new(NodeApi::new(clients.clone(), node_name.to_owned())),
             objects: Arc::new(Objects::new(clients.work.clone(), tokens, strategy)),
             lookups: Arc::new(Lookups {
@@ -143,14 +139,22 @@ impl Cluster {
         })
     }
 
-    /// Starts every loop. Pods of the API flow into `updates`, the node as admission sees it into `admission`.
-    pub(super) fn start(
+    /// Who signs a serving certificate, and for which node.
+    pub(super) fn signer(&self) -> Signer {
+        Signer {
+            client: self.clients.work.clone(),
+            known: self.known.subscribe(),
+        }
+    }
+
+    /// Joins, then runs every loop until one of them ends. Pods of the API flow into `updates`, the node as admission sees
+    /// it into `admission`.
+    pub(super) async fn run(
         self,
         description: NodeDescription,
         runtime: Arc<dyn Runtime>,
         updates: mpsc::Sender<SourceUpdate>,
         admission: watch::Sender<Option<AdmissionNode>>,
-        tasks: &mut JoinSet<()>,
     ) {
         let Self {
             clients,
@@ -159,8 +163,11 @@ impl Cluster {
             clock,
             reporter,
             events,
+            known: known_sender,
             ..
         } = self;
+        let mut tasks = JoinSet::new();
+        self.joining.enter(&clients, &mut tasks).await;
         let work = clients.work.clone();
         tasks.spawn(self.event_writer.run());
         tasks.spawn(self.services.run(work.clone()));
@@ -192,10 +199,11 @@ impl Cluster {
                 watched_sender.send_replace(seen.borrow_and_update().here().cloned());
             }
         });
-        let (known_sender, known) = watch::channel(None);
+        let known = known_sender.subscribe();
         let pod_cidr = description.pod_cidr.clone();
         tasks.spawn(node::hand_over_pod_cidr(runtime, known.clone(), pod_cidr));
         tasks.spawn(describe_for_admission(known.clone(), admission));
+        tasks.spawn(obey_time_to_live(known.clone(), self.objects));
         tasks.spawn(node::run(NodeDoors {
             api: api.clone(),
             events,
@@ -225,6 +233,10 @@ impl Cluster {
             node: known,
             translations,
         }));
+        // Every loop lives as long as the agent: one that ends is a fault, which the caller tells.
+        if let Some(Err(error)) = tasks.join_next().await {
+            tracing::error!(%error, "A part of the agent that talks to the cluster failed");
+        }
     }
 }
 
@@ -281,6 +293,22 @@ async fn describe_for_admission(
                     apply(&node, described);
                 }
             });
+        }
+        if known.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets cached objects age as long as the cluster says: a large one asks for more patience.
+async fn obey_time_to_live(mut known: watch::Receiver<Option<Arc<Node>>>, objects: Arc<Objects>) {
+    loop {
+        let told = known.borrow_and_update().as_ref().and_then(|node| {
+            let annotations = node.metadata.annotations.as_ref()?;
+            annotations.get(TIME_TO_LIVE)?.parse().ok()
+        });
+        if let Some(seconds) = told {
+            objects.set_time_to_live(Duration::from_secs(seconds));
         }
         if known.changed().await.is_err() {
             return;

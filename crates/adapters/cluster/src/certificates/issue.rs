@@ -77,6 +77,11 @@ pub(super) async fn issue(
     patience: Duration,
 ) -> Result<String, IssueError> {
     let name = submit(client, wanted, key, naming).await?;
+    tracing::info!(
+        request = name,
+        signer = wanted.signer(),
+        "waiting for a certificate request to be approved and signed"
+    );
     match timeout(patience, signed(client, &name)).await {
         Ok(outcome) => outcome,
         Err(_) => Err(IssueError::Unsigned { name, patience }),

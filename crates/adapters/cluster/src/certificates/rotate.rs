@@ -163,10 +163,10 @@ impl Rotation {
     }
 }
 
-/// Two seconds doubling to 32; none after success.
+/// Two seconds doubling to 32; one after success, so that a signer of very short lives is not asked without rest.
 fn pause_after(n_failures: u32) -> Duration {
     match n_failures {
-        0 => Duration::ZERO,
+        0 => Duration::from_secs(1),
         n => (FIRST_PAUSE * (1 << (n - 1).min(8))).min(LAST_PAUSE),
     }
 }
