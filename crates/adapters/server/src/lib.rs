@@ -1,16 +1,19 @@
 //! Everything of the node agent that listens.
 //!
-//! In: snapshots behind ports ([`PodsView`](ferrolet_ports::PodsView), [`HealthCheck`](ferrolet_ports::HealthCheck)). Out:
-//! HTTP. One table ([`routes`]) says which path is served by which listener; a module per answer ([`health`], [`pods`]) says
-//! what it answers; [`run`] owns sockets, limits and shutdown and knows no path.
+//! In: snapshots and doors behind ports (pods, health checks, runtime, streams, logs, usage, reviews). Out: HTTP. Tables say which path
+//! is served by which listener ([`routes`], [`main_routes`]); a module per answer says what it answers; [`run`] owns sockets,
+//! limits and shutdown and knows no path; [`auth`] stands before every path of the main listener.
 //!
 //! ```text
-//!  10248 health    ┐            ┌ health   /healthz, /healthz/<check>
-//!  10255 read-only ┼ run ─ routes ┤
-//!  (10250 main)    ┘            └ pods     /pods
+//!  10248 health    ┐            ┌ health, pods                          /healthz, /pods
+//!  10255 read-only ┼ run ─ routes ┤ metrics, summary                      /metrics…, /stats/summary
+//!  10250 main      ┘   └ tls    └ main_routes (behind auth)
+//!                                 ├ container_logs ─ LogFiles           /containerLogs
+//!                                 ├ streams ─ Streams, then bytes       /exec, /attach, /portForward, /run
+//!                                 └ running_pods, configz, pages        /runningpods/, /configz, /flagz, /statusz
 //! ```
 //!
-//! Refuses: changing any state of the engine; reading request bodies; writing files.
+//! Refuses: changing any state of the engine; request bodies; writing files; process-wide TLS defaults.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -22,6 +25,7 @@ mod main_routes;
 #[cfg(test)]
 mod main_tests;
 mod metrics;
+mod pages;
 mod pods;
 mod query;
 mod refusal;
@@ -40,6 +44,7 @@ mod tls;
 pub use auth::{Authentication, Authorization, Gate};
 pub use main_routes::{MainDoors, main_router};
 pub use metrics::Figures;
+pub use pages::About;
 pub use routes::{Listener, Views, read_only_router, router};
 pub use run::{BindError, Limits, Server};
 pub use tls::{

@@ -17,6 +17,7 @@ use ferrolet_ports::{Clock, LogFiles, Runtime, Streams};
 
 use crate::auth::{self, Gate};
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::pages::{self, About};
 use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
 use crate::{container_logs, running_pods, streams};
 
@@ -37,6 +38,8 @@ pub struct MainDoors {
     pub clock: Arc<dyn Clock>,
     /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and version.
     pub configuration: String,
+    /// What is told of the process itself.
+    pub about: About,
     /// Figures to show; none, and their paths are not served.
     pub figures: Option<Figures>,
     /// `enableDebuggingHandlers`.
@@ -90,6 +93,8 @@ const INTO_PODS: &[Row] = &[
     ("/runningpods", || get(running_pods::list)),
     ("/runningpods/", || get(running_pods::list)),
     ("/configz", || get(configz)),
+    ("/flagz", || get(pages::flagz)),
+    ("/statusz", || get(pages::statusz)),
 ];
 /// What says that it is switched off, and everything below.
 const SWITCHED_OFF: [&str; 8] = [

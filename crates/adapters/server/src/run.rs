@@ -33,8 +33,8 @@ use crate::stall::{Impatient, Patience};
 
 /// A handshake takes three messages; whoever needs longer than this wants something else.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Go's bound for streams of one HTTP/2 connection.
-const STREAMS: u32 = 250;
+/// Requests under way on one HTTP/2 connection; strangers can have as many as guests, so this bounds what they cost.
+const STREAMS: u32 = 100;
 /// Streams a client may reset before we have looked at them; more is an attack (CVE-2023-44487).
 const RESETS: usize = 20;
 const PING_EVERY: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use ferrolet_ports::{AccessAsk, AccessVerdict, ApiError, Reviews};
 use tokio::sync::Semaphore;
 
 use super::memory::Memory;
-use super::retry::patiently;
+use super::retry::{DECIDE, patiently};
 
 /// Questions under way at once; more callers wait, so that a flood of them does not become a flood of reviews.
 const ASKING: usize = 16;
@@ -29,6 +29,15 @@ pub enum Authorization {
     },
 }
 
+/// Why there is no decision.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AccessError {
+    #[error(transparent)]
+    Review(#[from] ApiError),
+    #[error("the API server does not answer in time")]
+    Late,
+}
+
 pub(super) struct Access {
     authorization: Authorization,
     memory: Memory<AccessAsk, AccessVerdict>,
@@ -44,7 +53,13 @@ impl Access {
         }
     }
 
-    pub(super) async fn judge(&self, ask: AccessAsk) -> Result<AccessVerdict, ApiError> {
+    pub(super) async fn judge(&self, ask: AccessAsk) -> Result<AccessVerdict, AccessError> {
+        let decided = tokio::time::timeout(DECIDE, self.decide(ask)).await;
+        let decided = decided.map_err(|_elapsed| AccessError::Late)?;
+        Ok(decided?)
+    }
+
+    async fn decide(&self, ask: AccessAsk) -> Result<AccessVerdict, ApiError> {
         let Authorization::Webhook {
             reviews,
             authorized,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::memory::Memory;
-use super::retry::patiently;
+use super::retry::{DECIDE, patiently};
 use crate::tls::{CallerError, ClientAuthorities};
 
 /// A browser cannot set headers on a WebSocket; it names its token as a protocol.
@@ -42,6 +42,8 @@ pub(super) enum CredentialError {
     Certificate(#[from] CallerError),
     #[error("review the bearer token")]
     Review(#[source] ApiError),
+    #[error("the bearer token is not reviewed in time")]
+    Late,
     #[error("invalid bearer token: {0}")]
     Token(String),
 }
@@ -117,7 +119,9 @@ impl Callers {
             }
         }
         if let (Some((reviews, span)), Some(token)) = (&self.authentication.tokens, token) {
-            match self.review(reviews.as_ref(), &token, *span).await {
+            let reviewed = self.review(reviews.as_ref(), &token, *span);
+            let reviewed = tokio::time::timeout(DECIDE, reviewed).await;
+            match reviewed.unwrap_or(Err(CredentialError::Late)) {
                 Ok(subject) => return Ok(Some(known(subject))),
                 Err(error) => wrong = wrong.or(Some(error)),
             }

@@ -231,3 +231,22 @@ async fn switched_off_handlers_say_so() {
     }
     assert_eq!(rig.ask(Some(&admin), "GET", "/pods", "").await.0, 200);
 }
+
+#[tokio::test]
+async fn pages_about_the_process_have_rights_of_their_own() {
+    let rig = Rig::new(Wish::default()).await;
+    let reader = rig.authority.client("reader", &[]);
+    let check = async |grant: &str, expected: [u16; 3]| {
+        // Another user each time: refusals are remembered.
+        let who = rig.authority.client(grant, &[]);
+        rig.reviews.allow(grant, "get", grant);
+        for (path, expected) in ["/configz", "/flagz", "/statusz"].iter().zip(expected) {
+            let (status, _) = rig.ask(Some(&who), "GET", path, "").await;
+            assert_eq!(status, expected, "{grant} {path}");
+        }
+    };
+    check("configz", [200, 200, 403]).await;
+    check("statusz", [403, 403, 200]).await;
+    check("proxy", [200, 403, 403]).await;
+    assert_eq!(rig.ask(Some(&reader), "GET", "/flagz", "").await.0, 403);
+}

@@ -23,8 +23,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, MainDoors, OldestTls,
-    Server, ServingCertificate, TlsOptions, Views, main_router, tls_setup,
+    About, Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, MainDoors,
+    OldestTls, Server, ServingCertificate, TlsOptions, Views, main_router, tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -199,6 +199,11 @@ impl Rig {
             logs: Arc::new(logs.clone()),
             clock: world.clock(),
             configuration: "{\"port\":10250}".to_owned(),
+            about: About {
+                started: world.now(),
+                version: "1.37.1".to_owned(),
+                flags: Vec::new(),
+            },
             figures: Some(Figures {
                 node_name: "node-1".to_owned(),
                 began: world.now(),
