@@ -10,9 +10,6 @@ use k8s_openapi::api::core::v1::Container;
 use crate::plan::{Count, Now};
 use crate::rule::{Moment, Rule};
 
-/// A container that began this long before the agent was found by it: it keeps what was told of it.
-const FOUND_RUNNING: Duration = Duration::from_secs(10);
-
 const FAILED: ProbeResult = ProbeResult::Failure { grace: None };
 
 /// A container that has probes.
@@ -81,7 +78,9 @@ impl ContainerPlan {
     ) -> Vec<ProbeReport> {
         let age = now.wall.since(running.started_at);
         let uptime = now.moment.0;
-        let is_kept = age > uptime.saturating_add(FOUND_RUNNING);
+        // A container that began before the agent was found by it. What was told names its very id, so it holds whatever its
+        // age; upstream trusts it only after ten seconds, and lets the readiness of younger ones flap.
+        let is_kept = age > uptime;
         let told = running.told.unwrap_or_default();
         self.life = Some(running.id.clone());
         let mut news = Vec::new();

@@ -21,13 +21,16 @@ use ferrolet_cluster::{
     tokens::Tokens,
 };
 use ferrolet_config::{Loaded, config::ChangeDetection};
-use ferrolet_ports::{Clock, ClusterApi, ClusterLookups, Events, Runtime};
+use ferrolet_ports::{
+    Clock, ClusterApi, ClusterLookups, ClusterObjects, Events, Runtime, StatusSink,
+};
 use ferrolet_report::{
     mirror::{self, MirrorDoors, StaticPods, Translations},
     node::{self, NodeDoors},
     pod_status::{self, StatusReporter},
 };
 use ferrolet_resources::{AdmissionNode, parse_amounts};
+use ferrolet_sources::offline::Offline;
 use ferrolet_types::SourceUpdate;
 use k8s_openapi::api::{
     core::v1::{Node, Service},
@@ -61,14 +64,19 @@ pub(super) struct Cluster {
     known: watch::Sender<Option<Arc<Node>>>,
     node_name: String,
     clock: Arc<dyn Clock>,
+    offline: Option<Offline>,
     /// Where events go.
     pub(super) events: Arc<dyn Events>,
-    /// What pods refer to.
+    /// What pods refer to, and its changes.
     pub(super) objects: Arc<Objects>,
+    /// What pods refer to, as whoever starts them asks for it.
+    pub(super) pod_objects: Arc<dyn ClusterObjects>,
     /// Services and runtime classes.
     pub(super) lookups: Arc<dyn ClusterLookups>,
-    /// Statuses and static pods pass through here.
+    /// Static pods pass through here.
     pub(super) statics: Arc<Statics>,
+    /// Where statuses go.
+    pub(super) sink: Arc<dyn StatusSink>,
 }
 
 /// The files that a kubeconfig names.
@@ -102,6 +110,7 @@ impl Cluster {
         loaded: &Loaded,
         node_name: &str,
         clock: Arc<dyn Clock>,
+        offline: Option<Offline>,
     ) -> anyhow::Result<Self> {
         let files: Arc<dyn ReadFile> = Arc::new(NodeDisk);
         let joining = Joining::read(kubeconfig, loaded, node_name, clock.clone())?;
