@@ -88,25 +88,7 @@ fn command() -> Command {
                 ),
         )
         .subcommand(cluster::command(fast.clone(), agent.clone()))
-        .subcommand(
-            Command::new("bench")
-                .about("Measure")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    Command::new("start")
-                        .about("How long pods take to start, and what the agent costs")
-                        .arg(fast)
-                        .arg(option("singles", "N", "Pods one at a time").default_value("30"))
-                        .arg(option("burst", "N", "Pods started at once").default_value("50"))
-                        .arg(
-                            option("quiet", "TIME", "How long to watch the idle agent")
-                                .value_parser(span::parse)
-                                .default_value("60s"),
-                        )
-                        .arg(agent),
-                ),
-        )
+        .subcommand(bench::command(fast, agent))
 }
 
 fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
@@ -119,10 +101,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),
-        Some(("bench", args)) => match args.subcommand() {
-            Some(("start", args)) => bench::command(args),
-            _ => bail!("no such benchmark"),
-        },
+        Some(("bench", args)) => bench::dispatch(args),
         _ => bail!("no such command"),
     }
 }

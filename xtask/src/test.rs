@@ -17,15 +17,17 @@ pub(crate) enum Step {
     Tidy,
     Unit,
     EndToEnd,
+    Bench,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 5] = [
+    pub(crate) const ALL: [Step; 6] = [
         Step::Format,
         Step::Clippy,
         Step::Tidy,
         Step::Unit,
         Step::EndToEnd,
+        Step::Bench,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Step {
             Step::Tidy => "tidy",
             Step::Unit => "unit",
             Step::EndToEnd => "e2e",
+            Step::Bench => "bench",
         }
     }
 }
@@ -113,6 +116,16 @@ fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Counts> {
     counted(command.args(names), total_line)
 }
 
+/// The bench in its smallest size: whether the tool works, and nothing about time.
+fn bench() -> Result<Counts> {
+    let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
+        return Ok(Counts::one(false));
+    };
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["bench", "--smoke", "--agent"]).arg(agent);
+    counted(&mut command, total_line)
+}
+
 fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
     match step {
         Step::Format => succeeds(cargo().args(["fmt", "--all", "--check"])),
@@ -133,6 +146,7 @@ fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
             unit_line,
         ),
         Step::EndToEnd => end_to_end(args, names),
+        Step::Bench => bench(),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Median, 90th and 99th percentile and maximum, in milliseconds.
+/// Median, 90th and 99th percentile and maximum, in the unit of the values; shown as milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
-    median: f64,
-    p90: f64,
-    p99: f64,
-    last: f64,
+    pub(super) median: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) last: f64,
 }
 
 impl Figures {
