@@ -59,6 +59,7 @@ async fn floods_of_headers_are_refused() {
     let request = format!("GET /healthz HTTP/1.1\r\n{long}\r\n");
     // The server may hang up before it has read everything.
     let _ = stream.write_all(request.as_bytes()).await;
+    let _ = stream.flush().await;
     let (status, _, _) = split(&read_all(&mut stream).await);
     assert!(status == 431 || status == 0, "{status}");
 }
@@ -78,6 +79,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     }
     // The server may hang up in the middle.
     let _ = stream.write_all(&bytes).await;
+    let _ = stream.flush().await;
     let mut answer = Vec::new();
     let end = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
     let _ = end.expect("the server ends the connection");

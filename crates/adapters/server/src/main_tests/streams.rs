@@ -69,7 +69,11 @@ async fn an_agreed_upgrade_carries_bytes_both_ways() {
             from.read_exact(&mut heard).await.unwrap();
             heard
         };
-        let send = async { to.write_all(&sent).await.unwrap() };
+        let send = async {
+            to.write_all(&sent).await.unwrap();
+            // TLS keeps what the socket did not take at once.
+            to.flush().await.unwrap();
+        };
         let ((), heard) = tokio::time::timeout(SOON, async { tokio::join!(send, echo) })
             .await
             .unwrap();
