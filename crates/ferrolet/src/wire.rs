@@ -25,7 +25,7 @@ use ferrolet_host::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
-use ferrolet_ports::{CgroupDriver, Clock, ClusterObjects, Events, HealthCheck, Runtime};
+use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_resources::{
     AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
@@ -44,6 +44,7 @@ mod cert_store;
 mod cluster;
 mod join;
 mod node_facts;
+mod offline;
 mod serving;
 mod sources;
 mod statics;
@@ -103,14 +104,21 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         .await
         .context("make the node's directories")?;
 
+    let offline = offline::open(loaded).await;
     let cluster = match &flags.kubeconfig {
-        Some(path) => Some(Cluster::new(path, loaded, &node_name, clock.clone())?),
+        Some(path) => Some(Cluster::new(
+            path,
+            loaded,
+            &node_name,
+            clock.clone(),
+            offline,
+        )?),
         None => None,
     };
     let (admission_sender, admission) =
         watch::channel(Some(admission_node(loaded, &node_name, &machine)));
     let board = Arc::new(match &cluster {
-        Some(cluster) => Board::with_sink(cluster.statics.clone()),
+        Some(cluster) => Board::with_sink(cluster.sink.clone()),
         None => Board::default(),
     });
     let runtime: Arc<dyn Runtime> = cri.clone();
@@ -118,7 +126,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         Some(cluster) => cluster.events.clone(),
         None => Arc::new(LogEvents),
     };
-    let objects = cluster.as_ref().map(|cluster| cluster.objects.clone());
+    let objects = cluster.as_ref().map(|cluster| cluster.pod_objects.clone());
     let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
         runtime: runtime.clone(),
         events: events.clone(),
@@ -127,9 +135,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
         files: Arc::new(NodeVolumes::new(&flags.root_dir)),
-        objects: objects
-            .clone()
-            .map(|objects| objects as Arc<dyn ClusterObjects>),
+        objects: objects.clone(),
         clock: clock.clone(),
         events: events.clone(),
         allocatable: ferrolet_resources::Amounts::new(),
@@ -138,9 +144,7 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     }));
     let doors = Doors {
         probing: Arc::new(probing),
-        objects: objects
-            .clone()
-            .map(|objects| objects as Arc<dyn ClusterObjects>),
+        objects,
         lookups: cluster.as_ref().map(|cluster| cluster.lookups.clone()),
         hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
         runtime: cri.clone(),

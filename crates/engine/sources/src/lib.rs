@@ -1,9 +1,10 @@
-//! Where pods come from: manifest files, a manifest URL, and (later) the API, merged into one stream of changes.
+//! Where pods come from: manifest files, a manifest URL, and the API or its stand-in, merged into one stream of changes.
 //!
 //! ```text
 //!  file::run ─┐  each source sends its whole set,            merge::run
 //!  http::run ─┼─ SourceUpdate ──────────────────────────────► Merger ──► PodChanges ──► pods
-//!  (API)     ─┘  only when it changed (the first time always)
+//!  (API)     ─┤  only when it changed (the first time always)
+//!  offline   ─┘  for an API that is away
 //!
 //!  a manifest on its way:  bytes ─ manifest::decode ─ defaults ─ identity ─ validate ─► pod, or one message with every fault
 //! ```
@@ -23,6 +24,7 @@ mod image;
 pub mod manifest;
 pub mod merge;
 mod notice;
+pub mod offline;
 mod read;
 mod schema;
 mod validate;

@@ -121,21 +121,33 @@ impl Cluster {
             ChangeDetection::Cache => Strategy::Cache(CACHE_AGE),
             ChangeDetection::Get => Strategy::Get,
         };
-        let (sink, event_writer) =
+        let (event_sink, event_writer) =
             events::channel(clients.events.clone(), node_name.to_owned(), clock.clone());
         let (services, classes) = (Kept::default(), Kept::default());
         let reporter = StatusReporter::new();
         let (statics, static_pods) = Statics::new(reporter.clone());
+        let objects = Arc::new(Objects::new(clients.work.clone(), tokens, strategy));
+        let mut pod_objects: Arc<dyn ClusterObjects> = objects.clone();
+        let mut lookups: Arc<dyn ClusterLookups> = Arc::new(Lookups {
+            services: services.clone(),
+            classes: classes.clone(),
+        });
+        let mut sink: Arc<dyn StatusSink> = statics.clone();
+        if let Some(offline) = &offline {
+            pod_objects = offline.objects(pod_objects);
+            lookups = offline.lookups(lookups);
+            sink = offline.sink(sink);
+        }
         Ok(Self {
             joining,
             known: watch::Sender::new(None),
             api: Arc::new(NodeApi::new(clients.clone(), node_name.to_owned())),
-            objects: Arc::new(Objects::new(clients.work.clone(), tokens, strategy)),
-            lookups: Arc::new(Lookups {
-                services: services.clone(),
-                classes: classes.clone(),
-            }),
-            events: Arc::new(sink),
+            objects,
+            pod_objects,
+            lookups,
+            sink,
+            offline,
+            events: Arc::new(event_sink),
             event_writer,
             services,
             classes,
@@ -176,6 +188,10 @@ impl Cluster {
             ..
         } = self;
         let mut tasks = JoinSet::new();
+        if let Some(offline) = &self.offline {
+            // Before anything that waits for the server.
+            tasks.spawn(offline.clone().run(self.lookups, updates.clone()));
+        }
         self.joining.enter(&clients, &mut tasks).await;
         let work = clients.work.clone();
         tasks.spawn(self.event_writer.run());
@@ -233,7 +249,12 @@ impl Cluster {
                 pods_source::run(work, &node_name, source_clock, api_updates).await;
             }
         });
-        tasks.spawn(pass_on(from_api, updates, reporter, api_pods_sender));
+        let notes = ApiNotes {
+            reporter,
+            offline: self.offline,
+            api_pods: api_pods_sender,
+        };
+        tasks.spawn(pass_on(from_api, updates, notes));
         let (translations, _) = watch::channel(Translations::default());
         tasks.spawn(mirror::run(MirrorDoors {
             api,
@@ -272,17 +293,26 @@ fn pace(loaded: &Loaded) -> Pace {
     }
 }
 
-/// Passes the API's pods on to the merge, and shows them to the reporter and the mirrors.
+/// Who else wants to know what pods the API has.
+struct ApiNotes {
+    reporter: Arc<StatusReporter>,
+    offline: Option<Offline>,
+    api_pods: watch::Sender<Option<Vec<ferrolet_types::Pod>>>,
+}
+
+/// Passes the API's pods on to the merge, and shows them to the reporter, the copies and the mirrors.
 async fn pass_on(
     mut from: mpsc::Receiver<SourceUpdate>,
     to: mpsc::Sender<SourceUpdate>,
-    reporter: Arc<StatusReporter>,
-    api_pods: watch::Sender<Option<Vec<ferrolet_types::Pod>>>,
+    notes: ApiNotes,
 ) {
     while let Some(update) = from.recv().await {
         let pods: Vec<ferrolet_types::Pod> = update.pods.iter().map(|it| it.pod.clone()).collect();
-        reporter.note_api_set(&pods);
-        api_pods.send_replace(Some(pods));
+        notes.reporter.note_api_set(&pods);
+        if let Some(offline) = &notes.offline {
+            offline.note_api_set(&pods);
+        }
+        notes.api_pods.send_replace(Some(pods));
         if to.send(update).await.is_err() {
             return;
         }
