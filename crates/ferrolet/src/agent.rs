@@ -30,7 +30,7 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
-            ended = wire::run(&loaded) => ended,
+            ended = wire::run(command_line, &loaded) => ended,
             stopped = told_to_stop() => stopped,
         }
     });

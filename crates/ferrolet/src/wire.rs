@@ -10,27 +10,30 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
-    CgroupVersion, Loaded,
+    CgroupVersion, CommandLine, Loaded,
     config::{ChangeDetection, PullConcurrency},
+    flag_values,
 };
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
     SystemClock,
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
+    logs::NodeLogs,
     machine::{MachineFacts, read_machine, read_resolver_file},
     mountinfo, paging,
+    usage::{UsageReader, UsageSettings},
     volumes::NodeVolumes,
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
-use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime};
+use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_resources::{
     AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
 };
-use ferrolet_server::{Limits, Listener, Server, Views, router};
+use ferrolet_server::{About, Figures, Limits, Listener, MainDoors, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
 use ferrolet_types::{Quantity, pod::PodSource};
@@ -43,6 +46,7 @@ use tokio::{
 mod cert_store;
 mod cluster;
 mod join;
+mod main_server;
 mod node_facts;
 mod offline;
 mod serving;
@@ -61,7 +65,7 @@ const HINTS: usize = 1000;
 const TRIM_PERIOD: Duration = Duration::from_secs(60);
 
 /// Runs the agent until something it cannot do without fails.
-pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
+pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<()> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let machine = read_machine().context("read the machine's facts")?;
     let layout = CgroupLayout::detect(&mountinfo::read().context("read mountinfo")?)?;
@@ -83,6 +87,14 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         .read_only_port
         .filter(|_| config.server.enabled);
     let read_only_server = listen(read_only, config.server.address).await?;
+    let is_open = main_server::can_open(loaded, flags.kubeconfig.is_some());
+    if config.server.enabled && !is_open {
+        tracing::info!(
+            "The main server stays closed: without a cluster nobody can be asked who may call it"
+        );
+    }
+    let main_port = Some(config.server.port).filter(|_| config.server.enabled && is_open);
+    let main_server = listen(main_port, config.server.address).await?;
 
     let cri = CriClient::connect_lazy(
         &endpoint(&config.runtime.endpoint.socket),
@@ -196,12 +208,14 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
     let (runtime_health, mut runtime_feels) =
         watch::channel(ferrolet_observe::RuntimeHealth::default());
     tasks.spawn(watch_health(runtime.clone(), runtime_health));
-    let _serving_certificate = if config.server.enabled {
-        let signer = cluster.as_ref().map(Cluster::signer);
-        let certificate = serving::start(loaded, &node_name, signer, &clock, &mut tasks)?;
-        Some(certificate)
-    } else {
-        None
+    let reviews = cluster.as_ref().map(Cluster::reviews);
+    let serving_certificate = match main_server {
+        Some(server) => {
+            let signer = cluster.as_ref().map(Cluster::signer);
+            let certificate = serving::start(loaded, &node_name, signer, &clock, &mut tasks)?;
+            Some((server, certificate))
+        }
+        None => None,
     };
     if let Some(cluster) = cluster {
         let facts = node_facts::gather(
@@ -235,6 +249,52 @@ pub async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         pods: board,
         checks,
     };
+    let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
+        root: config.cgroups.root.clone(),
+        driver: CgroupDriver::Cgroupfs,
+        layout: layout.clone(),
+        clock: clock.clone(),
+    }));
+    if let Some((server, certificate)) = serving_certificate {
+        let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
+        tasks.spawn(logs.watch_changes());
+        let doors = MainDoors {
+            views: views.clone(),
+            runtime: cri.clone(),
+            streams: cri.clone(),
+            logs,
+            clock: clock.clone(),
+            configuration: loaded.raw.to_json().to_string(),
+            about: About {
+                started: clock.now(),
+                version: ferrolet_config::KUBERNETES_VERSION
+                    .trim_start_matches('v')
+                    .to_owned(),
+                flags: flag_values(command_line)
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect(),
+            },
+            figures: Some(Figures {
+                node_name: node_name.clone(),
+                began: clock.now(),
+                usage,
+                sources: Arc::new([]),
+            }),
+            has_debugging_handlers: config.server.debugging_handlers,
+            has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
+            stream_idle_timeout: config.server.streaming_idle_timeout,
+        };
+        main_server::start(
+            loaded,
+            &node_name,
+            server,
+            certificate,
+            reviews,
+            doors,
+            &mut tasks,
+        )?;
+    }
     for (server, listener) in [
         (health_server, Listener::Health),
         (read_only_server, Listener::ReadOnly),

@@ -20,6 +20,7 @@ pub mod lease;
 pub mod objects;
 pub mod pods_source;
 mod rate;
+pub mod reviews;
 pub mod single;
 pub mod tls;
 pub mod tokens;

@@ -17,12 +17,13 @@ use ferrolet_cluster::{
     lease::{LeaseKeeper, LeasePlan},
     objects::{Objects, Strategy},
     pods_source,
+    reviews::ApiReviews,
     single::{self, Found},
     tokens::Tokens,
 };
 use ferrolet_config::{Loaded, config::ChangeDetection};
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterLookups, ClusterObjects, Events, Runtime, StatusSink,
+    Clock, ClusterApi, ClusterLookups, ClusterObjects, Events, Reviews, Runtime, StatusSink,
 };
 use ferrolet_report::{
     mirror::{self, MirrorDoors, StaticPods, Translations},
@@ -158,6 +159,11 @@ impl Cluster {
             node_name: node_name.to_owned(),
             clock,
         })
+    }
+
+    /// Who judges the callers of our server.
+    pub(super) fn reviews(&self) -> Arc<dyn Reviews> {
+        Arc::new(ApiReviews::new(self.clients.work.clone()))
     }
 
     /// Who signs a serving certificate, and for which node.

@@ -1,0 +1,106 @@
+//! The main server on 10250, wired: who may call it, and what it answers from.
+//!
+//! A node on its own has nobody to ask about callers: without `authorization.mode: AlwaysAllow` its main server stays closed.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use ferrolet_config::{
+    Loaded,
+    config::{AuthorizationMode, TlsVersion},
+};
+use ferrolet_ports::Reviews;
+use ferrolet_server::{
+    Authentication, Authorization, ClientAuthorities, Gate, Limits, MainDoors, OldestTls, Server,
+    ServingCertificate, TlsOptions, main_router, tls_setup,
+};
+use tokio::{task::JoinSet, time::sleep};
+
+/// Authorities are read again this often, as upstream does.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+
+/// True when somebody can decide about callers.
+pub(super) fn can_open(loaded: &Loaded, has_cluster: bool) -> bool {
+    has_cluster || loaded.config.authorization.mode == AuthorizationMode::AlwaysAllow
+}
+
+/// Starts the main server.
+pub(super) fn start(
+    loaded: &Loaded,
+    node_name: &str,
+    server: Server,
+    certificate: Arc<ServingCertificate>,
+    reviews: Option<Arc<dyn Reviews>>,
+    doors: MainDoors,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    let config = &loaded.config;
+    let authorities = match &config.authentication.client_ca_file {
+        Some(path) => Some(follow_authorities(path.clone(), tasks)?),
+        None => None,
+    };
+    let authentication = Authentication {
+        anonymous: config.authentication.anonymous,
+        authorities,
+        tokens: reviews.clone().zip(config.authentication.webhook_cache),
+    };
+    let authorization = match (config.authorization.mode, reviews) {
+        (AuthorizationMode::Webhook, Some(reviews)) => Authorization::Webhook {
+            reviews,
+            authorized: config.authorization.webhook_cache.authorized,
+            unauthorized: config.authorization.webhook_cache.unauthorized,
+        },
+        _ => Authorization::AlwaysAllow,
+    };
+    let oldest = match config.tls.min_version {
+        Some(TlsVersion::V13) => OldestTls::V13,
+        _ => OldestTls::V12,
+    };
+    let options = TlsOptions {
+        oldest,
+        cipher_suites: config.tls.cipher_suites.clone(),
+        curves: config.tls.curve_preferences.clone(),
+    };
+    let tls = tls_setup(certificate, &options).context("set up TLS for the main server")?;
+    if !tls.ignored.is_empty() {
+        tracing::warn!(
+            names = tls.ignored.join(", "),
+            "These TLS settings cannot be honoured"
+        );
+    }
+    let gate = Gate::new(node_name, authentication, authorization);
+    tracing::info!(address = %server.address(), "Listening with TLS");
+    let router = main_router(doors, gate);
+    tasks.spawn(server.serve_tls(router, tls.config, Limits::MAIN, std::future::pending()));
+    Ok(())
+}
+
+/// Reads the authorities of callers, and reads them again when the file changes.
+fn follow_authorities(
+    path: PathBuf,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Arc<ClientAuthorities>> {
+    let authorities = ClientAuthorities::none_yet();
+    let mut known =
+        std::fs::read(&path).with_context(|| format!("read clientCAFile {}", path.display()))?;
+    authorities
+        .set_pem(&known)
+        .with_context(|| format!("use clientCAFile {}", path.display()))?;
+    let followed = authorities.clone();
+    tasks.spawn(async move {
+        loop {
+            sleep(READ_AGAIN).await;
+            match std::fs::read(&path) {
+                Ok(text) if text != known => {
+                    if let Err(error) = followed.set_pem(&text) {
+                        tracing::error!(%error, path = %path.display(), "New authorities cannot be used, keeping the old ones");
+                    }
+                    known = text;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, path = %path.display(), "Authorities cannot be read, keeping the old ones"),
+            }
+        }
+    });
+    Ok(authorities)
+}
