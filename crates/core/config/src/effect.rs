@@ -65,6 +65,14 @@ pub const EFFECTIVE: &[&str] = &[
     "serverTLSBootstrap",
     "tlsCertFile",
     "tlsPrivateKeyFile",
+    "tlsCipherSuites",
+    "tlsMinVersion",
+    "tlsCurvePreferences",
+    "port",
+    "authentication",
+    "authorization",
+    "enableDebuggingHandlers",
+    "streamingConnectionIdleTimeout",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.
