@@ -1,5 +1,6 @@
 //! What a test of the cluster works with: a node that joined the shared control plane, and a namespace.
 
+use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -60,6 +61,27 @@ impl<'c> World<'c> {
         let mut all = vec![namespace.as_str()];
         all.extend(args);
         self.cluster.kubectl(&all)
+    }
+
+    /// kubectl in the test's namespace, left running.
+    pub(crate) fn spawn_kubectl(&self, args: &[&str]) -> Result<Child> {
+        let namespace = format!("--namespace={}", self.namespace);
+        let mut all = vec![namespace.as_str()];
+        all.extend(args);
+        self.cluster.spawn_kubectl(&all)
+    }
+
+    /// Waits for something that is asked of kubectl or of the node's address.
+    pub(crate) fn wait<T>(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        mut attempt: impl FnMut(&Cluster, &str) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let (cluster, namespace) = (self.cluster, self.namespace.clone());
+        self.node
+            .node
+            .wait(what, timeout, |_| attempt(cluster, &namespace))
     }
 
     /// A pod for this node, past the scheduler.

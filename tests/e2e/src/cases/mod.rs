@@ -3,6 +3,7 @@
 mod away;
 mod bad_input;
 pub(crate) mod bench;
+mod cgroup_v2;
 mod cluster_admission;
 mod cluster_away;
 mod cluster_bench;
@@ -11,6 +12,7 @@ mod cluster_node;
 mod cluster_pods;
 mod cluster_serving;
 mod cluster_static;
+mod cluster_streams;
 mod cluster_volumes;
 mod containers;
 mod hand_over;
@@ -50,6 +52,11 @@ impl Case {
     pub(crate) fn needs_control_plane(&self) -> bool {
         self.group.starts_with("cluster_") || self.group == "hand_over"
     }
+
+    /// Whether it boots a virtual machine.
+    pub(crate) fn needs_machine(&self) -> bool {
+        self.group == "cgroup_v2"
+    }
 }
 
 /// Makes the list of a module from its functions' names; those after `long:` take minutes.
@@ -75,10 +82,12 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        cgroup_v2::cases(),
         cluster_join::cases(),
         cluster_away::cases(),
         cluster_bench::cases(),
         cluster_serving::cases(),
+        cluster_streams::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_volumes::cases(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -227,6 +227,19 @@ impl Cluster {
     /// Runs kubectl as the administrator and gives its output; a failure carries what it said.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, "")
+    }
+
+    /// Starts kubectl as the administrator and leaves it running; whoever asked ends it.
+    pub fn spawn_kubectl(&self, args: &[&str]) -> Result<Child> {
+        let mut command = self.layout.kubectl();
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+            .stderr(Stdio::null())
+            .spawn()
+            .context("start kubectl")
     }
 
     /// Like [`Cluster::kubectl`], with text on standard input.
