@@ -4,7 +4,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use ferrolet_config::{
     Loaded,
     config::{AuthorizationMode, TlsVersion},
@@ -50,7 +50,10 @@ pub(super) fn start(
             authorized: config.authorization.webhook_cache.authorized,
             unauthorized: config.authorization.webhook_cache.unauthorized,
         },
-        _ => Authorization::AlwaysAllow,
+        (AuthorizationMode::AlwaysAllow, _) => Authorization::AlwaysAllow,
+        (AuthorizationMode::Webhook, None) => {
+            bail!("authorization.mode Webhook needs an API server to ask")
+        }
     };
     let oldest = match config.tls.min_version {
         Some(TlsVersion::V13) => OldestTls::V13,

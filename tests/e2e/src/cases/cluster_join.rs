@@ -106,7 +106,7 @@ fn a_client_certificate_is_renewed_before_it_ends(context: &mut Context<'_>) -> 
     world.node.wait_ready(cluster)?;
     let first = current(&world)?;
     // The shared control plane signs for about two minutes.
-    let patience = std::time::Duration::from_secs(110);
+    let patience = std::time::Duration::from_secs(150);
     world.cluster.wait("another certificate", patience, |_| {
         let now = current(&world)?;
         Ok((now != first).then_some(()))
