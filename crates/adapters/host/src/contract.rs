@@ -151,9 +151,11 @@ async fn removes(
         fs::write(inner.join("cgroup.procs"), &pid).map_err(process("move the process"))?;
     }
     // Reaped beside the removal: a dead process that nobody waited for still counts in its cgroup.
-    let (removed, ended) = tokio::join!(tree.remove(&pod.uid), child.wait());
-    removed?;
-    let ended = ended.map_err(process("wait for the process"))?;
+    // A removal that failed is told at once, and takes the process along that it should have ended.
+    let ((), ended) = tokio::try_join!(
+        async { Ok::<_, Broken>(tree.remove(&pod.uid).await?) },
+        async { child.wait().await.map_err(process("wait for the process")) },
+    )?;
     equal("signal", &ended.signal(), &Some(9))?;
     tree.remove(&pod.uid).await?;
     equal("exists at the end", &tree.exists(pod).await?, &false)?;
@@ -238,8 +240,11 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
                 ),
                 ("cpu", &burstable, "cpu.weight", cpu_weight(102).to_string()),
                 ("cpu", &besteffort, "cpu.weight", "1".to_owned()),
+                ("cpu", pod, "cpu.weight", cpu_weight(204).to_string()),
                 ("cpu", pod, "cpu.max", "20000 100000".to_owned()),
+                ("memory", &kubepods, "memory.max", (1 << 30).to_string()),
                 ("memory", pod, "memory.max", (48 << 20).to_string()),
+                ("pids", &kubepods, "pids.max", "4096".to_owned()),
                 ("pids", pod, "pids.max", "64".to_owned()),
             ];
             for (controller, cgroup, file, text) in expected {
