@@ -52,9 +52,21 @@ pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
                 .filter(|it| it.controllers.iter().any(|name| name == "memory"));
             memory.any(|it| it.mount.join("memory.memsw.limit_in_bytes").exists())
         }
-        // The root cgroup has no such file of its own; every child has one when the kernel knows swap at all.
-        CgroupLayout::V2 { .. } => Path::new("/proc/swaps").exists(),
+        // The top has no such file of its own, and no cgroup has one when swap is not counted (`swapaccount=0`), whatever
+        // `/proc/swaps` says. A runtime that is told to write a file that is not there starts no container.
+        CgroupLayout::V2 { mount } => {
+            let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            counts_swap(mount, &own)
+        }
     }
+}
+
+/// Whether the cgroup that a `/proc/PID/cgroup` names has a bound for swap.
+fn counts_swap(mount: &Path, proc_cgroup: &str) -> bool {
+    let own = proc_cgroup
+        .lines()
+        .find_map(|line| line.strip_prefix("0::/"));
+    own.is_some_and(|path| mount.join(path).join("memory.swap.max").exists())
 }
 
 /// `hugepages-2048kB` → 2048.
@@ -89,5 +101,18 @@ mod tests {
             assert_eq!(size_in_kib(directory).map(size_name).as_deref(), Some(name));
         }
         assert_eq!(size_in_kib("other"), None);
+    }
+
+    #[test]
+    fn swap_is_counted_on_v2_when_our_own_cgroup_has_a_bound_for_it() {
+        let top = tempfile::tempdir().unwrap();
+        let service = top.path().join("system.slice/kubelet.service");
+        std::fs::create_dir_all(&service).unwrap();
+        let own = "0::/system.slice/kubelet.service\n";
+        assert!(!counts_swap(top.path(), own));
+        std::fs::write(service.join("memory.swap.max"), "max\n").unwrap();
+        assert!(counts_swap(top.path(), own));
+        assert!(!counts_swap(top.path(), "0::/\n"));
+        assert!(!counts_swap(top.path(), ""));
     }
 }
