@@ -1,12 +1,14 @@
 //! The API server is away for a while, or the agent is.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::cluster::{Access, condition};
-use ferrolet_lab::{Containerd, PodView};
+use ferrolet_lab::{Containerd, PodView, mounts};
 use serde_json::{Value, json};
 
 use super::{GONE, LATER, cases};
@@ -20,7 +22,8 @@ cases![
     a_connection_that_hangs_is_replaced,
     an_agent_killed_during_churn_ends_with_what_the_api_says,
     a_killed_agent_comes_back_and_nobody_notices,
-    after_a_reboot_without_the_api_server_pods_start_from_the_disk;
+    after_a_reboot_without_the_api_server_pods_start_from_the_disk,
+    without_offline_start_nothing_runs_before_the_api_server_is_back;
     long:
     fifty_pods_outlive_twenty_kills_during_churn,
     a_node_outlives_three_minutes_without_the_api_server,
@@ -234,33 +237,37 @@ fn after_a_reboot_without_the_api_server_pods_start_from_the_disk(
     let mut world = World::start_with(context, options)?;
     world.apply(&world.object("Secret", "keys", json!({"stringData": {"word": "hush"}})))?;
     let mut main = sleeper("main");
-    main["volumeMounts"] = json!([{"name": "keys", "mountPath": "/keys"}]);
+    main["volumeMounts"] = json!([
+        {"name": "keys", "mountPath": "/keys"}, {"name": "extra", "mountPath": "/extra"},
+    ]);
     let pod = with(
         world.pod("survivor", &[main]),
-        json!({"spec": {"volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]}}),
+        json!({"spec": {"volumes": [
+            {"name": "keys", "secret": {"secretName": "keys"}},
+            {"name": "extra", "configMap": {"name": "absent", "optional": true}},
+        ]}}),
     );
     let before = world.run(&pod)?;
+    let leaves = world.run(&world.pod("leaves", &[sleeper("main")]))?;
+    for pod in [&before, &leaves] {
+        wait_copied(&mut world, pod)?;
+    }
     world.node.relay.cut();
-    world.node.node.kill()?;
-    context.containerd()?.reboot()?;
-    let (containerd, what) = (
-        context.containerd()?,
-        "the pod to run without the API server",
-    );
-    ensure!(
-        containerd.tasks()?.is_empty(),
-        "something outlived the reboot"
-    );
+    reboot(&mut world, context.containerd()?)?;
+    // The API side goes on without the node.
+    world.kubectl(&["delete", "pod", "leaves", "--force", "--grace-period=0"])?;
     world.node.node.launch()?;
+    let containerd = context.containerd()?;
+    let what = "the pods to run without the API server";
     world.node.node.wait(what, LATER, |_| {
         let tasks = containerd.tasks()?;
         let all = containerd.containers()?;
-        let is_back = all.iter().any(|it| {
-            it.pod_uid == before.uid()
-                && it.name == "main"
-                && tasks.iter().any(|(id, _)| *id == it.id)
-        });
-        Ok(is_back.then_some(()))
+        let runs = |uid: &str| {
+            all.iter().any(|it| {
+                it.pod_uid == uid && it.name == "main" && tasks.iter().any(|(id, _)| *id == it.id)
+            })
+        };
+        Ok((runs(before.uid()) && runs(leaves.uid())).then_some(()))
     })?;
     world.node.relay.heal()?;
     let after = world.wait_pod("survivor", "Ready again", LATER, |pod| {
@@ -269,7 +276,74 @@ fn after_a_reboot_without_the_api_server_pods_start_from_the_disk(
     ensure!(after.uid() == before.uid(), "it is another pod");
     let word = world.read_inside(containerd, &after, "/keys/word")?;
     ensure!(word == "hush", "its secret is {word:?}");
+    wait_one_sandbox_each(&mut world, containerd)?;
+    let copy = copy_of(&world, &leaves);
+    world.node.node.wait("the copy to be gone", LATER, |_| {
+        Ok((!copy.exists()).then_some(()))
+    })?;
     Ok(Outcome::Passed)
+}
+
+fn without_offline_start_nothing_runs_before_the_api_server_is_back(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let before = world.run(&world.pod("survivor", &[sleeper("main")]))?;
+    world.node.relay.cut();
+    reboot(&mut world, context.containerd()?)?;
+    world.node.node.launch()?;
+    // Longer than a stand-in would wait.
+    pass_time(&mut world, Duration::from_secs(15))?;
+    let tasks = context.containerd()?.tasks()?;
+    ensure!(tasks.is_empty(), "{tasks:?} run");
+    let copy = copy_of(&world, &before);
+    ensure!(!copy.exists(), "there is a copy at {}", copy.display());
+    world.node.relay.heal()?;
+    let after = world.wait_pod("survivor", "Ready again", LATER, |pod| {
+        is_ready(pod) && pod.restarts() == 1
+    })?;
+    ensure!(after.uid() == before.uid(), "it is another pod");
+    Ok(Outcome::Passed)
+}
+
+/// Ends every process of the node, and everything that lived in memory only.
+fn reboot(world: &mut World<'_>, containerd: &mut Containerd) -> Result<()> {
+    world.node.node.kill()?;
+    containerd.reboot()?;
+    mounts::detach_below(&world.node.node.root())?;
+    let tasks = containerd.tasks()?;
+    ensure!(tasks.is_empty(), "{tasks:?} outlived the reboot");
+    Ok(())
+}
+
+fn copy_of(world: &World<'_>, pod: &PodView) -> PathBuf {
+    let name = format!("{}.json", pod.uid());
+    world.node.node.root().join("ferrolet/offline").join(name)
+}
+
+/// Waits until the pod's copy has all that it mounts, and checks that it is for root only.
+fn wait_copied(world: &mut World<'_>, pod: &PodView) -> Result<()> {
+    let path = copy_of(world, pod);
+    let volumes = pod.0["spec"]["volumes"].as_array();
+    let n_secrets = volumes
+        .into_iter()
+        .flatten()
+        .filter(|it| it["secret"].is_object())
+        .count();
+    world.node.node.wait("the pod's copy", LATER, |_| {
+        let copy: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        let n_copied = copy["secrets"].as_object().map_or(0, |it| it.len());
+        let has_token = copy["tokens"].as_array().is_some_and(|it| !it.is_empty());
+        Ok((n_copied == n_secrets && has_token).then_some(()))
+    })?;
+    for (path, expected) in [
+        (path.as_path(), 0o600),
+        (path.parent().unwrap_or(&path), 0o700),
+    ] {
+        let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
+        ensure!(mode == expected, "{} has mode {mode:o}", path.display());
+    }
+    Ok(())
 }
 
 fn an_agent_killed_during_churn_ends_with_what_the_api_says(
@@ -311,7 +385,7 @@ fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> 
     for name in &alive {
         let pod = world.wait_pod(name, "Ready", Duration::from_secs(120), is_ready)?;
         ensure!(
-            pod.restarts() == 0 || never_ran_before(&pod)?,
+            pod.restarts() == 0,
             "{name} was restarted: {}",
             pod.0["status"]
         );
@@ -333,16 +407,6 @@ fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> 
     })?;
     wait_one_sandbox_each(&mut world, context.containerd()?)?;
     Ok(Outcome::Passed)
-}
-
-/// The runtime gives up a container whose start was asked for by an agent that died meanwhile. Nothing that ran was
-/// restarted then.
-fn never_ran_before(pod: &PodView) -> Result<bool> {
-    let main = pod.container("main")?;
-    let last = &main.0["lastState"]["terminated"];
-    let began = last["startedAt"].as_str().unwrap_or_default();
-    let never_began = began.is_empty() || began.starts_with("1970-");
-    Ok(main.restarts() == 1 && last["reason"] == "StartError" && never_began)
 }
 
 fn is_ready(pod: &PodView) -> bool {
