@@ -56,9 +56,12 @@ pub struct Toolbox {
     pub pause: PathBuf,
 }
 
+/// Names and values that a program is told.
+pub type Settings = Vec<(String, String)>;
+
 impl Toolbox {
     /// Every file that [`toolbox`] has to find in a virtual machine, and the environment to find it with.
-    pub fn luggage(&self) -> Result<(Vec<PathBuf>, Vec<(String, String)>)> {
+    pub fn luggage(&self) -> Result<(Vec<PathBuf>, Settings)> {
         let directory = &self.containerd.directory;
         let mut files: Vec<PathBuf> = debian::signs().map(PathBuf::from).collect();
         files.extend([self.runc.clone(), self.busybox.clone(), self.pause.clone()]);
