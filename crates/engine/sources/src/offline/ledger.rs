@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use ferrolet_ports::{ClusterLookups, Token, TokenAsk};
+use ferrolet_ports::{Token, TokenAsk};
 use ferrolet_types::{
     Pod, PodUid,
     pod::{Phase, PodView as _},
@@ -56,6 +56,13 @@ pub(super) enum Verdict {
     Wait,
     /// It must not start again: no copy.
     Drop,
+}
+
+/// What the cluster tells of itself, asked before the books are opened: whoever answers may look into them, too.
+pub(super) struct Told {
+    pub(super) services: Option<Vec<Arc<Service>>>,
+    /// Handlers by runtime class.
+    pub(super) handlers: BTreeMap<String, String>,
 }
 
 /// Work for the store.
@@ -248,8 +255,15 @@ impl Ledger {
         !self.due.is_empty()
     }
 
+    /// The runtime classes of pods whose copies are due.
+    pub(super) fn classes_due(&self) -> BTreeSet<String> {
+        let pods = self.due.iter().filter_map(|uid| self.pods.get(uid));
+        pods.filter_map(|it| class_of(&it.pod).map(str::to_owned))
+            .collect()
+    }
+
     /// Everything that is due, taken.
-    pub(super) fn take_jobs(&mut self, lookups: &dyn ClusterLookups) -> Vec<Job> {
+    pub(super) fn take_jobs(&mut self, told: &Told) -> Vec<Job> {
         let due = std::mem::take(&mut self.due);
         let jobs = due.into_iter().filter_map(|uid| {
             let verdict = self
@@ -260,7 +274,7 @@ impl Ledger {
                 Verdict::Wait => None,
                 Verdict::Drop => self.stored.contains_key(&uid).then_some(Job::Remove(uid)),
                 Verdict::Keep => {
-                    let record = self.record(&uid, lookups)?;
+                    let record = self.record(&uid, told)?;
                     Some(Job::Write(uid, Box::new(record)))
                 }
             }
@@ -286,18 +300,18 @@ impl Ledger {
         self.stored.remove(uid);
     }
 
-    fn record(&self, uid: &PodUid, lookups: &dyn ClusterLookups) -> Option<Record> {
+    fn record(&self, uid: &PodUid, told: &Told) -> Option<Record> {
         let known = self.pods.get(uid)?;
         let namespace = known.pod.key().namespace;
         let mut pod = (*known.pod).clone();
         if known.published.is_some() {
             pod.status.clone_from(&known.published);
         }
-        let services = match lookups.services() {
-            Some(services) => visible(&pod, &services),
+        let services = match &told.services {
+            Some(services) => visible(&pod, services),
             None => known.services.clone(),
         };
-        let handler = class_of(&pod).and_then(|class| lookups.runtime_handler(class));
+        let handler = class_of(&pod).and_then(|class| told.handlers.get(class).cloned());
         let tokens = self.tokens.iter().filter(|(ask, _)| is_bound_to(ask, uid));
         Some(Record {
             secrets: named(&self.secrets, &namespace, &known.names.secrets),

@@ -17,14 +17,15 @@ use tokio::{
 
 use super::{
     FindNames, doors,
-    ledger::{Job, Ledger},
+    ledger::{Job, Ledger, Told},
     record::Record,
 };
 
 /// How long the API is waited for before its pods start without it.
 const HEAD_START: Duration = Duration::from_secs(10);
-/// Changes of one pod that come this close together become one copy.
-const SETTLE: Duration = Duration::from_millis(500);
+/// The pause between two rounds of writing: the first change is written at once, a crowd of them together. Short, because
+/// what is not written when the power fails is not there afterwards.
+const PACE: Duration = Duration::from_millis(100);
 /// The pause after a store that refused.
 const PAUSE: Duration = Duration::from_secs(30);
 /// No more pods than this are read back; a node never has as many.
@@ -134,8 +135,14 @@ impl Offline {
     async fn keep(&self, lookups: &dyn ClusterLookups) {
         loop {
             self.shared.has_work.notified().await;
-            sleep(SETTLE).await;
-            let jobs = self.shared.change(|ledger| ledger.take_jobs(lookups));
+            let classes = self.shared.look(Ledger::classes_due).into_iter();
+            let told = Told {
+                services: lookups.services(),
+                handlers: classes
+                    .filter_map(|class| Some((class.clone(), lookups.runtime_handler(&class)?)))
+                    .collect(),
+            };
+            let jobs = self.shared.change(|ledger| ledger.take_jobs(&told));
             let mut undone = Vec::new();
             for job in jobs {
                 let (uid, done) = self.perform(job).await;
@@ -145,6 +152,7 @@ impl Offline {
                     undone.extend((!is_hopeless).then_some(uid));
                 }
             }
+            sleep(PACE).await;
             if !undone.is_empty() {
                 sleep(PAUSE).await;
                 self.shared.change(|ledger| ledger.put_back(undone));
