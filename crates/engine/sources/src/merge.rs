@@ -28,9 +28,18 @@ pub struct Merger {
     configured: BTreeSet<PodSource>,
     /// Sources that have told their own set; a stand-in's does not count.
     spoken: BTreeSet<PodSource>,
-    held: BTreeMap<PodSource, BTreeMap<PodUid, SourcedPod>>,
+    held: BTreeMap<PodSource, BTreeMap<PodUid, Held>>,
     /// Name clashes that were reported: source, name, losing origin.
     reported: BTreeSet<(PodSource, PodKey, Arc<str>)>,
+}
+
+/// A pod that a source has.
+#[derive(Debug)]
+struct Held {
+    /// As the source told it: one told again is known at a glance, however many others changed.
+    told: SourcedPod,
+    /// As everybody else knows it.
+    pod: Pod,
 }
 
 /// What came of one update.
@@ -74,21 +83,21 @@ impl Merger {
         let (chosen, notices) = self.choose(source, update.pods, &old);
         let (mut added, mut changed) = (Vec::new(), Vec::new());
         let mut new = BTreeMap::new();
-        for SourcedPod { origin, pod } in chosen {
-            let uid = pod.uid();
+        for (uid, told) in chosen {
             let pod = match old.remove(&uid) {
                 None => {
-                    let pod = annotated(&pod, source, &now.to_string());
+                    let pod = annotated(&told.pod, source, &now.to_string());
                     added.push(PodChange::Added(pod.clone()));
                     pod
                 }
+                Some(before) if Arc::ptr_eq(&before.told.pod, &told.pod) => before.pod,
                 Some(before) => {
-                    let (pod, change) = compare(before.pod, pod, source);
+                    let (pod, change) = compare(before.pod, &told.pod, source);
                     changed.extend(change);
                     pod
                 }
             };
-            new.insert(uid, SourcedPod { origin, pod });
+            new.insert(uid, Held { told, pod });
         }
         self.held.insert(source, new);
         // Upstream's order: what is gone makes room first; status-only changes can wait.
@@ -131,36 +140,38 @@ impl Merger {
         &mut self,
         source: PodSource,
         pods: Vec<SourcedPod>,
-        old: &BTreeMap<PodUid, SourcedPod>,
-    ) -> (Vec<SourcedPod>, Vec<Notice>) {
-        let holders: BTreeMap<PodKey, &SourcedPod> =
-            old.values().map(|held| (held.pod.key(), held)).collect();
-        // Whoever holds a name keeps it: by identity, or by origin when its manifest was edited.
-        let rank = |candidate: &SourcedPod| match holders.get(&candidate.pod.key()) {
-            Some(holder) if holder.pod.uid() == candidate.pod.uid() => 0,
-            Some(holder) if holder.origin == candidate.origin => 1,
-            _ => 2,
-        };
-        let mut winners: BTreeMap<PodKey, (usize, usize)> = BTreeMap::new();
-        for (index, candidate) in pods.iter().enumerate() {
-            let standing = (rank(candidate), index);
-            let best = winners.entry(candidate.pod.key()).or_insert(standing);
-            *best = (*best).min(standing);
+        old: &BTreeMap<PodUid, Held>,
+    ) -> (Vec<(PodUid, SourcedPod)>, Vec<Notice>) {
+        let holders: BTreeMap<PodKey, (&PodUid, &Arc<str>)> = old
+            .iter()
+            .map(|(uid, held)| (held.pod.key(), (uid, &held.told.origin)))
+            .collect();
+        // Names and identities are made once: a set comes with every change of any of its pods.
+        let names: Vec<(PodKey, PodUid)> =
+            pods.iter().map(|it| (it.pod.key(), it.pod.uid())).collect();
+        let mut winners: BTreeMap<&PodKey, (usize, usize)> = BTreeMap::new();
+        for (index, (candidate, (key, uid))) in pods.iter().zip(&names).enumerate() {
+            // Whoever holds a name keeps it: by identity, or by origin when its manifest was edited.
+            let rank = match holders.get(key) {
+                Some((holder, _)) if *holder == uid => 0,
+                Some((_, origin)) if **origin == candidate.origin => 1,
+                _ => 2,
+            };
+            let best = winners.entry(key).or_insert((rank, index));
+            *best = (*best).min((rank, index));
         }
         let mut notices = Vec::new();
         let mut clashes = BTreeSet::new();
-        let mut chosen: Vec<SourcedPod> = Vec::new();
-        for (index, candidate) in pods.iter().enumerate() {
-            let key = candidate.pod.key();
-            let winner = winners.get(&key).map_or(index, |(_, winner)| *winner);
-            let same_uid = chosen
-                .iter()
-                .find(|other| other.pod.uid() == candidate.pod.uid());
-            let (winner, what) = match same_uid {
+        let mut chosen: Vec<(PodUid, SourcedPod)> = Vec::new();
+        let mut taken: BTreeMap<&PodUid, &SourcedPod> = BTreeMap::new();
+        for (index, (candidate, (key, uid))) in pods.iter().zip(&names).enumerate() {
+            let winner = winners.get(key).map_or(index, |(_, winner)| *winner);
+            let (winner, what) = match taken.get(uid) {
                 _ if winner != index => (&pods[winner], "name"),
-                Some(other) => (other, "uid"),
+                Some(other) => (*other, "uid"),
                 None => {
-                    chosen.push(candidate.clone());
+                    taken.insert(uid, candidate);
+                    chosen.push((uid.clone(), candidate.clone()));
                     continue;
                 }
             };
@@ -200,8 +211,8 @@ pub async fn run(
 }
 
 /// The pod to hold on to, and how it differs from the one before.
-fn compare(before: Pod, after: Pod, source: PodSource) -> (Pod, Option<PodChange>) {
-    if !differ(&before, &after) {
+fn compare(before: Pod, after: &Pod, source: PodSource) -> (Pod, Option<PodChange>) {
+    if !differ(&before, after) {
         if before.status == after.status {
             return (before, None);
         }
@@ -211,7 +222,7 @@ fn compare(before: Pod, after: Pod, source: PodSource) -> (Pod, Option<PodChange
         return (pod.clone(), Some(PodChange::Reconcile(pod)));
     }
     let seen = before.annotation(SEEN_ANNOTATION).unwrap_or_default();
-    let pod = annotated(&after, source, seen);
+    let pod = annotated(after, source, seen);
     let change = if pod.metadata.deletion_timestamp.is_some() {
         PodChange::Deleting(pod.clone())
     } else {

@@ -72,6 +72,20 @@ fn pods_come_change_and_go() {
 }
 
 #[test]
+fn a_pod_told_again_is_the_one_that_was_held() {
+    let mut merger = Merger::new([PodSource::File]);
+    let told = from_file(vec![("1", pod("a", "a"))]);
+    let first = apply(&mut merger, told.clone());
+    assert_eq!(words(&apply(&mut merger, told)).len(), 0);
+    let gone = apply(&mut merger, from_file(vec![]));
+    assert_eq!(words(&gone), ["-a"]);
+    assert!(Arc::ptr_eq(
+        first.changes.changes[0].pod(),
+        gone.changes.changes[0].pod()
+    ));
+}
+
+#[test]
 fn new_pods_are_marked_with_source_and_time_and_keep_their_time() {
     let mut merger = Merger::new([PodSource::File]);
     let merged = apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
