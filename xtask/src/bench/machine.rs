@@ -90,16 +90,16 @@ impl Machine {
     }
 }
 
-/// Our version and commit; a checkout without git has no commit.
+/// Our version and size, and the commit if the agent was built from this checkout.
 fn ours(agent: &Path) -> String {
     let version = output(Command::new(agent).arg("--version")).unwrap_or_default();
-    let commit = output(
-        Command::new("git")
-            .args(["rev-parse", "--short", "HEAD"])
-            .current_dir(build::root()),
-    );
     let size = fs::metadata(agent).map_or(0, |it| it.len()) / 1_000_000;
-    let commit = commit.map_or(String::new(), |it| format!(" at {}", it.trim()));
+    let head = ["rev-parse", "--short", "HEAD"];
+    let commit = output(Command::new("git").args(head).current_dir(build::root()));
+    let commit = match commit {
+        Ok(commit) if agent.starts_with(build::root()) => format!(" at {}", commit.trim()),
+        _ => String::new(),
+    };
     format!("{}{commit}, {size} MB", version.trim())
 }
 
