@@ -22,8 +22,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use cases::Case;
 use ferrolet_lab::parts::ControlPlane;
-use ferrolet_lab::{Network, Part, isolation, parts};
+use ferrolet_lab::{Machine, Network, Part, isolation, parts, vm};
 
 const USAGE: &str = "\
 usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
@@ -44,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) wants_long: bool,
     /// Upstream's programs, looked for only when a selected test needs them.
     pub(crate) control_plane: Part<ControlPlane>,
+    /// What boots virtual machines, likewise.
+    pub(crate) machine: Part<Machine>,
     wants_list: bool,
     /// For the bench's own tests: one pod in a run of its own, then `once` ends,
     /// `hold` waits to be interrupted, and `cluster` does so with a control plane.
@@ -82,6 +85,9 @@ fn drive() -> Result<u8> {
     if needs_control_plane {
         options.control_plane = parts::control_plane();
     }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
+        options.machine = vm::machine();
+    }
     isolation::run(Network::Private, |bench| match &options.sample_run {
         Some(kind) => cases::bench::sample_run(bench, &tools, &options, kind),
         None => runner::run(bench, &tools, &options),
@@ -97,6 +103,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         filters: Vec::new(),
         wants_long: false,
         control_plane: Part::Missing("no selected test needs it".to_owned()),
+        machine: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,
         sample_run: None,
     };

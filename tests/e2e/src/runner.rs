@@ -13,6 +13,9 @@ use crate::Options;
 use crate::cases::{self, Case};
 use crate::context::{Context, Shared};
 
+/// More failures than this are no accident.
+const MOST_SECOND_TRIES: usize = 5;
+
 /// How a case ended when it did not fail.
 pub(crate) enum Outcome {
     Passed,
@@ -47,6 +50,7 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
     );
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(Totals::default());
+    let failed: Mutex<Vec<Case>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..options.n_jobs.max(1) {
             scope.spawn(|| {
@@ -54,15 +58,38 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
                     if bench.is_interrupted() {
                         return;
                     }
-                    run_one(&shared, case, &totals);
+                    if !run_one(&shared, case, &totals) {
+                        failed
+                            .lock()
+                            .expect("no panic while the lock is held")
+                            .push(*case);
+                    }
                 }
             });
         }
     });
+    let failed = failed
+        .into_inner()
+        .map_err(|_| anyhow!("a test thread broke off"))?;
+    if options.n_jobs > 1 && failed.len() <= MOST_SECOND_TRIES && !bench.is_interrupted() {
+        try_alone(&shared, &failed, &totals);
+    }
     let totals = totals
         .into_inner()
         .map_err(|_| anyhow!("a test thread broke off"))?;
     Ok(totals.print())
+}
+
+/// A test may fail because its neighbours left it no processor. Alone it has no such excuse, and what it does then counts.
+fn try_alone(shared: &Shared<'_>, failed: &[Case], totals: &Mutex<Totals>) {
+    for case in failed {
+        println!("again   {}, alone: it failed beside others", case.name);
+        totals
+            .lock()
+            .expect("the report is printed without panicking")
+            .failed -= 1;
+        run_one(shared, case, totals);
+    }
 }
 
 /// Nothing can run here: says why, once per case.
@@ -87,12 +114,13 @@ pub(crate) fn select(options: &Options) -> Vec<Case> {
     cases::all().into_iter().filter(wanted).collect()
 }
 
-fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) {
+/// Runs one case and reports it; false when it failed.
+fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> bool {
     let began = Instant::now();
     let mut context = Context::new(shared, case.name);
-    let result = match (case.needs_control_plane(), &shared.options.control_plane) {
-        (true, Part::Missing(reason)) => Ok(Ok(Outcome::Skipped(reason.clone()))),
-        _ => catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context))),
+    let result = match missing(case, shared.options) {
+        Some(reason) => Ok(Ok(Outcome::Skipped(reason))),
+        None => catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context))),
     };
     let result =
         result.unwrap_or_else(|cause| Err(anyhow!("panicked: {}", panic_text(cause.as_ref()))));
@@ -106,10 +134,12 @@ fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) {
         Ok(Outcome::Passed) => {
             totals.passed += 1;
             println!("ok      {:<70} {took:6.1} s", case.name);
+            true
         }
         Ok(Outcome::Skipped(reason)) => {
             totals.skipped += 1;
             println!("skipped {}: {reason}", case.name);
+            true
         }
         Err(error) => {
             totals.failed += 1;
@@ -117,7 +147,17 @@ fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) {
             if let Some(kept) = kept {
                 println!("{kept}");
             }
+            false
         }
+    }
+}
+
+/// Why a case cannot run here.
+fn missing(case: &Case, options: &Options) -> Option<String> {
+    match (&options.control_plane, &options.machine) {
+        (Part::Missing(reason), _) if case.needs_control_plane() => Some(reason.clone()),
+        (_, Part::Missing(reason)) if case.needs_machine() => Some(reason.clone()),
+        _ => None,
     }
 }
 

@@ -30,6 +30,23 @@ mount --make-rshared /
 hostname guest
 ip link set lo up
 
+# Like a service on a real node, the command has a cgroup of its own: the top has no files for limits.
+for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
+    echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control
+done
+mkdir /sys/fs/cgroup/guest
+echo $$ >/sys/fs/cgroup/guest/cgroup.procs
+
+# Shortly before the bench loses its patience, what runs is told; silence then means that the machine itself stands still.
+(
+    sleep "$(cat /guest/patience)"
+    echo "still running:"
+    for process in /proc/[0-9]*; do
+        [ -s "$process/cmdline" ] || continue
+        echo "$(tr '\0' ' ' <"$process/cmdline"): $(cat "$process/wchan")"
+    done
+) >/dev/ttyS1 2>/dev/null &
+
 # A standard input that never ends, because its end means "stop" to the bench.
 mkfifo /guest/silence
 /guest/command <>/guest/silence >/dev/ttyS1 2>&1

@@ -15,10 +15,16 @@ use crate::wait::wait_until;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
+/// Whether this machine has the one tree of cgroup v2.
+#[must_use]
+pub fn is_v2() -> bool {
+    Path::new(MOUNT).join("cgroup.controllers").exists()
+}
+
 /// Every hierarchy: one directory per v1 controller, or the v2 root itself.
 pub fn hierarchies() -> Result<Vec<PathBuf>> {
     let root = Path::new(MOUNT);
-    if root.join("cgroup.controllers").exists() {
+    if is_v2() {
         return Ok(vec![root.to_owned()]);
     }
     let mut found = Vec::new();

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 const POLL: Duration = Duration::from_millis(20);
+/// On a machine that is slow by nature a look costs seconds of its processor.
+const SLOW_POLL: Duration = Duration::from_millis(500);
 
 /// How many times longer every wait may take, for machines that are slow by nature.
 pub(crate) const PATIENCE: &str = "FERROLET_LAB_PATIENCE";
@@ -44,7 +46,7 @@ pub fn wait_until<T>(
                 None => anyhow!(text),
             });
         }
-        thread::sleep(POLL);
+        thread::sleep(if patience() > 1 { SLOW_POLL } else { POLL });
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) const LATER: Duration = Duration::from_secs(60);
 pub(crate) const GONE: Duration = Duration::from_secs(80);
 
 /// A named test.
+#[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Its module, by which it can be chosen too.

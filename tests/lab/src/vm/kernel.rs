@@ -110,11 +110,12 @@ fn fetch(directory: &Path) -> Result<PathBuf> {
     };
     say(&format!("apt-get download {name} (once)"));
     // As root: the cache is nobody else's.
-    output(
-        Command::new("apt-get")
-            .current_dir(directory)
-            .args(["--option", "APT::Sandbox::User=root", "download", &name]),
-    )?;
+    output(Command::new("apt-get").current_dir(directory).args([
+        "--option",
+        "APT::Sandbox::User=root",
+        "download",
+        &name,
+    ]))?;
     let files = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     files
         .into_iter()
@@ -216,7 +217,10 @@ mod tests {
         let check = |content: &[u8], expected: &[&str]| {
             assert_eq!(depends(content), expected);
         };
-        check(b"ELF\0license=GPL\0depends=stp,llc-x\0name=bridge\0", &["stp", "llc_x"]);
+        check(
+            b"ELF\0license=GPL\0depends=stp,llc-x\0name=bridge\0",
+            &["stp", "llc_x"],
+        );
         check(b"ELF\0license=GPL\0depends=\0name=llc\0", &[]);
         check(b"ELF", &[]);
     }

@@ -34,7 +34,7 @@ const INIT: &str = include_str!("../../assets/guest-init.sh");
 /// The guest's last line, followed by the exit code.
 const ENDED: &str = "ferrolet-guest ended with ";
 /// How much longer things may take on an emulated processor.
-const SLOWNESS: u32 = 6;
+const SLOWNESS: u32 = 4;
 
 /// What boots virtual machines: an emulator and a kernel with its modules.
 #[derive(Debug, Clone)]
@@ -138,7 +138,10 @@ impl Machine {
         let mut archive = Archive::create(path)?;
         archive.text("/init", 0o755, INIT)?;
         archive.text("/guest/init", 0o755, INIT)?;
+        archive.text("/etc/hosts", 0o644, "127.0.0.1 localhost\n")?;
         archive.text("/guest/command", 0o755, &script(job))?;
+        let patience = job.patience.as_secs() * 9 / 10;
+        archive.text("/guest/patience", 0o644, &patience.to_string())?;
         for (name, module) in self.kernel.modules()? {
             archive.copy(&format!("/guest/modules/{name}"), &module)?;
         }

@@ -1,0 +1,94 @@
+//! Cgroup v2, in a virtual machine, because the machines that we build on have v1: the contract of the cgroup code, and
+//! tests of other files in which cgroups matter, on a containerd in there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::isolation;
+use ferrolet_lab::vm::Job;
+
+use super::cases;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_pod_with_limits_lives_its_life_in_a_virtual_machine,
+    the_contract_holds_in_a_virtual_machine,
+    ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
+];
+
+/// How often the contract is checked in one machine.
+const N_ROUNDS: &str = "10";
+/// Long enough for an emulated processor on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let program = own_executable()?
+        .with_file_name("examples")
+        .join("cgroup_contract");
+    if !program.exists() {
+        return Ok(Outcome::Skipped(format!(
+            "{} is not built (cargo build -p ferrolet-host --example cgroup_contract)",
+            program.display()
+        )));
+    }
+    let ended = context.run_in_machine(&Job {
+        command: vec![program.display().to_string(), N_ROUNDS.to_owned()],
+        files: vec![program],
+        patience: PATIENCE,
+        ..Job::default()
+    })?;
+    ensure!(
+        ended.code == 0 && ended.output.starts_with("cgroups: V2\n"),
+        "it ended with {}:\n{}",
+        ended.code,
+        ended.output
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    run_tests(context, &["limits_arrive_in_the_cgroups"], PATIENCE)
+}
+
+fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let names = [
+        "limits_arrive_in_the_cgroups",
+        "quality_of_service_chooses_the_cgroup",
+        "a_removed_manifest_leaves_nothing",
+        "a_stubborn_container_is_killed_after_its_grace_period",
+    ];
+    run_tests(context, &names, PATIENCE * 3)
+}
+
+/// Runs tests of this program in a virtual machine, under the names that they have here.
+fn run_tests(context: &mut Context<'_>, names: &[&str], patience: Duration) -> Result<Outcome> {
+    let (mut files, mut environment) = context.tools.luggage()?;
+    let (tests, agent) = (own_executable()?, context.options.agent.clone());
+    let mut command = vec![tests.display().to_string()];
+    command.extend(["--agent".to_owned(), agent.display().to_string()]);
+    command.extend(["--jobs", "2", "--keep", "/tmp/failures"].map(str::to_owned));
+    command.extend(names.iter().map(|name| (*name).to_owned()));
+    files.extend([tests, agent]);
+    environment.extend(isolation::environment_of_guest(context.bench));
+    let ended = context.run_in_machine(&Job {
+        files,
+        environment,
+        command,
+        patience,
+    })?;
+    let expected = format!("{} passed, 0 failed, 0 skipped", names.len());
+    ensure!(
+        ended.code == 0 && ended.output.lines().last() == Some(&expected),
+        "in the virtual machine:\n{}",
+        ended.output
+    );
+    Ok(Outcome::Passed)
+}
+
+fn own_executable() -> Result<PathBuf> {
+    std::env::current_exe().context("own executable")
+}
