@@ -105,6 +105,11 @@ fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Counts> {
     let Ok(tests) = build::build("ferrolet-e2e", Profile::Dev) else {
         return Ok(Counts::one(false));
     };
+    // Lies beside the tests' program, which takes it into a virtual machine.
+    let contract = ["--package", "ferrolet-host", "--example", "cgroup_contract"];
+    if succeeds(cargo().arg("build").args(contract))?.failed > 0 {
+        return Ok(Counts::one(false));
+    }
     let mut command = Command::new(tests);
     command.current_dir(build::root()).arg("--agent").arg(agent);
     if let Some(jobs) = args.get_one::<String>("jobs") {
