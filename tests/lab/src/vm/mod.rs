@@ -85,13 +85,18 @@ impl Machine {
     /// Boots a guest named `name`, runs the job in it and gives how it ended; everything of it is removed again.
     pub fn run(&self, bench: &Bench, name: &str, job: &Job) -> Result<Ended> {
         let directory = bench.directory(&format!("vm-{name}"))?;
-        let ended = self.boot(&directory, job);
+        let ended = self.boot(&directory, job, || bench.is_interrupted());
         fs::remove_dir_all(&directory)
             .with_context(|| format!("remove {}", directory.display()))?;
         ended
     }
 
-    fn boot(&self, directory: &Path, job: &Job) -> Result<Ended> {
+    fn boot(
+        &self,
+        directory: &Path,
+        job: &Job,
+        is_interrupted: impl Fn() -> bool,
+    ) -> Result<Ended> {
         let initramfs = directory.join("initramfs");
         self.write_initramfs(&initramfs, job)?;
         let (console, output) = (directory.join("console"), directory.join("output"));
@@ -113,20 +118,25 @@ impl Machine {
             .arg("-serial")
             .arg(format!("file:{}", output.display()));
         let mut daemon = Daemon::spawn("qemu", command, &directory.join("qemu.log"))?;
+        // An interruption ends the wait like an end does.
         let ended = wait_until("the virtual machine to end", job.patience, || {
-            daemon.ended()
+            Ok(match (daemon.ended()?, is_interrupted()) {
+                (None, false) => None,
+                seen => Some(seen.0),
+            })
         });
         daemon.kill()?;
         let told = fs::read(&output).unwrap_or_default();
         match ended {
-            Ok(status) if status.success() => parse(&told).with_context(|| {
+            Ok(None) => bail!("interrupted"),
+            Ok(Some(status)) if status.success() => parse(&told).with_context(|| {
                 format!(
                     "the virtual machine stopped early\n{}{}",
                     tail(&console, 20),
                     tail(&output, 40)
                 )
             }),
-            Ok(status) => bail!("qemu ended with {status}\n{}", daemon.log_tail(20)),
+            Ok(Some(status)) => bail!("qemu ended with {status}\n{}", daemon.log_tail(20)),
             Err(error) => {
                 let shown = format!("{}{}", tail(&console, 20), tail(&output, 40));
                 Err(error.context(shown))
