@@ -6,7 +6,7 @@ use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
 use ferrolet_ports::{EventKind, HookCall, HookMoment, VolumeMount};
 use ferrolet_resources::pod_cgroup;
 use ferrolet_types::{
-    ContainerId, ContainerName, GracePeriod, Pod, SandboxId, Timestamp,
+    ContainerId, ContainerName, GracePeriod, Pod, Timestamp,
     pod::{ContainerKind, PodView},
 };
 use futures::future::join_all;
@@ -31,11 +31,8 @@ pub(crate) enum Outcome {
     Setup(Part, Presence),
     /// Volumes are mounted.
     Volumes(BTreeMap<String, VolumeMount>),
-    /// A container was started, in this sandbox.
-    Started {
-        container: ContainerName,
-        sandbox: SandboxId,
-    },
+    /// A container was started.
+    Started { container: ContainerName },
     /// A container could not be started.
     NotStarted {
         container: ContainerName,
@@ -76,9 +73,8 @@ impl Outcome {
                 memory.volumes = volumes;
                 memory.setup.volumes = Presence::Present;
             }
-            Self::Started { container, sandbox } => {
+            Self::Started { container } => {
                 memory.failures.remove(&container);
-                memory.hosts_for = Some(sandbox);
             }
             Self::NotStarted { container, failure } => {
                 if let Some(pod) = &memory.pod {
@@ -167,12 +163,12 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
             let order = StartOrder {
                 container: container.clone(),
                 kind,
-                sandbox: sandbox.clone(),
+                sandbox,
                 restarts,
                 crash_streak,
             };
             match start_container(world, memory, pod, order).await {
-                Ok(()) => Outcome::Started { container, sandbox },
+                Ok(()) => Outcome::Started { container },
                 Err(failure) => Outcome::NotStarted { container, failure },
             }
         }

@@ -6,7 +6,7 @@ use ferrolet_lifecycle::{Failure, FailureKind, PodState, Presence, Setup, Waitin
 use ferrolet_ports::VolumeMount;
 use ferrolet_status::StatusOverride;
 use ferrolet_types::{
-    ContainerId, ContainerName, Pod, PodKey, PodUid, SandboxId, Timestamp,
+    ContainerId, ContainerName, Pod, PodKey, PodUid, Timestamp,
     hint::{News, Seen},
     observed::{ContainerState, ObservedContainer, PodObservation},
     pod::PodView,
@@ -36,8 +36,6 @@ pub(crate) struct Memory {
     pub(crate) runtime_name: String,
     /// Termination messages by container: read once, when the container is first seen dead.
     pub(crate) last_words: HashMap<ContainerId, String>,
-    /// The sandbox the pod's hosts file was written for.
-    pub(crate) hosts_for: Option<SandboxId>,
 }
 
 impl Memory {
@@ -60,7 +58,6 @@ impl Memory {
             verdict: None,
             runtime_name: String::new(),
             last_words: HashMap::new(),
-            hosts_for: None,
         }
     }
 
