@@ -59,7 +59,7 @@ fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) 
         "limits_arrive_in_the_cgroups",
         "quality_of_service_chooses_the_cgroup",
         "a_removed_manifest_leaves_nothing",
-        "a_stubborn_container_is_killed_after_its_grace_period",
+        "an_edited_manifest_gives_a_new_pod",
     ];
     run_tests(context, &names, PATIENCE * 3)
 }
