@@ -1,6 +1,6 @@
 //! The doors a worker uses, and what is true of the node for all pods.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
@@ -13,38 +13,22 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::{Board, pull::Puller};
 
-/// Everything a worker can reach.
+/// Everything a worker can reach: the doors, and what is kept for all workers together.
 pub struct World {
-    /// Containers.
-    pub runtime: Arc<dyn Runtime>,
-    /// Images.
-    pub images: Arc<dyn Images>,
-    /// Cgroups of pods.
-    pub cgroups: Arc<dyn PodCgroups>,
-    /// Directories and logs of pods.
-    pub files: Arc<dyn PodFiles>,
-    /// Volumes of pods.
-    pub volumes: Arc<dyn PodVolumes>,
-    /// Probes of containers.
-    pub probing: Arc<dyn Probing>,
-    /// Handlers of container lifecycles.
-    pub hooks: Arc<dyn Hooks>,
-    /// Objects of the API that pods refer to; a node on its own has none.
-    pub objects: Option<Arc<dyn ClusterObjects>>,
-    /// Collections of the API that pods are made from; a node on its own has none.
-    pub lookups: Option<Arc<dyn ClusterLookups>>,
-    /// Wall time.
-    pub clock: Arc<dyn Clock>,
-    /// What the node says.
-    pub events: Arc<dyn Events>,
-    /// What others may see.
-    pub board: Arc<Board>,
+    doors: Doors,
     /// What is true of the node.
     pub node: NodeFacts,
     pub(crate) puller: Puller,
     pub(crate) sandbox_slots: Semaphore,
-    pub(crate) admission: watch::Receiver<Option<AdmissionNode>>,
     runtime_name: OnceCell<String>,
+}
+
+impl Deref for World {
+    type Target = Doors;
+
+    fn deref(&self) -> &Doors {
+        &self.doors
+    }
 }
 
 /// What is true of the node for all pods.
@@ -105,41 +89,12 @@ impl World {
 
     /// Puts the doors and the node's facts together.
     pub fn new(doors: Doors, node: NodeFacts) -> Self {
-        let puller = Puller::new(doors.images.clone(), node.n_parallel_pulls);
-        let sandbox_slots = Semaphore::new(node.n_parallel_sandboxes.max(1));
-        let Doors {
-            runtime,
-            images,
-            cgroups,
-            files,
-            volumes,
-            probing,
-            hooks,
-            objects,
-            lookups,
-            clock,
-            events,
-            board,
-            admission,
-        } = doors;
         Self {
-            runtime,
-            images,
-            cgroups,
-            files,
-            volumes,
-            probing,
-            hooks,
-            objects,
-            lookups,
-            clock,
-            events,
-            board,
-            node,
-            puller,
-            sandbox_slots,
-            admission,
+            puller: Puller::new(doors.images.clone(), node.n_parallel_pulls),
+            sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
+            doors,
+            node,
         }
     }
 }
