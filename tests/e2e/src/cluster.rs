@@ -206,6 +206,17 @@ impl<'c> World<'c> {
     }
 
     /// What a container has written.
+    /// The lines of a container that has said all it has to say: some, and no more at the next look.
+    pub(crate) fn settled_log(&mut self, pod: &PodView, container: &str) -> Result<Vec<String>> {
+        let mut before = Vec::new();
+        self.node.node.wait("a log that has settled", SOON, |node| {
+            let lines = look::log_lines(node, pod, container, 0)?;
+            let is_settled = !lines.is_empty() && lines == before;
+            before.clone_from(&lines);
+            Ok(is_settled.then_some(lines))
+        })
+    }
+
     pub(crate) fn log_lines(&self, pod: &PodView, container: &str) -> Result<Vec<String>> {
         look::log_lines(&self.node.node, pod, container, 0)
     }

@@ -25,7 +25,11 @@ mount -t tmpfs run /run
 for module in /guest/modules/*; do
     insmod "$module"
 done
-mount -t tmpfs -o mode=1777 tmp /tmp
+# What the job brought to /tmp stays there: a checkout may lie below it.
+mkdir -p /guest/tmp
+mount -t tmpfs -o mode=1777 tmp /guest/tmp
+cp -a /tmp/. /guest/tmp/
+mount --move /guest/tmp /tmp
 mount --make-rshared /
 hostname guest
 ip link set lo up

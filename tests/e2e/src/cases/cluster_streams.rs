@@ -60,10 +60,12 @@ fn commands_run_in_containers_and_tell_their_end(context: &mut Context<'_>) -> R
 fn a_port_is_forwarded(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let serve = "exec httpd -f -p 8080 -h /www";
-    let pod = with(
-        world.pod("server", &[script("main", serve)]),
-        json!({"spec": {"terminationGracePeriodSeconds": 1}}),
+    // kubectl gives up at the first refused connection: the server must listen before.
+    let main = with(
+        script("main", serve),
+        json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}),
     );
+    let pod = world.pod("server", &[main]);
     world.run(&pod)?;
     let port = ferrolet_lab::http::free_port()?;
     let mut forward =

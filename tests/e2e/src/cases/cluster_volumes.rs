@@ -267,7 +267,7 @@ fn the_environment_comes_from_maps_secrets_and_fields(
         json!({"metadata": {"labels": {"app": "envy"}}}),
     );
     let seen = world.run(&pod)?;
-    let lines = world.log_lines(&seen, "main")?;
+    let lines = world.settled_log(&seen, "main")?;
     for expected in [
         "P_COLOR=blue".to_owned(),
         "P_SIZE=big".to_owned(),
@@ -344,7 +344,7 @@ fn services_are_in_the_environment(context: &mut Context<'_>) -> Result<Outcome>
         json!({"spec": {"enableServiceLinks": false}}),
     );
     let seen = world.run(&quiet)?;
-    let lines = world.log_lines(&seen, "main")?;
+    let lines = world.settled_log(&seen, "main")?;
     ensure!(
         !lines.iter().any(|line| line.starts_with("FRONT_END_"))
             && lines
