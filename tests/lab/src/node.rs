@@ -384,6 +384,15 @@ impl Node {
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": false,
             "failSwapOn": false,
+            // How full the machine's disk is must not decide what a test sees.
+            "evictionHard": {
+                "memory.available": "100Mi",
+                "nodefs.available": "0%",
+                "nodefs.inodesFree": "0%",
+                "imagefs.available": "0%",
+                "imagefs.inodesFree": "0%",
+            },
+            "imageGCHighThresholdPercent": 100,
             "podLogsDir": self.pod_logs(),
             "resolvConf": self.directory.join("resolv.conf"),
             // The default lies in /usr, which is the host's.
