@@ -14,7 +14,7 @@ mod chart;
 mod cost;
 mod figures;
 mod leg;
-mod machine;
+pub(crate) mod machine;
 mod page;
 mod pods;
 mod race;

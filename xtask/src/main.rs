@@ -1,7 +1,7 @@
 //! The project's chores: `cargo xtask <command>`.
 //!
 //! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
-//! (conformance, differential) is a module here and one line in [`command`] and [`dispatch`].
+//! (differential) is a module here and one line in [`command`] and [`dispatch`].
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -11,6 +11,7 @@
 mod bench;
 mod build;
 mod cluster;
+mod conformance;
 mod run;
 mod span;
 mod test;
@@ -88,6 +89,7 @@ fn command() -> Command {
                 ),
         )
         .subcommand(cluster::command(fast.clone(), agent.clone()))
+        .subcommand(conformance::command(fast.clone(), agent.clone()))
         .subcommand(bench::command(fast, agent))
 }
 
@@ -102,6 +104,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),
         Some(("bench", args)) => bench::dispatch(args),
+        Some(("conformance", args)) => conformance::dispatch(args),
         _ => bail!("no such command"),
     }
 }

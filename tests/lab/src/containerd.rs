@@ -136,18 +136,29 @@ impl Containerd {
             self.ctr(&["images", "import", &path])
                 .with_context(|| format!("import {}", image.name))?;
             fs::remove_file(archive)?;
-            wait_until(
-                &format!("image {} to be managed", image.name),
-                Duration::from_secs(10),
-                || {
-                    let listed = self.ctr(&["images", "ls", &format!("name=={}", image.name)])?;
-                    Ok(listed
-                        .contains("io.cri-containerd.image=managed")
-                        .then_some(()))
-                },
-            )?;
+            self.wait_managed(&image.name)?;
         }
         Ok(())
+    }
+
+    /// Gives an image another name.
+    pub fn tag(&self, name: &str, other: &str) -> Result<()> {
+        self.ctr(&["images", "tag", name, other])?;
+        self.wait_managed(other)
+    }
+
+    /// Waits until the CRI side knows an image.
+    fn wait_managed(&self, name: &str) -> Result<()> {
+        wait_until(
+            &format!("image {name} to be managed"),
+            Duration::from_secs(10),
+            || {
+                let listed = self.ctr(&["images", "ls", &format!("name=={name}")])?;
+                Ok(listed
+                    .contains("io.cri-containerd.image=managed")
+                    .then_some(()))
+            },
+        )
     }
 
     /// Runs `ctr` in the Kubernetes namespace and gives its output.

@@ -53,6 +53,16 @@ impl Entry {
         })
     }
 
+    /// Where it is in the image.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Entry::Directory { path, .. } | Entry::File { path, .. } | Entry::Link { path, .. } => {
+                path
+            }
+        }
+    }
+
     /// A text file.
     #[must_use]
     pub fn text(path: &str, content: &str) -> Entry {

@@ -30,6 +30,7 @@ pub mod node;
 pub mod parts;
 pub mod pods;
 pub mod process;
+pub mod suite;
 pub mod vm;
 pub mod wait;
 

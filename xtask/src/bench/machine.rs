@@ -13,22 +13,22 @@ use serde_json::{Value, json};
 use crate::build;
 
 /// Facts of one run, each ready to be read.
-pub(super) struct Machine {
-    pub(super) date: String,
-    pub(super) processor: String,
-    pub(super) n_cores: usize,
-    pub(super) memory: String,
-    pub(super) kernel: String,
+pub(crate) struct Machine {
+    pub(crate) date: String,
+    pub(crate) processor: String,
+    pub(crate) n_cores: usize,
+    pub(crate) memory: String,
+    pub(crate) kernel: String,
     /// Of the last minute, when the run began.
-    pub(super) load: f64,
-    pub(super) ours: String,
-    pub(super) upstream: String,
-    pub(super) containerd: String,
-    pub(super) runc: String,
+    pub(crate) load: f64,
+    pub(crate) ours: String,
+    pub(crate) upstream: String,
+    pub(crate) containerd: String,
+    pub(crate) runc: String,
 }
 
 impl Machine {
-    pub(super) fn look(tools: &Toolbox, binaries: &ControlPlane, agent: &Path) -> Result<Machine> {
+    pub(crate) fn look(tools: &Toolbox, binaries: &ControlPlane, agent: &Path) -> Result<Machine> {
         let cpus = fs::read_to_string("/proc/cpuinfo")?;
         let memory = fs::read_to_string("/proc/meminfo")?;
         let load = fs::read_to_string("/proc/loadavg")?;
@@ -70,11 +70,11 @@ impl Machine {
     }
 
     /// Whether something else already keeps the cores busy.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.load > 0.5 * f64::from(u32::try_from(self.n_cores).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "date": self.date,
             "processor": self.processor,

@@ -1,5 +1,6 @@
 //! Debian packages: what a run needs and how it is installed.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +26,7 @@ pub(super) fn signs() -> impl Iterator<Item = &'static str> {
 pub(super) fn install_missing() -> Result<()> {
     let missing: Vec<&str> = NEEDED
         .iter()
-        .filter(|(_, file)| !std::path::Path::new(file).exists())
+        .filter(|(_, file)| !Path::new(file).exists())
         .map(|(package, _)| *package)
         .filter(|package| !is_installed(package))
         .collect();
@@ -62,6 +63,42 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         say("apt-get update");
         output(Command::new(&apt).arg("update"))?;
         install().with_context(|| format!("install {}", packages.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Takes a package apart below `target`, whole at once, without installing it: its services must not start here.
+pub(crate) fn unpack(package: &str, target: &Path) -> Result<()> {
+    if target.exists() {
+        return Ok(());
+    }
+    let apt = find_program("apt-get").context("no apt-get to fetch packages with")?;
+    say(&format!("apt-get download {package}"));
+    let draft = target.with_extension(format!("draft-{}", std::process::id()));
+    std::fs::create_dir_all(&draft)?;
+    let unpacked = unpack_into(&apt, package, &draft);
+    if let Err(error) = unpacked {
+        // A half-made directory is of no use to anyone.
+        let _ = std::fs::remove_dir_all(&draft);
+        return Err(error.context(format!("fetch {package}")));
+    }
+    std::fs::rename(&draft, target)?;
+    Ok(())
+}
+
+fn unpack_into(apt: &Path, package: &str, directory: &Path) -> Result<()> {
+    // The unprivileged user of apt-get may not write there, and need not.
+    let fetch = ["-o", "APT::Sandbox::User=root", "download", package];
+    output(Command::new(apt).current_dir(directory).args(fetch))?;
+    for entry in std::fs::read_dir(directory)? {
+        let archive = entry?.path();
+        output(
+            Command::new("dpkg-deb")
+                .arg("--extract")
+                .arg(&archive)
+                .arg(directory),
+        )?;
+        std::fs::remove_file(archive)?;
     }
     Ok(())
 }

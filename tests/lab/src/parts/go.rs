@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::image::hex_digest;
 use crate::process::{find_program, output, say};
 
-/// File name and package.
+/// File name and package; a name that ends in `.test` is the package's test program.
 type Binary = (&'static str, &'static str);
 
 pub(super) const CONTAINERD: &[Binary] = &[
@@ -56,6 +56,14 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
      -X k8s.io/client-go/pkg/version.gitTreeState=clean",
 ];
 
+/// Upstream's suite, its runner, and the programs that its images hold. Built with the flags of the control plane.
+pub(super) const SUITE: &[Binary] = &[
+    ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
+    ("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
+    ("nonewprivs", "k8s.io/kubernetes/test/images/nonewprivs"),
+    ("e2e.test", "k8s.io/kubernetes/test/e2e"),
+];
+
 /// A directory with go.mod and go.sum, and how its binaries are built.
 pub(super) struct Module {
     pub(super) directory: PathBuf,
@@ -81,11 +89,17 @@ impl Module {
                 target.display()
             ));
             let draft = target.join(format!(".{name}.{}", std::process::id()));
+            let way: &[&str] = if name.ends_with(".test") {
+                // Vetting somebody else's tests takes longer than compiling them.
+                &["test", "-c", "-vet=off"]
+            } else {
+                &["build"]
+            };
             let built = output(
                 Command::new(&go)
                     .current_dir(&self.directory)
                     .env("CGO_ENABLED", "0")
-                    .arg("build")
+                    .args(way)
                     .args(self.flags)
                     .arg("-o")
                     .arg(&draft)
@@ -99,6 +113,17 @@ impl Module {
             fs::rename(&draft, target.join(name))?;
         }
         Ok(target)
+    }
+
+    /// Where the source of another module lies that this one needs.
+    pub(super) fn source_of(&self, module: &str) -> Result<PathBuf> {
+        let go = find_program("go").context("Go is not installed")?;
+        let said = output(
+            Command::new(go)
+                .current_dir(&self.directory)
+                .args(["list", "-m", "-f", "{{.Dir}}", module]),
+        )?;
+        Ok(PathBuf::from(said.trim()))
     }
 
     fn target(&self) -> Result<PathBuf> {

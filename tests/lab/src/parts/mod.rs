@@ -103,6 +103,25 @@ impl ControlPlane {
     }
 }
 
+/// Upstream's conformance suite and what its images are made from.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// ginkgo, e2e.test, and the programs of images.
+    pub directory: PathBuf,
+    /// Kubernetes' source.
+    pub source: PathBuf,
+    /// Debian's nginx, taken apart.
+    pub nginx: Part<PathBuf>,
+}
+
+impl Suite {
+    /// The path of one of the binaries.
+    #[must_use]
+    pub fn binary(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
 /// Finds, installs or builds everything to run containers with; says what it installs or builds.
 #[must_use]
 pub fn toolbox() -> Part<Toolbox> {
@@ -120,6 +139,27 @@ pub fn control_plane() -> Part<ControlPlane> {
         .build(go::CONTROL_PLANE)
         .map(|directory| ControlPlane { directory })
         .into()
+}
+
+/// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
+#[must_use]
+pub fn suite() -> Part<Suite> {
+    find_suite().into()
+}
+
+fn find_suite() -> Result<Suite> {
+    let module = go::Module {
+        directory: modules().join("conformance"),
+        flags: go::CONTROL_PLANE_FLAGS,
+    };
+    let directory = module.build(go::SUITE)?;
+    debian::install(&["bash-static", "netcat-openbsd", "bind9-dnsutils", "curl"])?;
+    let nginx = directory.with_file_name("nginx");
+    Ok(Suite {
+        source: module.source_of("k8s.io/kubernetes")?,
+        nginx: debian::unpack("nginx", &nginx).map(|()| nginx).into(),
+        directory,
+    })
 }
 
 fn find_toolbox() -> Result<Toolbox> {

@@ -1,0 +1,124 @@
+//! `cargo xtask conformance`: upstream's test suite judges the node, and upstream's kubelet is the control group.
+//!
+//! ```text
+//! run ── control plane, containerd, images, one node ──► ginkgo over the names of tests/conformance/list.txt
+//!  │                                                       └─ report.json ── report (pure) ──► verdicts
+//!  ├─ results (pure: merge, compare; kept as JSON) ◄───────────────────────────────────────────┘
+//!  └─ table, page (pure: text)
+//! ```
+//!
+//! The last full run of each kubelet is kept below `~/.cache/ferrolet/conformance`; `--again` runs what failed in it and
+//! lays the new verdicts over it. `--write` puts both into `tests/conformance/results` and generates docs/conformance.md.
+
+mod list;
+mod node_log;
+mod page;
+mod report;
+mod results;
+mod run;
+mod store;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use ferrolet_lab::{Network, isolation, parts};
+
+use crate::{build, option};
+use results::Kubelet;
+
+/// What to run.
+#[derive(Debug, Clone)]
+struct Plan {
+    kubelet: Kubelet,
+    agent: PathBuf,
+    /// Only names that match, as ginkgo matches.
+    focus: Option<String>,
+    n_procs: usize,
+    is_again: bool,
+    is_page_wanted: bool,
+}
+
+/// The command line of `conformance`.
+pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    Command::new("conformance")
+        .about("Run upstream's node-facing conformance tests against this node")
+        .arg(fast)
+        .arg(agent)
+        .arg(
+            option(
+                "kubelet",
+                "WHO",
+                "The node's kubelet; upstream's is the control group",
+            )
+            .value_parser(Kubelet::ALL.map(Kubelet::name))
+            .default_value(Kubelet::Ferrolet.name()),
+        )
+        .arg(option(
+            "focus",
+            "RE",
+            "Only tests of the list whose name matches; nothing is kept",
+        ))
+        .arg(option("procs", "N", "Tests at a time").default_value("6"))
+        .arg(flag(
+            "again",
+            "Only what did not pass in the last full run, and lay it over that run",
+        ))
+        .arg(flag(
+            "write",
+            "Keep the last runs as data in tests/conformance/results and write docs/conformance.md",
+        ))
+        .arg(
+            flag(
+                "page",
+                "Run nothing: only write the page from the last runs",
+            )
+            .conflicts_with_all(["focus", "again"]),
+        )
+}
+
+pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
+    if args.get_flag("page") {
+        store::write_page()?;
+        return Ok(0);
+    }
+    let tools = parts::toolbox().required()?;
+    let binaries = parts::control_plane().required()?;
+    let suite = parts::suite().required()?;
+    let kubelet = args
+        .get_one::<String>("kubelet")
+        .and_then(|name| Kubelet::parse(name))
+        .context("the parser knows the names")?;
+    let procs = args
+        .get_one::<String>("procs")
+        .context("it has a default")?;
+    let n_procs: usize = procs
+        .parse()
+        .with_context(|| format!("--procs wants a number, not {procs:?}"))?;
+    ensure!(n_procs > 0, "--procs wants more than nothing");
+    let plan = Plan {
+        agent: match kubelet {
+            Kubelet::Ferrolet => build::agent(args)?,
+            Kubelet::Upstream => binaries.binary("kubelet"),
+        },
+        kubelet,
+        focus: args.get_one::<String>("focus").cloned(),
+        n_procs,
+        is_again: args.get_flag("again"),
+        is_page_wanted: args.get_flag("write"),
+    };
+    let scene = run::Scene {
+        tools,
+        binaries,
+        suite,
+        plan,
+    };
+    isolation::run(Network::Private, |bench| run::run(bench, &scene))
+}
