@@ -31,12 +31,12 @@ use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_resources::{
-    AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
+    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
 };
 use ferrolet_server::{About, Figures, Limits, Listener, MainDoors, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
-use ferrolet_types::{Quantity, pod::PodSource};
+use ferrolet_types::pod::PodSource;
 use ferrolet_volumes::VolumeEngine;
 use tokio::{
     sync::{mpsc, watch},
@@ -127,8 +127,12 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         )?),
         None => None,
     };
-    let (admission_sender, admission) =
-        watch::channel(Some(admission_node(loaded, &node_name, &machine)));
+    let allocatable = node_facts::allocatable(loaded, &node_name, &machine);
+    let (admission_sender, admission) = watch::channel(Some(admission_node(
+        loaded,
+        &node_name,
+        allocatable.clone(),
+    )));
     let board = Arc::new(match &cluster {
         Some(cluster) => Board::with_sink(cluster.sink.clone()),
         None => Board::default(),
@@ -150,7 +154,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         objects: objects.clone(),
         clock: clock.clone(),
         events: events.clone(),
-        allocatable: ferrolet_resources::Amounts::new(),
+        allocatable: allocatable.clone(),
         look_again: look_again(loaded),
         became_ready: Some(volumes_ready_sender),
     }));
@@ -169,7 +173,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         board: board.clone(),
         admission,
     };
-    let world = Arc::new(World::new(doors, spec_facts(loaded, &machine, &layout)?));
+    let world = Arc::new(World::new(
+        doors,
+        spec_facts(loaded, &machine, &layout, allocatable)?,
+    ));
 
     let mut tasks: JoinSet<()> = JoinSet::new();
     let (update_sender, updates) = mpsc::channel(CHANNEL);
@@ -396,6 +403,7 @@ fn spec_facts(
     loaded: &Loaded,
     machine: &MachineFacts,
     layout: &CgroupLayout,
+    allocatable: Amounts,
 ) -> anyhow::Result<NodeFacts> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let mode = match layout {
@@ -473,7 +481,7 @@ fn spec_facts(
                     .unwrap_or(mode == CgroupMode::V1),
                 memory_qos: None,
             },
-            allocatable: ferrolet_resources::Amounts::new(),
+            allocatable,
             host_ips,
             seccomp_root: flags.root_dir.join("seccomp"),
             is_seccomp_default: config.runtime.seccomp_default,
@@ -492,16 +500,7 @@ fn look_again(loaded: &Loaded) -> Option<Duration> {
 }
 
 /// The node as admission sees it when nobody else has described it.
-fn admission_node(loaded: &Loaded, name: &str, machine: &MachineFacts) -> AdmissionNode {
-    let bytes = i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX);
-    let allocatable = [
-        ("cpu", Quantity::from_value(i64::from(machine.n_cpus))),
-        ("memory", Quantity::from_bytes(bytes)),
-        (
-            "pods",
-            Quantity::from_value(i64::from(loaded.config.node.max_pods)),
-        ),
-    ];
+fn admission_node(loaded: &Loaded, name: &str, allocatable: Amounts) -> AdmissionNode {
     AdmissionNode {
         name: name.to_owned(),
         labels: [
@@ -512,10 +511,7 @@ fn admission_node(loaded: &Loaded, name: &str, machine: &MachineFacts) -> Admiss
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect(),
         taints: Vec::new(),
-        allocatable: allocatable
-            .into_iter()
-            .map(|(name, amount)| (name.to_owned(), amount))
-            .collect(),
+        allocatable,
         has_supplemental_groups_policy: true,
         allowed_unsafe_sysctls: loaded.config.kernel.allowed_unsafe_sysctls.clone(),
     }

@@ -31,6 +31,9 @@ const NODE: &str = "judged";
 /// Longer than any full run; ginkgo would give up after an hour.
 const LIMIT: &str = "--timeout=3h";
 
+/// How often the count is looked at; the log is read whole.
+const POLL: Duration = Duration::from_secs(2);
+
 /// What a run stands on.
 pub(super) struct Scene {
     pub(super) tools: Toolbox,
@@ -234,7 +237,7 @@ fn drive(
             return Ok(false);
         }
         let ended = ginkgo.ended()?;
-        counter.show(&fs::read_to_string(&log).unwrap_or_default())?;
+        counter.show(&log)?;
         if ended.is_some() {
             counter.finish()?;
             return Ok(true);
@@ -244,7 +247,7 @@ fn drive(
             println!("\n{error:#}\nstarting the node again");
             node.node.relaunch()?;
         }
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(POLL);
     }
 }
 
@@ -295,8 +298,9 @@ impl Counter {
         }
     }
 
-    fn show(&mut self, printed: &str) -> Result<()> {
-        self.count = report::progress(printed);
+    fn show(&mut self, log: &Path) -> Result<()> {
+        let printed = fs::read(log).unwrap_or_default();
+        self.count = report::progress(&String::from_utf8_lossy(&printed));
         let is_due = self.is_terminal || self.shown_at.elapsed() >= Counter::PAUSE;
         if self.count != self.shown && is_due {
             self.shown = self.count;

@@ -10,9 +10,10 @@ use ferrolet_host::{addresses::read_addresses, machine::MachineFacts, paging};
 use ferrolet_observe::{ListingHealth, RuntimeHealth};
 use ferrolet_ports::{Clock, HealthCheck, Images, Runtime};
 use ferrolet_report::node::{
-    DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
-    Pressure, RuntimeAnswer, Threshold,
+    self, DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts,
+    NodeSettings, Pressure, RuntimeAnswer, Threshold,
 };
+use ferrolet_resources::Amounts;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::{
     sync::watch,
@@ -80,6 +81,15 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
         update_frequency: config.node.status_update_frequency,
         report_frequency: config.node.status_report_frequency,
     }
+}
+
+/// What pods may have of this machine, as the node's object will say before any device is known.
+pub(super) fn allocatable(loaded: &Loaded, name: &str, machine: &MachineFacts) -> Amounts {
+    let settings = settings(loaded, name, machine);
+    let (machine, devices) = (describe(loaded, machine), DeviceResources::default());
+    let capacity = node::capacity(&settings, Some(&machine), &devices, &Amounts::new());
+    let reserved = node::reservation(&settings, &capacity);
+    node::allocatable(&capacity, &reserved, &devices)
 }
 
 fn api_taint(taint: &ferrolet_config::config::Taint) -> Taint {

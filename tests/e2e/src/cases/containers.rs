@@ -12,6 +12,7 @@ use crate::runner::Outcome;
 
 cases![
     environment_and_arguments_are_expanded,
+    a_limit_that_is_not_set_is_what_the_node_has,
     command_arguments_and_working_directory_are_obeyed,
     a_container_port_and_a_host_port_answer,
     limits_arrive_in_the_cgroups,
@@ -53,6 +54,32 @@ fn environment_and_arguments_are_expanded(context: &mut Context<'_>) -> Result<O
         lines == ["one|one-two|$(A)|$(NONE)", "one one-two-$(B)-$(NONE)"],
         "it wrote {lines:?}"
     );
+    Ok(Outcome::Passed)
+}
+
+fn a_limit_that_is_not_set_is_what_the_node_has(context: &mut Context<'_>) -> Result<Outcome> {
+    let of = |name: &str, resource: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"resource": resource}}});
+    let container = with(
+        script("main", "echo $CPU $MEMORY; cat /down/cpu"),
+        json!({
+            "env": [of("CPU", "limits.cpu"), of("MEMORY", "limits.memory")],
+            "volumeMounts": [{"name": "down", "mountPath": "/down"}],
+        }),
+    );
+    let item = json!({"path": "cpu", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}});
+    let volumes =
+        json!({"spec": {"volumes": [{"name": "down", "downwardAPI": {"items": [item]}}]}});
+    let lines = run_to_end(context, with(pod("unlimited", &[container]), volumes))?;
+    let n_cpus = std::thread::available_parallelism()?.get().to_string();
+    let text = lines.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    ensure!(
+        words.len() == 3 && words[0] == n_cpus && words[2] == n_cpus,
+        "it wrote {lines:?}"
+    );
+    // Something is kept for the threshold of eviction, so it is not all of the memory, but it is most.
+    let memory: u64 = words[1].parse()?;
+    ensure!(memory > 1 << 28, "{memory} bytes are no node");
     Ok(Outcome::Passed)
 }
 
