@@ -1,7 +1,7 @@
 //! The images that upstream's test suite asks for, made from its own sources and from programs of this machine.
 //!
 //! ```text
-//! busybox (Debian's, with bash as its shell) ──► nonroot, ipc-utils, nonewprivs, nginx, kitten
+//! busybox (Debian's, and bash) ──► nonroot, ipc-utils, nonewprivs, nginx, kitten
 //!        └─► agnhost (upstream's program, certificates, curl, nc, ip, dig)
 //! ```
 //!
@@ -70,7 +70,8 @@ fn tagged(name: &str) -> String {
     format!("{REGISTRY}/{name}")
 }
 
-/// Debian's busybox with bash as its shell: the shell of busybox drops variables whose names have dashes.
+/// Debian's busybox, and bash for those who ask for `sh` without a path: the shell of busybox drops variables whose names have
+/// dashes, which some tests print that way, and others want its very words.
 fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
     let mut image = image::busybox(&tools.busybox)?;
     image.name = tagged("busybox:1.37.0-2");
@@ -80,8 +81,8 @@ fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
         Entry::program("/bin/bash", &program("bash-static")?)?,
     );
     let shell = Entry::Link {
-        path: "/bin/sh".to_owned(),
-        target: "bash".to_owned(),
+        path: "/usr/local/bin/sh".to_owned(),
+        target: "/bin/bash".to_owned(),
     };
     put(&mut image, shell);
     Ok(image)

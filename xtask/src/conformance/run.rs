@@ -4,7 +4,7 @@
 //! failure the test's output and the node's log of that time. Everything else goes with the run's world, also on Ctrl-C.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,6 +44,7 @@ pub(super) struct Scene {
 
 pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
     let plan = &scene.plan;
+    let _turn = turn(plan.kubelet)?;
     let directory = build::root()
         .join("target/conformance")
         .join(plan.kubelet.name());
@@ -89,6 +90,23 @@ pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
         verdicts: report::verdicts(&chosen.names, &specs, &missing_images),
     };
     conclude(plan, results, &specs, &directory)
+}
+
+/// The right to write below `target/conformance`, as long as it is held.
+fn turn(kubelet: Kubelet) -> Result<File> {
+    let directory = build::root().join("target/conformance");
+    fs::create_dir_all(&directory)?;
+    let file = File::create(directory.join(format!("{}.lock", kubelet.name())))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another run of {} in this checkout is under way",
+                kubelet.name()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).context("lock target/conformance"),
+    }
 }
 
 /// Shows and keeps the results.
