@@ -3,12 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{Runtime, RuntimeStatus};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 /// Upstream asks this often.
 const PERIOD: Duration = Duration::from_secs(5);
-/// Until the first good answer we ask much more often: nothing can start before it.
+/// Until the first good answer we ask much more often: nothing can start before it. After two minutes, upstream's patience,
+/// whoever keeps it away will take longer still.
 const IMPATIENT_FIRST: Duration = Duration::from_millis(50);
+const IMPATIENT_LAST: Duration = Duration::from_millis(200);
+const IMPATIENT_FOR: Duration = Duration::from_secs(120);
 
 /// How the runtime feels.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -37,6 +43,8 @@ impl RuntimeHealth {
 /// Asks the runtime how it feels until nobody listens any more.
 pub async fn watch_health(runtime: Arc<dyn Runtime>, health: watch::Sender<RuntimeHealth>) {
     let mut pause = IMPATIENT_FIRST;
+    let began = Instant::now();
+    let mut was_well = false;
     while !health.is_closed() {
         let answer = match runtime.status().await {
             Ok(status) => RuntimeHealth::Answered(status),
@@ -51,10 +59,16 @@ pub async fn watch_health(runtime: Arc<dyn Runtime>, health: watch::Sender<Runti
             }
             is_new
         });
+        was_well |= is_well;
+        let longest = if was_well || began.elapsed() > IMPATIENT_FOR {
+            PERIOD
+        } else {
+            IMPATIENT_LAST
+        };
         pause = if is_well {
             PERIOD
         } else {
-            (pause * 2).min(PERIOD)
+            (pause * 2).min(longest)
         };
         sleep(pause).await;
         if is_well {

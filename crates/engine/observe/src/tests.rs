@@ -362,6 +362,18 @@ async fn a_runtime_that_comes_up_is_noticed_quickly_and_one_that_goes_within_fiv
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_comes_late_is_noticed_as_quickly() {
+    for (late, at_most) in [(secs(90), millis(210)), (secs(600), millis(5010))] {
+        let world = World::new();
+        world.runtime_down();
+        let (mut feels, _tasks) = feelings(&world);
+        sleep(late).await;
+        world.runtime_up();
+        assert!(until(&mut feels, RuntimeHealth::is_ready).await <= at_most);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_network_that_is_not_ready_is_told_apart() {
     let world = World::new();
     world.set_network_trouble(Some(("NetworkPluginNotReady", "no CNI configuration")));
