@@ -477,6 +477,10 @@ impl Body for Reply {
 }
 
 impl Dial for FakeApi {
+    fn peer(&self) -> String {
+        "the fake".to_owned()
+    }
+
     fn dial(&self) -> Fut<'_, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             let is_away = {

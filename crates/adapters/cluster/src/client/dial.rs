@@ -22,6 +22,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// Opens byte streams.
 pub(crate) trait Dial: Send + Sync {
     fn dial(&self) -> Fut<'_, io::Result<Box<dyn Stream>>>;
+
+    /// Whom it dials, for people.
+    fn peer(&self) -> String;
 }
 
 /// Why a server's address cannot be dialled.
@@ -89,5 +92,12 @@ impl Dial for Remote {
             }
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
+    }
+
+    fn peer(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
     }
 }

@@ -41,8 +41,8 @@ const MAX_STREAMS: usize = 99;
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
-    #[error("connect")]
-    Connect(#[source] io::Error),
+    #[error("connect to {peer}")]
+    Connect { peer: String, source: io::Error },
     #[error("set up HTTP/2")]
     Handshake(#[source] hyper::Error),
     #[error("send request")]
@@ -159,7 +159,10 @@ impl Transport {
     async fn open(&self, generation: u64) -> Result<Connection, TransportError> {
         let dialled = timeout(DIAL_TIMEOUT, self.dial.dial()).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = dialled.map_err(TransportError::Connect)?;
+        let stream = dialled.map_err(|source| TransportError::Connect {
+            peer: self.dial.peer(),
+            source,
+        })?;
         let (sender, mut driver) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
