@@ -1,8 +1,9 @@
 //! House rules as a test: what `cargo xtask tidy` checks and how it reports.
 //!
-//! Two kinds: edges between crates, read from `cargo metadata` ([`edges`]), and rules on the text of each source
-//! file ([`text`]). Each finding is `path:line: message`. It changes nothing.
+//! Three kinds: edges between crates, read from `cargo metadata` ([`edges`]), rules on the text of each source
+//! file ([`text`]), and files that must be copies of one another ([`copies`]). Each finding is `path:line: message`. It changes nothing.
 
+mod copies;
 mod edges;
 mod scrub;
 mod text;
@@ -45,6 +46,7 @@ pub(crate) fn check() -> Result<(Vec<Finding>, usize)> {
             .with_context(|| format!("read {}", file.display()))?;
         findings.extend(text::check(&file.to_string_lossy(), &content));
     }
+    findings.extend(copies::check(&copies::read(&root)?));
     findings.sort();
     Ok((findings, files.len()))
 }
