@@ -20,7 +20,7 @@ use ferrolet_host::{
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
-    machine::{MachineFacts, read_machine, read_resolver_file},
+    machine::{MachineFacts, read_hosts_file, read_machine, read_resolver_file},
     mountinfo, paging,
     usage::{UsageReader, UsageSettings},
     volumes::NodeVolumes,
@@ -28,16 +28,19 @@ use ferrolet_host::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
-use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, Runtime, Usage};
+use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
+use ferrolet_report::node::{host_ips as node_host_ips, node_object};
 use ferrolet_resources::{
     AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
+    declared_features, parse_amounts,
 };
 use ferrolet_server::{About, Figures, Limits, Listener, MainDoors, Server, Views, router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
 use ferrolet_types::pod::PodSource;
 use ferrolet_volumes::VolumeEngine;
+use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -48,12 +51,15 @@ mod cluster;
 mod join;
 mod main_server;
 mod node_facts;
+mod node_views;
 mod offline;
 mod serving;
 mod sources;
 mod statics;
 
-use self::{cluster::Cluster, node_facts::NodeDescription};
+use self::{
+    cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, statics::TranslatedPods,
+};
 use crate::say::LogEvents;
 
 /// How long a runtime that is there is given to say which cgroup driver it uses.
@@ -105,7 +111,12 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         clock.clone(),
     )?;
     let cri = Arc::new(cri);
-    let cgroups = make_cgroups(loaded, cri.as_ref(), layout.clone()).await?;
+    let settings = Arc::new(node_facts::settings(loaded, &node_name, &machine));
+    let (cgroups, by_name) = tokio::join!(
+        make_cgroups(loaded, cri.as_ref(), layout.clone()),
+        node_facts::look_up(&settings),
+    );
+    let cgroups = cgroups?;
     let files = NodeFiles::new(NodeFilesSettings {
         root: flags.root_dir.clone(),
         pod_logs: config.sources.pod_logs_dir.clone(),
@@ -127,12 +138,17 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         )?),
         None => None,
     };
-    let allocatable = node_facts::allocatable(loaded, &node_name, &machine);
-    let (admission_sender, admission) = watch::channel(Some(admission_node(
-        loaded,
-        &node_name,
-        allocatable.clone(),
-    )));
+    let first_facts =
+        node_facts::first_facts(loaded, &machine, by_name.unwrap_or_default(), &*clock);
+    // The node as it would register; with a cluster, the API's copy takes its place.
+    let described = node_object(&settings, &first_facts, clock.now());
+    let (admission_sender, admission) =
+        watch::channel(Some(admission_node(loaded, &node_name, &described)));
+    let allocatable = described
+        .status
+        .as_ref()
+        .and_then(|it| it.allocatable.as_ref());
+    let allocatable = parse_amounts(allocatable);
     let board = Arc::new(match &cluster {
         Some(cluster) => Board::with_sink(cluster.sink.clone()),
         None => Board::default(),
@@ -173,10 +189,9 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         board: board.clone(),
         admission,
     };
-    let world = Arc::new(World::new(
-        doors,
-        spec_facts(loaded, &machine, &layout, allocatable)?,
-    ));
+    let spec = spec_facts(loaded, &machine, &layout, allocatable.clone())?;
+    let world = Arc::new(World::new(doors, spec));
+    world.describe(node_host_ips(&described), allocatable);
 
     let mut tasks: JoinSet<()> = JoinSet::new();
     let (update_sender, updates) = mpsc::channel(CHANNEL);
@@ -216,6 +231,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         watch::channel(ferrolet_observe::RuntimeHealth::default());
     tasks.spawn(watch_health(runtime.clone(), runtime_health));
     let reviews = cluster.as_ref().map(Cluster::reviews);
+    let translations = cluster.as_ref().map(Cluster::translations);
     let serving_certificate = match main_server {
         Some(server) => {
             let signer = cluster.as_ref().map(Cluster::signer);
@@ -226,21 +242,22 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     };
     if let Some(cluster) = cluster {
         let facts = node_facts::gather(
-            loaded,
-            &machine,
+            &settings,
+            first_facts,
             (runtime.clone(), cri.clone()),
             (runtime_feels.clone(), listing.clone()),
             &clock,
             &mut tasks,
         );
         let description = NodeDescription {
-            settings: Arc::new(node_facts::settings(loaded, &node_name, &machine)),
+            settings,
             facts,
             lease_duration: config.node.lease_duration,
             pod_cidr: config.node.pod_cidr.clone(),
         };
         tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
-        tasks.spawn(cluster.run(description, runtime, update_sender, admission_sender));
+        let views = NodeViews::new(admission_sender, world.clone());
+        tasks.spawn(cluster.run(description, runtime, update_sender, views));
     }
     let (network_sender, network) = watch::channel(false);
     tasks.spawn(async move {
@@ -252,10 +269,14 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     let pulse = Arc::new(LoopHealth::new(config.sources.sync_frequency));
     let checks: Arc<[Arc<dyn HealthCheck>]> =
         Arc::new([pulse.clone() as Arc<dyn HealthCheck>, listing]);
-    let views = Views {
-        pods: board,
-        checks,
+    let pods: Arc<dyn PodsView> = match translations {
+        Some(translations) => Arc::new(TranslatedPods {
+            board,
+            translations,
+        }),
+        None => board,
     };
+    let views = Views { pods, checks };
     let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
         root: config.cgroups.root.clone(),
         driver: CgroupDriver::Cgroupfs,
@@ -443,7 +464,7 @@ fn spec_facts(
     let period = config.cgroups.cpu_quota_period;
     let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
     Ok(NodeFacts {
-        hosts_file: std::fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        hosts_file: read_hosts_file(),
         dns: NodeDns {
             cluster_dns,
             cluster_domain: cluster_domain.clone(),
@@ -499,22 +520,22 @@ fn look_again(loaded: &Loaded) -> Option<Duration> {
     }
 }
 
-/// The node as admission sees it when nobody else has described it.
-fn admission_node(loaded: &Loaded, name: &str, allocatable: Amounts) -> AdmissionNode {
-    AdmissionNode {
+/// The node as admission sees it before the cluster has described it.
+fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNode {
+    let config = &loaded.config;
+    let mut node = AdmissionNode {
         name: name.to_owned(),
-        labels: [
-            ("kubernetes.io/hostname", name),
-            ("kubernetes.io/os", "linux"),
-        ]
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect(),
+        labels: Default::default(),
         taints: Vec::new(),
-        allocatable,
-        has_supplemental_groups_policy: true,
-        allowed_unsafe_sysctls: loaded.config.kernel.allowed_unsafe_sysctls.clone(),
-    }
+        allocatable: Amounts::new(),
+        has_supplemental_groups_policy: false,
+        allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
+        declared_features: declared_features(|gate| config.gates.enabled(gate)),
+    };
+    node_views::apply(described, &mut node);
+    // Nobody has asked the runtime yet, and on a node on its own nobody will.
+    node.has_supplemental_groups_policy = true;
+    node
 }
 
 fn tell_systemd() {

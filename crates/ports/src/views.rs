@@ -1,6 +1,6 @@
 //! Snapshots that others may look at, and the checks that say how a loop feels.
 
-use ferrolet_types::Pod;
+use ferrolet_types::{Pod, PodUid};
 
 /// The pods of this node with their current status, for the server.
 pub trait PodsView: Send + Sync {
@@ -14,6 +14,11 @@ pub trait PodsView: Send + Sync {
                 && pod.metadata.name.as_deref() == Some(name)
         };
         self.pods().into_iter().find(is_asked_for)
+    }
+
+    /// The pod of ours that an identity from the API means: a mirror pod's stands for its static pod.
+    fn local_uid(&self, uid: &str) -> PodUid {
+        PodUid::from(uid)
     }
 }
 

@@ -19,6 +19,15 @@ const RESOLVER_LIMIT: u64 = 10 << 20;
 /// More than any file of `/proc` or `/etc` that is read here.
 const FACT_LIMIT: u64 = 1 << 20;
 
+/// A bundle of authorities has a few hundred kilobytes.
+const TRUST_LIMIT: u64 = 10 << 20;
+/// Where distributions keep them, in the order in which Go looks.
+const TRUST_BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+];
+
 /// What the node says about its machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineFacts {
@@ -40,6 +49,10 @@ pub struct MachineFacts {
     pub n_cpus: u32,
     /// Whether any swap is in use.
     pub swap_is_on: bool,
+    /// Bytes of swap.
+    pub swap_bytes: u64,
+    /// Whether we are root only in a user namespace.
+    pub is_in_user_namespace: bool,
     /// Which cgroup hierarchy is mounted; `None` when there is none.
     pub cgroup_mode: Option<CgroupMode>,
 }
@@ -98,6 +111,8 @@ pub fn read_machine() -> Result<MachineFacts, MachineError> {
         n_cpus,
         // A kernel without swap support has no such file.
         swap_is_on: swap_is_on(&first_of(&["/proc/swaps"])),
+        swap_bytes: total_swap(&first_of(&["/proc/meminfo"])).unwrap_or(0),
+        is_in_user_namespace: is_mapped(&first_of(&["/proc/self/uid_map"])),
         cgroup_mode: CgroupLayout::detect(&mounts).ok().map(|it| it.mode()),
     })
 }
@@ -110,13 +125,38 @@ pub fn read_resolver_file(path: &Path) -> Result<String, MachineError> {
     })
 }
 
+/// The machine's own hosts file; empty when there is none.
+pub fn read_hosts_file() -> String {
+    first_of(&["/etc/hosts"])
+}
+
+/// The authorities that the distribution trusts, PEM; empty when it has none.
+pub fn read_trust_bundle() -> Vec<u8> {
+    let bundles = TRUST_BUNDLES.iter();
+    let mut found = bundles.filter_map(|path| read_bounded(Path::new(path), TRUST_LIMIT).ok());
+    found.next().unwrap_or_default().into_bytes()
+}
+
 /// `MemTotal` of `/proc/meminfo`, in bytes.
 pub fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    in_bytes(meminfo, "MemTotal:")
+}
+
+/// `SwapTotal` of `/proc/meminfo`, in bytes.
+pub fn total_swap(meminfo: &str) -> Option<u64> {
+    in_bytes(meminfo, "SwapTotal:")
+}
+
+fn in_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
+}
+
+/// Whether `/proc/self/uid_map` maps anything but everybody onto themselves.
+pub fn is_mapped(uid_map: &str) -> bool {
+    let numbers: Vec<&str> = uid_map.split_whitespace().collect();
+    !numbers.is_empty() && numbers != ["0", "0", "4294967295"]
 }
 
 /// How many processors a kernel list such as `0-3,8` names.
@@ -202,6 +242,24 @@ mod tests {
         );
         check("MemFree: 1 kB\n", None);
         check("MemTotal: many kB\n", None);
+    }
+
+    #[test]
+    fn swap_is_counted_in_bytes() {
+        assert_eq!(total_swap("SwapTotal: 4 kB\nSwapFree: 4 kB\n"), Some(4096));
+        assert_eq!(total_swap("MemTotal: 4 kB\n"), None);
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_not_root() {
+        for (map, expected) in [
+            ("         0          0 4294967295\n", false),
+            ("", false),
+            ("         0       1000          1\n", true),
+            ("0 0 1000\n", true),
+        ] {
+            assert_eq!(is_mapped(map), expected, "{map:?}");
+        }
     }
 
     #[test]

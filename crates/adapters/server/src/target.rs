@@ -27,14 +27,16 @@ pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Refus
         .ok_or_else(|| Refusal::not_found("pod does not exist"))
 }
 
-/// Everything the runtime knows of the pod. A uid in the path that is not the pod's finds nothing, as with upstream.
+/// Everything the runtime knows of the pod. A uid in the path that is not the pod's or its mirror's finds nothing, as with upstream.
 pub(crate) async fn observe(
     runtime: &dyn Runtime,
+    pods: &dyn PodsView,
     pod: &Pod,
     path: &PodPath,
 ) -> Result<Option<PodObservation>, Refusal> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    if path.uid.as_deref().is_some_and(|asked| asked != uid) {
+    let asked = path.uid.as_deref().map(|asked| pods.local_uid(asked));
+    if asked.is_some_and(|asked| asked.as_str() != uid) {
         return Ok(None);
     }
     let observed = runtime.observe_pod(&PodUid::from(uid)).await;

@@ -23,7 +23,7 @@ mod oom;
 #[cfg(test)]
 mod tests_pods;
 
-pub use admit::{AdmissionNode, Rejection, admit};
+pub use admit::{AdmissionNode, Rejection, admit, declared_features, is_chosen};
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,

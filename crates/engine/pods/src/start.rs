@@ -108,7 +108,7 @@ fn request_sandbox(
     let spec = sandbox_spec(
         pod,
         &SandboxInputs {
-            node: &world.node.spec,
+            node: &world.spec(),
             dns: &world.node.dns,
             attempt,
             cgroup_parent: world.cgroups.parent_of(&cgroup),
@@ -319,8 +319,9 @@ async fn request_container(
         })
         .collect();
     let objects = env_objects(world, pod, container).await;
+    let node = world.spec();
     let mut inputs = ContainerInputs {
-        node: &world.node.spec,
+        node: &node,
         objects: &objects,
         volumes: &volumes,
         sub_paths: &BTreeMap::new(),

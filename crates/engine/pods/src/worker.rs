@@ -264,7 +264,7 @@ impl Worker {
 
     /// Tells the probes what runs now.
     fn tell_probes(&self) {
-        match self.memory.probed_pod(&self.world.node.spec.host_ips) {
+        match self.memory.probed_pod(&self.world.spec().host_ips) {
             Some(pod) => self.world.probing.watch_pod(pod),
             None if self.memory.pod.as_ref().is_some_and(has_probes) => {
                 self.world.probing.forget(&self.memory.uid)
@@ -344,7 +344,7 @@ impl Worker {
             verdict: memory.verdict.as_ref(),
             resize: &[],
             pod_cgroup: None,
-            host_ips: &self.world.node.spec.host_ips,
+            host_ips: &self.world.spec().host_ips,
             now,
         }))
     }

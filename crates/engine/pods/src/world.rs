@@ -1,13 +1,16 @@
 //! The doors a worker uses, and what is true of the node for all pods.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes,
     Probing, Runtime, RuntimeError,
 };
-use ferrolet_resources::AdmissionNode;
+use ferrolet_resources::{AdmissionNode, Amounts};
 use ferrolet_spec::NodeDns;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
@@ -18,6 +21,8 @@ pub struct World {
     doors: Doors,
     /// What is true of the node.
     pub node: NodeFacts,
+    /// What specifications are made from, as it is now; `node.spec` is how it began.
+    spec: Mutex<Arc<ferrolet_spec::NodeFacts>>,
     pub(crate) puller: Puller,
     pub(crate) sandbox_slots: Semaphore,
     runtime_name: OnceCell<String>,
@@ -93,8 +98,24 @@ impl World {
             puller: Puller::new(doors.images.clone(), node.n_parallel_pulls),
             sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
+            spec: Mutex::new(Arc::new(node.spec.clone())),
             doors,
             node,
         }
+    }
+
+    /// Takes over what the node's object says: where the node is, and what its pods may have together.
+    pub fn describe(&self, host_ips: Vec<String>, allocatable: Amounts) {
+        let mut spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
+        if spec.host_ips != host_ips || spec.allocatable != allocatable {
+            let facts = Arc::make_mut(&mut spec);
+            (facts.host_ips, facts.allocatable) = (host_ips, allocatable);
+        }
+    }
+
+    /// What specifications are made from now.
+    pub(crate) fn spec(&self) -> Arc<ferrolet_spec::NodeFacts> {
+        let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
+        spec.clone()
     }
 }

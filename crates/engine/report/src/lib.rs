@@ -15,3 +15,5 @@ pub mod mirror;
 pub mod node;
 pub mod pod_status;
 mod version;
+
+pub use version::is_older;

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// True when `other` is an older copy of the same object. Resource versions of one object are ordered numbers; whatever is
 /// not a number is taken as news, because a stale copy is corrected by the next one and a refused one never is.
-pub(crate) fn is_older(other: &ObjectMeta, known: &ObjectMeta) -> bool {
+pub fn is_older(other: &ObjectMeta, known: &ObjectMeta) -> bool {
     let number = |metadata: &ObjectMeta| metadata.resource_version.as_ref()?.parse::<u128>().ok();
     other.uid == known.uid
         && matches!((number(other), number(known)), (Some(other), Some(known)) if other < known)

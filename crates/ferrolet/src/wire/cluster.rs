@@ -6,7 +6,7 @@
 //!                      └─ heartbeat ─► lease, node status
 //! ```
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc, time::Duration};
 
 use ferrolet_cluster::{
     api::{Clients, NodeApi, Pace},
@@ -30,9 +30,8 @@ use ferrolet_report::{
     node::{self, NodeDoors},
     pod_status::{self, StatusReporter},
 };
-use ferrolet_resources::{AdmissionNode, parse_amounts};
 use ferrolet_sources::offline::Offline;
-use ferrolet_types::SourceUpdate;
+use ferrolet_types::{PodUid, SourceUpdate, pod::PodView as _};
 use k8s_openapi::api::{
     core::v1::{Node, Service},
     node::v1::RuntimeClass,
@@ -42,7 +41,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{join::Joining, node_facts::NodeDescription, serving::Signer, statics::Statics};
+use super::{
+    join::Joining, node_facts::NodeDescription, node_views::NodeViews, serving::Signer,
+    statics::Statics,
+};
 
 /// Statuses written at the same time.
 const STATUS_WRITERS: usize = 8;
@@ -63,6 +65,7 @@ pub(super) struct Cluster {
     reporter: Arc<StatusReporter>,
     static_pods: watch::Receiver<StaticPods>,
     known: watch::Sender<Option<Arc<Node>>>,
+    translations: watch::Sender<Translations>,
     node_name: String,
     clock: Arc<dyn Clock>,
     offline: Option<Offline>,
@@ -142,6 +145,7 @@ impl Cluster {
         Ok(Self {
             joining,
             known: watch::Sender::new(None),
+            translations: watch::Sender::new(Translations::default()),
             api: Arc::new(NodeApi::new(clients.clone(), node_name.to_owned())),
             objects,
             pod_objects,
@@ -166,6 +170,11 @@ impl Cluster {
         Arc::new(ApiReviews::new(self.clients.work.clone()))
     }
 
+    /// Which of the API's identities mean which of our pods.
+    pub(super) fn translations(&self) -> watch::Receiver<Translations> {
+        self.translations.subscribe()
+    }
+
     /// Who signs a serving certificate, and for which node.
     pub(super) fn signer(&self) -> Signer {
         Signer {
@@ -174,14 +183,13 @@ impl Cluster {
         }
     }
 
-    /// Joins, then runs every loop until one of them ends. Pods of the API flow into `updates`, the node as admission sees
-    /// it into `admission`.
+    /// Joins, then runs every loop until one of them ends. Pods of the API flow into `updates`, the node into `views`.
     pub(super) async fn run(
         self,
         description: NodeDescription,
         runtime: Arc<dyn Runtime>,
         updates: mpsc::Sender<SourceUpdate>,
-        admission: watch::Sender<Option<AdmissionNode>>,
+        views: Arc<NodeViews>,
     ) {
         let Self {
             clients,
@@ -233,7 +241,7 @@ impl Cluster {
         let known = known_sender.subscribe();
         let pod_cidr = description.pod_cidr.clone();
         tasks.spawn(node::hand_over_pod_cidr(runtime, known.clone(), pod_cidr));
-        tasks.spawn(describe_for_admission(known.clone(), admission));
+        tasks.spawn(show_node(known.clone(), views.clone()));
         tasks.spawn(obey_time_to_live(known.clone(), self.objects));
         tasks.spawn(node::run(NodeDoors {
             api: api.clone(),
@@ -259,15 +267,16 @@ impl Cluster {
             reporter,
             offline: self.offline,
             api_pods: api_pods_sender,
+            api: api.clone(),
+            views,
         };
         tasks.spawn(pass_on(from_api, updates, notes));
-        let (translations, _) = watch::channel(Translations::default());
         tasks.spawn(mirror::run(MirrorDoors {
             api,
             statics: self.static_pods,
             api_pods,
             node: known,
-            translations,
+            translations: self.translations,
         }));
         // Every loop lives as long as the agent: one that ends is a fault, which the caller tells.
         if let Some(Err(error)) = tasks.join_next().await {
@@ -304,6 +313,25 @@ struct ApiNotes {
     reporter: Arc<StatusReporter>,
     offline: Option<Offline>,
     api_pods: watch::Sender<Option<Vec<ferrolet_types::Pod>>>,
+    api: Arc<dyn ClusterApi>,
+    views: Arc<NodeViews>,
+}
+
+impl ApiNotes {
+    /// Reads the node anew when the labels that are known would turn away a pod that was not there before.
+    async fn settle_doubts(&self, pods: &[ferrolet_types::Pod], seen: &mut BTreeSet<PodUid>) {
+        let has_doubts = pods
+            .iter()
+            .any(|pod| !seen.contains(&pod.uid()) && self.views.doubts(pod));
+        *seen = pods.iter().map(|pod| pod.uid()).collect();
+        if has_doubts {
+            match self.api.get_node().await {
+                Ok(node) => self.views.show(Arc::new(node)),
+                // Then the pod is judged by what is known.
+                Err(error) => tracing::warn!(%error, "The node cannot be read"),
+            }
+        }
+    }
 }
 
 /// Passes the API's pods on to the merge, and shows them to the reporter, the copies and the mirrors.
@@ -312,8 +340,10 @@ async fn pass_on(
     to: mpsc::Sender<SourceUpdate>,
     notes: ApiNotes,
 ) {
+    let mut seen = BTreeSet::new();
     while let Some(update) = from.recv().await {
         let pods: Vec<ferrolet_types::Pod> = update.pods.iter().map(|it| it.pod.clone()).collect();
+        notes.settle_doubts(&pods, &mut seen).await;
         notes.reporter.note_api_set(&pods);
         if let Some(offline) = &notes.offline {
             offline.note_api_set(&pods);
@@ -326,18 +356,12 @@ async fn pass_on(
     to.closed().await;
 }
 
-/// Keeps admission's idea of the node equal to the API's.
-async fn describe_for_admission(
-    mut known: watch::Receiver<Option<Arc<Node>>>,
-    admission: watch::Sender<Option<AdmissionNode>>,
-) {
+/// Keeps what pods see of the node equal to the API's copy.
+async fn show_node(mut known: watch::Receiver<Option<Arc<Node>>>, views: Arc<NodeViews>) {
     loop {
-        if let Some(node) = known.borrow_and_update().clone() {
-            admission.send_modify(|described| {
-                if let Some(described) = described {
-                    apply(&node, described);
-                }
-            });
+        let node = known.borrow_and_update().clone();
+        if let Some(node) = node {
+            views.show(node);
         }
         if known.changed().await.is_err() {
             return;
@@ -359,21 +383,4 @@ async fn obey_time_to_live(mut known: watch::Receiver<Option<Arc<Node>>>, object
             return;
         }
     }
-}
-
-fn apply(node: &Node, described: &mut AdmissionNode) {
-    described.labels = node.metadata.labels.clone().unwrap_or_default();
-    described.taints = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.taints.clone())
-        .unwrap_or_default();
-    let status = node.status.as_ref();
-    if let Some(amounts) = status.and_then(|status| status.allocatable.as_ref()) {
-        described.allocatable = parse_amounts(Some(amounts));
-    }
-    let features = status.and_then(|status| status.features.as_ref());
-    described.has_supplemental_groups_policy = features
-        .and_then(|features| features.supplemental_groups_policy)
-        .unwrap_or(false);
 }

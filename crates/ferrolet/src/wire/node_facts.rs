@@ -10,19 +10,23 @@ use ferrolet_host::{addresses::read_addresses, machine::MachineFacts, paging};
 use ferrolet_observe::{ListingHealth, RuntimeHealth};
 use ferrolet_ports::{Clock, HealthCheck, Images, Runtime};
 use ferrolet_report::node::{
-    self, DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts,
-    NodeSettings, Pressure, RuntimeAnswer, Threshold,
+    DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
+    Pressure, RuntimeAnswer, Threshold, looks_up_name,
 };
-use ferrolet_resources::Amounts;
+use ferrolet_resources::declared_features;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::{
+    net::lookup_host,
     sync::watch,
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
 /// Images are listed this often, as upstream does.
 const IMAGES_PERIOD: Duration = Duration::from_secs(30);
+
+/// How long the name service may take; the start of the agent waits for its first answer.
+const NAME_SERVICE: Duration = Duration::from_secs(2);
 
 /// Everything the cluster is told about this node.
 pub(super) struct NodeDescription {
@@ -70,7 +74,7 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
         kubelet_version: KUBERNETES_VERSION.to_owned(),
         operating_system: "linux".to_owned(),
         architecture: architecture().to_owned(),
-        declared_features: Vec::new(),
+        declared_features: declared_features(|gate| config.gates.enabled(gate)),
         system_reserved: config.reservations.system.clone(),
         kube_reserved: config.reservations.kube.clone(),
         hard_eviction: HardEviction {
@@ -81,15 +85,6 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
         update_frequency: config.node.status_update_frequency,
         report_frequency: config.node.status_report_frequency,
     }
-}
-
-/// What pods may have of this machine, as the node's object will say before any device is known.
-pub(super) fn allocatable(loaded: &Loaded, name: &str, machine: &MachineFacts) -> Amounts {
-    let settings = settings(loaded, name, machine);
-    let (machine, devices) = (describe(loaded, machine), DeviceResources::default());
-    let capacity = node::capacity(&settings, Some(&machine), &devices, &Amounts::new());
-    let reserved = node::reservation(&settings, &capacity);
-    node::allocatable(&capacity, &reserved, &devices)
 }
 
 fn api_taint(taint: &ferrolet_config::config::Taint) -> Taint {
@@ -113,20 +108,16 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Starts what keeps the facts current, and answers where they are shown.
-pub(super) fn gather(
+/// What is known before anybody was asked.
+pub(super) fn first_facts(
     loaded: &Loaded,
     machine: &MachineFacts,
-    runtime: (Arc<dyn Runtime>, Arc<dyn Images>),
-    health: (watch::Receiver<RuntimeHealth>, Arc<ListingHealth>),
-    clock: &Arc<dyn Clock>,
-    tasks: &mut JoinSet<()>,
-) -> watch::Receiver<NodeFacts> {
-    let (runtime, images) = runtime;
-    let (mut health, listing) = health;
-    let first = NodeFacts {
+    by_name: Vec<IpAddr>,
+    clock: &dyn Clock,
+) -> NodeFacts {
+    NodeFacts {
         machine: Some(describe(loaded, machine)),
-        addresses: addresses(),
+        addresses: addresses(by_name),
         runtime_version: None,
         runtime: RuntimeAnswer::Never { since: clock.now() },
         loop_faults: Vec::new(),
@@ -137,11 +128,37 @@ pub(super) fn gather(
         pressure: Pressure::default(),
         devices: DeviceResources::default(),
         volumes_in_use: None,
-    };
+    }
+}
+
+/// The addresses that the name service has for the node's name; `None` when they do not matter, or it does not say.
+pub(super) async fn look_up(settings: &NodeSettings) -> Option<Vec<IpAddr>> {
+    if !looks_up_name(settings) {
+        return None;
+    }
+    // The port is the interface's price; nobody connects.
+    let found = timeout(NAME_SERVICE, lookup_host((settings.name.as_str(), 0))).await;
+    match found {
+        Ok(Ok(found)) => Some(found.map(|address| address.ip()).collect()),
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// Starts what keeps the facts current, and answers where they are shown.
+pub(super) fn gather(
+    settings: &Arc<NodeSettings>,
+    first: NodeFacts,
+    runtime: (Arc<dyn Runtime>, Arc<dyn Images>),
+    health: (watch::Receiver<RuntimeHealth>, Arc<ListingHealth>),
+    clock: &Arc<dyn Clock>,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<NodeFacts> {
+    let (runtime, images) = runtime;
+    let (mut health, listing) = health;
     let (facts, shown) = watch::channel(first);
     let facts = Arc::new(facts);
 
-    let (listed, pictures) = (facts.clone(), images);
+    let (listed, pictures, settings) = (facts.clone(), images, settings.clone());
     tasks.spawn(async move {
         let mut tick = interval(IMAGES_PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -158,7 +175,12 @@ pub(super) fn gather(
             if let Ok(list) = pictures.list_images().await {
                 update(&listed, |facts| facts.images = Some(list.into()));
             }
-            update(&listed, |facts| facts.addresses = addresses());
+            // A name service that fails is no reason to move the node.
+            let by_name = look_up(&settings).await;
+            update(&listed, |facts| {
+                let by_name = by_name.unwrap_or_else(|| facts.addresses.by_name.clone());
+                facts.addresses = addresses(by_name);
+            });
         }
     });
     let clock = clock.clone();
@@ -204,6 +226,7 @@ fn update(facts: &watch::Sender<NodeFacts>, edit: impl FnOnce(&mut NodeFacts)) {
 }
 
 fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
+    let config = &loaded.config;
     Machine {
         n_cpus: machine.n_cpus,
         memory_bytes: machine.memory_bytes,
@@ -215,21 +238,24 @@ fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
             })
             .collect(),
         ephemeral_storage_bytes: paging::file_system_bytes(&loaded.flags.root_dir),
-        swap_bytes: 0,
+        swap_bytes: machine.swap_bytes,
         machine_id: machine.machine_id.clone(),
         system_uuid: machine.system_uuid.clone(),
         boot_id: machine.boot_id.clone(),
         kernel_version: machine.kernel_version.clone(),
         os_image: machine.os_image.clone(),
-        is_in_user_namespace: None,
+        is_in_user_namespace: config
+            .gates
+            .enabled("KubeletInUserNamespace")
+            .then_some(machine.is_in_user_namespace),
     }
 }
 
-fn addresses() -> HostAddresses {
+fn addresses(by_name: Vec<IpAddr>) -> HostAddresses {
     let found = read_addresses();
     HostAddresses {
         interfaces: found.interfaces,
-        by_name: Vec::<IpAddr>::new(),
+        by_name,
         default_v4: found.default_v4,
         default_v6: found.default_v6,
     }

@@ -20,13 +20,6 @@ use ferrolet_sources::{
 use ferrolet_types::{SourceUpdate, pod::PodSource};
 use tokio::{sync::mpsc, task::JoinSet};
 
-/// Where Linux distributions keep the certificates they trust.
-const ROOT_BUNDLES: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-];
-
 /// Starts every configured source and answers which they are.
 pub(super) fn start(
     loaded: &Loaded,
@@ -55,10 +48,7 @@ pub(super) fn start(
                 .iter()
                 .map(move |value| (name.as_str(), value.as_str()))
         });
-        let roots = ROOT_BUNDLES
-            .iter()
-            .find_map(|path| std::fs::read(path).ok())
-            .unwrap_or_default();
+        let roots = ferrolet_host::machine::read_trust_bundle();
         let client = HttpClient::new(url, headers, &roots).context("use staticPodURL")?;
         let source = HttpSource {
             url: url.clone(),

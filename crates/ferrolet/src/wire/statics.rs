@@ -7,8 +7,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ferrolet_ports::{StatusSink, StatusUpdate};
-use ferrolet_report::{mirror::StaticPods, pod_status::StatusReporter};
+use ferrolet_pods::Board;
+use ferrolet_ports::{PodsView, StatusSink, StatusUpdate};
+use ferrolet_report::{
+    mirror::{StaticPods, Translations},
+    pod_status::StatusReporter,
+};
 use ferrolet_types::{
     Pod, PodKey, PodUid, SourceUpdate,
     pod::{PodSource, PodView},
@@ -20,6 +24,22 @@ pub(super) struct Statics {
     books: Mutex<Books>,
     out: watch::Sender<StaticPods>,
     reporter: Arc<StatusReporter>,
+}
+
+/// The board for callers who know a static pod by its mirror.
+pub(super) struct TranslatedPods {
+    pub(super) board: Arc<Board>,
+    pub(super) translations: watch::Receiver<Translations>,
+}
+
+impl PodsView for TranslatedPods {
+    fn pods(&self) -> Vec<Pod> {
+        self.board.pods()
+    }
+
+    fn local_uid(&self, uid: &str) -> PodUid {
+        self.translations.borrow().to_local(&PodUid::from(uid))
+    }
 }
 
 #[derive(Default)]

@@ -1,29 +1,37 @@
 //! Whether what a pod asks for is still free.
 
+use ferrolet_types::Quantity;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{AdmissionNode, Rejection};
 use crate::{Amounts, Overhead, amount, pod_requests};
 
+/// What every node counts, in the order in which it is looked at.
+const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
 /// Checks the number of pods, then every resource the pod asks for; amounts the node does not know are somebody else's.
+/// Upstream's order: processors, memory, local storage, and the rest, there in no order and here by name.
 pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rejection> {
     let n_others = i64::try_from(others.len()).unwrap_or(i64::MAX);
-    if node.allocatable.contains_key("pods") {
-        let most = amount(&node.allocatable, "pods").value();
-        if n_others >= most {
-            return Err(out_of("pods", 1, n_others, most));
-        }
+    let most = amount(&node.allocatable, "pods").value();
+    if n_others >= most {
+        return Err(out_of("pods", 1, n_others, most));
     }
     let wanted = pod_requests(pod, Overhead::Included);
+    let mut wanted: Vec<(&String, &Quantity)> = wanted.iter().collect();
+    wanted.sort_by_key(|(name, _)| {
+        let place = FIRST.iter().position(|first| first == name);
+        (place.unwrap_or(FIRST.len()), *name)
+    });
     let taken: Vec<Amounts> = others
         .iter()
         .map(|other| pod_requests(other, Overhead::Included))
         .collect();
-    for (name, asked) in &wanted {
+    for (name, asked) in wanted {
         if asked.is_zero() || !is_counted(name, &node.allocatable) {
             continue;
         }
-        let in_units = |quantity: ferrolet_types::Quantity| {
+        let in_units = |quantity: Quantity| {
             if name == "cpu" {
                 quantity.milli()
             } else {
@@ -42,11 +50,10 @@ pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<
     Ok(())
 }
 
-/// CPU, memory and local storage always count; extended resources only where the node has them.
+/// What belongs to the node always counts; extended resources only where the node has them.
 fn is_counted(name: &str, allocatable: &Amounts) -> bool {
-    matches!(name, "cpu" | "memory" | "ephemeral-storage")
-        || allocatable.contains_key(name)
-        || !name.contains('/')
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    is_native || allocatable.contains_key(name)
 }
 
 fn out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {

@@ -5,6 +5,7 @@
 //! Refuses: remembering who was taken; pre-emption and eviction, which are other chains.
 
 mod affinity;
+mod features;
 mod fit;
 mod ports;
 mod sysctls;
@@ -18,6 +19,8 @@ use ferrolet_types::pod::PodView;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::Amounts;
+
+pub use features::declared_features;
 
 /// The operating system pods must be made for.
 const OS: &str = "linux";
@@ -38,6 +41,13 @@ pub struct AdmissionNode {
     pub has_supplemental_groups_policy: bool,
     /// Sysctls that pods may set although they are not known to be safe; may end in `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// What the node [declares](declared_features) that it can do.
+    pub declared_features: Vec<String>,
+}
+
+/// True when the node is one that the pod's selector and required affinity ask for.
+pub fn is_chosen(pod: &Pod, node: &AdmissionNode) -> bool {
+    affinity::matches(pod, node)
 }
 
 /// Why the node does not take a pod.
@@ -75,7 +85,8 @@ pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rej
         "TaintToleration",
         pod.is_static() || taints::are_tolerated(pod, &node.taints),
         "node(s) had taints that the pod didn't tolerate",
-    )
+    )?;
+    features::check(pod, &node.declared_features)
 }
 
 fn predicate(name: &str, holds: bool, why: &str) -> Result<(), Rejection> {

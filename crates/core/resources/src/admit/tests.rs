@@ -28,6 +28,7 @@ fn node() -> AdmissionNode {
             .collect(),
         has_supplemental_groups_policy: false,
         allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned()],
+        declared_features: Vec::new(),
     }
 }
 
@@ -77,6 +78,24 @@ fn what_is_asked_for_must_be_free() {
         &node(),
         &[],
         Some(("OutOfexample.com/gpu", message)),
+    );
+    // Native resources count where the node has none, and are looked at in upstream's order.
+    let message = "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824";
+    check(
+        &asking(
+            serde_json::json!({"memory": "2Gi", "hugepages-2Mi": "2Mi", "ephemeral-storage": "1"}),
+        ),
+        &node(),
+        &[],
+        Some(("OutOfmemory", message)),
+    );
+    let message =
+        "Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0";
+    check(
+        &asking(serde_json::json!({"hugepages-2Mi": "2Mi"})),
+        &node(),
+        &[],
+        Some(("OutOfhugepages-2Mi", message)),
     );
     // Nobody here counts it: a resource of the cluster, not of the node.
     check(
@@ -288,4 +307,27 @@ fn pods_for_another_system_are_refused() {
         &[],
         Some(("SupplementalGroupsPolicyNotSupported", message)),
     );
+}
+
+#[test]
+fn what_the_node_does_not_declare_is_not_promised() {
+    let rules = serde_json::json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let restarting = pod(
+        serde_json::json!({"containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}]}),
+    );
+    let mapped =
+        pod(serde_json::json!({"containers": [], "hostNetwork": true, "hostUsers": false}));
+    for (pod, feature) in [
+        (&restarting, "RestartAllContainersOnContainerExits"),
+        (&mapped, "UserNamespacesHostNetworkSupport"),
+    ] {
+        let message = format!("Pod requires node features that are not available: {feature}");
+        let refused = Some(("PodFeatureUnsupported", message.as_str()));
+        check(pod, &node(), &[], refused);
+        let able = AdmissionNode {
+            declared_features: vec![feature.to_owned()],
+            ..node()
+        };
+        check(pod, &able, &[], None);
+    }
 }

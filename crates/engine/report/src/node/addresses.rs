@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::NodeAddress;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::facts::{HostAddresses, NodeSettings};
 
@@ -56,6 +56,32 @@ pub(crate) fn addresses(
         .drain(..)
         .map(|ip| address("InternalIP", &ip.to_string()));
     Ok(list.chain([hostname]).collect())
+}
+
+/// True when the addresses that the name service has for the node's name matter.
+pub fn looks_up_name(settings: &NodeSettings) -> bool {
+    let waits_for_cloud = settings.has_external_cloud && settings.node_ips.is_empty();
+    given(settings).0.is_none() && settings.hostname.parse::<IpAddr>().is_err() && !waits_for_cloud
+}
+
+/// The node's addresses as its pods show them: internal ones before external ones, the first, and the first of the other
+/// family. Matches upstream's `GetNodeHostIPs`.
+pub fn host_ips(node: &Node) -> Vec<String> {
+    let all = node
+        .status
+        .iter()
+        .flat_map(|it| it.addresses.iter().flatten());
+    let of = |kind: &'static str| {
+        let listed = all.clone().filter(move |it| it.type_ == kind);
+        listed.filter_map(|it| it.address.parse::<IpAddr>().ok())
+    };
+    let mut all = of("InternalIP").chain(of("ExternalIP"));
+    let Some(first) = all.next() else {
+        return Vec::new();
+    };
+    let second = all.find(|ip| ip.is_ipv4() != first.is_ipv4());
+    let both = [Some(first), second].into_iter().flatten();
+    both.map(|ip| ip.to_string()).collect()
 }
 
 /// What the annotation for cloud controllers should say; `None` when it should not be there.

@@ -25,7 +25,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::AddressError;
+pub use addresses::{AddressError, host_ips, looks_up_name};
 pub use amounts::{allocatable, capacity, reservation};
 pub use conditions::{ready_message, runtime_faults};
 pub use facts::{

@@ -174,6 +174,64 @@ fn addresses_are_those_asked_for_else_named_else_routed() {
 }
 
 #[test]
+fn pods_show_internal_addresses_of_both_families() {
+    for (listed, expected) in [
+        (&[][..], &[][..]),
+        (&[("Hostname", "n")], &[]),
+        (
+            &[("InternalIP", "10.0.0.1"), ("Hostname", "n")],
+            &["10.0.0.1"],
+        ),
+        (
+            &[("ExternalIP", "192.0.2.1"), ("InternalIP", "10.0.0.1")],
+            &["10.0.0.1"],
+        ),
+        (&[("ExternalIP", "192.0.2.1")], &["192.0.2.1"]),
+        (
+            &[
+                ("InternalIP", "10.0.0.1"),
+                ("InternalIP", "10.0.0.2"),
+                ("InternalIP", "fd00::1"),
+            ],
+            &["10.0.0.1", "fd00::1"],
+        ),
+    ] {
+        let addresses = listed.iter().map(|(kind, address)| NodeAddress {
+            type_: (*kind).to_owned(),
+            address: (*address).to_owned(),
+        });
+        let node = Node {
+            status: Some(NodeStatus {
+                addresses: Some(addresses.collect()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        };
+        assert_eq!(host_ips(&node), expected, "{listed:?}");
+    }
+}
+
+#[test]
+fn a_name_is_looked_up_only_where_it_decides() {
+    for (ips, hostname, has_cloud, expected) in [
+        (&[][..], "n", false, true),
+        (&["0.0.0.0"], "n", false, true),
+        (&["::"], "n", true, true),
+        (&["10.0.0.1"], "n", false, false),
+        (&[], "10.0.0.1", false, false),
+        (&[], "n", true, false),
+    ] {
+        let settings = NodeSettings {
+            node_ips: ips.iter().map(|text| ip(text)).collect(),
+            hostname: hostname.to_owned(),
+            has_external_cloud: has_cloud,
+            ..settings()
+        };
+        assert_eq!(looks_up_name(&settings), expected, "{ips:?} {hostname}");
+    }
+}
+
+#[test]
 fn a_node_without_any_address_says_so() {
     let (mut settings, mut facts) = (settings(), facts());
     settings.node_ips.clear();
