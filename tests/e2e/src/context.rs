@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
 use ferrolet_lab::cluster::Access;
+use ferrolet_lab::containerd::PodNetwork;
 use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::process::{keep, tail};
 use ferrolet_lab::vm::{Ended, Job};
@@ -171,6 +172,15 @@ impl<'a> Context<'a> {
         self.containerd
             .as_mut()
             .context("containerd was just started")
+    }
+
+    /// Makes the test's containerd wait for the agent to hand over the range of its pods' addresses.
+    pub(crate) fn take_network_from_agent(&mut self) -> Result<()> {
+        let name = format!("{}-containerd", self.short);
+        let network = PodNetwork::FromAgent;
+        let started = Containerd::start_with(self.bench, self.tools, &name, network)?;
+        self.containerd = Some(started);
+        Ok(())
     }
 
     /// Options for the test's next agent.

@@ -19,6 +19,8 @@ pub struct Namespaces {
     mount: String,
     pid: String,
     net: String,
+    /// When the first process ended, in ticks since the boot. The kernel gives the numbers to others then.
+    ended: Option<u64>,
 }
 
 impl Namespaces {
@@ -41,7 +43,17 @@ impl Namespaces {
             mount: read("mnt")?,
             pid: read("pid")?,
             net: read("net")?,
+            ended: None,
         })
+    }
+
+    /// Notes that the first process has ended: whoever begins after now is not one of the run's.
+    pub fn have_ended(&mut self) {
+        self.ended = fs::read_to_string("/proc/uptime").ok().and_then(|text| {
+            let seconds = text.split_whitespace().next()?;
+            // Hundredths, as the kernel counts processes' starts.
+            seconds.replace('.', "").parse().ok()
+        });
     }
 
     fn shares_any(&self, other: &Namespaces) -> bool {
@@ -90,7 +102,10 @@ fn processes(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>
         };
         let command = String::from_utf8_lossy(&bytes).replace('\0', " ");
         let is_inside = match (namespaces, Namespaces::of(&name, pid)) {
-            (Some(ours), Some(theirs)) => ours.shares_any(&theirs),
+            (Some(ours), Some(theirs)) => {
+                let is_later = ours.ended < began(pid) && ours.ended.is_some();
+                ours.shares_any(&theirs) && !is_later
+            }
             _ => false,
         };
         if is_inside || command.contains(&format!("ferrolet-{}", run.id)) {
@@ -98,6 +113,13 @@ fn processes(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>
         }
     }
     Ok(left)
+}
+
+/// When a process began, in ticks since the boot; the name in front of the numbers may hold anything.
+fn began(pid: u32) -> Option<u64> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, numbers) = line.rsplit_once(')')?;
+    numbers.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn mounts(run: &RunId) -> Result<Vec<String>> {
@@ -134,6 +156,32 @@ mod tests {
         let left = leftovers(&run, None).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(left, [format!("file {}", path.display())]);
+    }
+
+    #[test]
+    fn only_who_began_before_the_end_of_a_world_is_left_of_it() {
+        let run = RunId {
+            id: "nobody".to_owned(),
+            block: 1,
+            network: Network::Private,
+        };
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let mut world = Namespaces::of("self", child.id()).unwrap();
+        let is_found = |world: &Namespaces| {
+            let left = processes(&run, Some(world)).unwrap();
+            left.contains(&format!("process {} sleep 60 ", child.id()))
+        };
+        let before = is_found(&world);
+        world.have_ended();
+        let ended_later = is_found(&world);
+        world.ended = began(child.id()).map(|tick| tick - 1);
+        let ended_before = is_found(&world);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((before, ended_later, ended_before), (true, true, false));
     }
 
     #[test]

@@ -19,8 +19,18 @@ use crate::parts::Toolbox;
 use crate::process::{Daemon, output, send_signal};
 use crate::wait::wait_until;
 
+/// Where pods get their network from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodNetwork {
+    /// A configuration that is there from the start.
+    Ready,
+    /// A template that lacks the range, which the agent hands over.
+    FromAgent,
+}
+
 /// A running (or killed) instance.
 pub struct Containerd {
+    network: PodNetwork,
     directory: PathBuf,
     tools: Toolbox,
     bridge: String,
@@ -44,9 +54,20 @@ pub struct RuntimeContainer {
 impl Containerd {
     /// Starts an instance named `name` and imports the pause and busybox images.
     pub fn start(bench: &Bench, tools: &Toolbox, name: &str) -> Result<Containerd> {
+        Containerd::start_with(bench, tools, name, PodNetwork::Ready)
+    }
+
+    /// Like [`Containerd::start`], with a choice of network.
+    pub fn start_with(
+        bench: &Bench,
+        tools: &Toolbox,
+        name: &str,
+        network: PodNetwork,
+    ) -> Result<Containerd> {
         let directory = bench.directory(name)?;
         let (number, subnet) = bench.next_subnet();
         let mut this = Containerd {
+            network,
             directory,
             tools: tools.clone(),
             bridge: format!("br-{}-{number}", bench.run_id().id),
@@ -269,18 +290,47 @@ impl Containerd {
         });
         let conf_dir = self.directory.join("cni");
         fs::create_dir_all(&conf_dir)?;
-        fs::write(
-            conf_dir.join("10-bridge.conflist"),
-            serde_json::to_vec_pretty(&network)?,
-        )?;
+        match self.network {
+            PodNetwork::Ready => fs::write(
+                conf_dir.join("10-bridge.conflist"),
+                serde_json::to_vec_pretty(&network)?,
+            )?,
+            PodNetwork::FromAgent => fs::write(self.template(), self.template_text())?,
+        }
         fs::write(self.directory.join("config.toml"), self.configuration()?)?;
         Ok(())
+    }
+
+    fn template(&self) -> PathBuf {
+        self.directory.join("network.template")
+    }
+
+    /// The range comes from outside and may be one that another bridge of the run has, so this one gets no address.
+    fn template_text(&self) -> String {
+        let network = json!({
+            "cniVersion": "1.0.0",
+            "name": self.bridge,
+            "plugins": [{
+                "type": "bridge",
+                "bridge": self.bridge,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": self.directory.join("addresses"),
+                    "ranges": [[{ "subnet": "{{.PodCIDR}}" }]],
+                },
+            }],
+        });
+        network.to_string()
     }
 
     /// containerd's own configuration, in the version that the binary wants.
     fn configuration(&self) -> Result<String> {
         let dir = self.directory.display();
         let (runc, cni) = (self.tools.runc.display(), self.tools.cni_plugins.display());
+        let template = match self.network {
+            PodNetwork::Ready => String::new(),
+            PodNetwork::FromAgent => format!("conf_template = '{}'\n", self.template().display()),
+        };
         // oom_score_adj may only be raised here: CAP_SYS_RESOURCE is missing on some machines.
         let (version, sections) = match self.tools.containerd.major {
             2 => (
@@ -295,6 +345,7 @@ impl Containerd {
                  [plugins.'io.containerd.cri.v1.runtime'.cni]\n\
                  bin_dirs = ['{cni}']\n\
                  conf_dir = '{dir}/cni'\n\
+                 {template}\
                  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
                  runtime_type = 'io.containerd.runc.v2'\n\
                  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
@@ -311,6 +362,7 @@ impl Containerd {
                  [plugins.'io.containerd.grpc.v1.cri'.cni]\n\
                  bin_dir = '{cni}'\n\
                  conf_dir = '{dir}/cni'\n\
+                 {template}\
                  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n\
                  runtime_type = 'io.containerd.runc.v2'\n\
                  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\n\

@@ -204,13 +204,16 @@ fn outer(network: Network) -> Result<u8> {
         .spawn()
         .context("start unshare")?;
     let ended = supervise(&mut child, &run);
-    let namespaces = match &ended {
+    let mut namespaces = match &ended {
         Ok((_, namespaces)) => namespaces.clone(),
         Err(_) => None,
     };
     // Whatever went wrong: nobody of ours may live on.
     let _ = child.kill();
     let _ = child.wait();
+    if let Some(namespaces) = &mut namespaces {
+        namespaces.have_ended();
+    }
 
     // The kernel takes a network apart a moment after its last process ended.
     let mut left = Vec::new();

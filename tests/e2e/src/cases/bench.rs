@@ -1,6 +1,7 @@
 //! Tests of the bench itself: a run leaves nothing behind, however it ends, and two runs don't meet.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -26,6 +27,7 @@ cases![
     an_interrupted_run_leaves_nothing_behind,
     a_killed_run_leaves_nothing_behind,
     two_runs_side_by_side_do_not_meet,
+    without_go_or_its_modules_tests_of_the_cluster_are_skipped_with_the_reason,
 ];
 
 /// The body of a sample run: one pod on a containerd of its own, beside a control plane if the kind says so.
@@ -92,6 +94,66 @@ fn two_runs_side_by_side_do_not_meet(context: &mut Context<'_>) -> Result<Outcom
     for sample in &mut samples {
         ferrolet_lab::process::call("kill", &["-INT", &sample.child.id().to_string()])?;
         sample.wait_gone()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Where a machine may have Go: this hides it, without a trace outside.
+const HIDE_GO: &str = r#"for go in $PLACES; do mount --bind /dev/null "$go"; done; exec "$@""#;
+
+fn without_go_or_its_modules_tests_of_the_cluster_are_skipped_with_the_reason(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let search = "/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let places = search.split(':').map(|dir| format!("{dir}/go"));
+    let places: Vec<String> = places.filter(|go| Path::new(go).exists()).collect();
+    if places.is_empty() {
+        let reason = "Go is not here, so every test of the cluster shows it";
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    let empty = context.bench.directory("no-go")?;
+    let hidden = places.join(" ");
+    for (hide, expected) in [
+        (hidden.as_str(), "Go is not installed"),
+        ("", "build etcd: "),
+    ] {
+        let mut command = Command::new("unshare");
+        let done = isolation::forget_stage(&mut command)
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                HIDE_GO,
+                "sh",
+            ])
+            .arg(std::env::current_exe()?)
+            .arg("--agent")
+            .arg(&context.options.agent)
+            .arg("cluster_join")
+            .env("PLACES", hide)
+            .env("PATH", search)
+            .env("FERROLET_CONTAINERD", &context.tools.containerd.directory)
+            .env("XDG_CACHE_HOME", &empty)
+            .env("GOMODCACHE", empty.join("modules"))
+            .env("GOFLAGS", "-modcacherw")
+            .env("GOPROXY", "off")
+            .stdin(Stdio::null())
+            .output()?;
+        let said = String::from_utf8_lossy(&done.stdout);
+        let skipped = said
+            .lines()
+            .filter(|line| line.starts_with("skipped ") && line.contains(&format!(": {expected}")));
+        let n_skipped = skipped.count();
+        ensure!(
+            done.status.success()
+                && n_skipped > 0
+                && said.ends_with(&format!("\n0 passed, 0 failed, {n_skipped} skipped\n")),
+            "it ended with {} and said\n{said}{}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
     Ok(Outcome::Passed)
 }

@@ -11,6 +11,7 @@ use crate::runner::Outcome;
 
 cases![
     a_pod_that_does_not_fit_is_rejected_with_upstreams_reason,
+    a_label_that_came_just_before_the_pod_counts,
     a_running_pod_is_not_admitted_again_after_a_restart,
     a_drained_node_loses_its_pods_and_keeps_its_static_ones,
     a_taint_without_toleration_evicts_and_rejects,
@@ -26,36 +27,79 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
     let asks = |resource: &str, amount: &str| -> Value {
         json!({"resources": {"requests": {resource: amount}}})
     };
+    // Huge pages must be asked for and bounded alike, beside something else.
+    let huge = json!({"cpu": "1m", "memory": "1Mi", "hugepages-2Mi": "2Mi"});
+    let huge = json!({"resources": {"requests": huge, "limits": huge}});
     world.run(&world.pod("first", &[with(sleeper("main"), port.clone())]))?;
+    let node = world.node.object(world.cluster)?;
+    let room = |resource: &str| {
+        node["status"]["allocatable"][resource]
+            .as_str()
+            .unwrap_or("")
+    };
+    let short = |resource: &str, asked: &str, room: &str| {
+        format!(
+            "Node didn't have enough resource: {resource}, requested: {asked}, used: 0, capacity: {room}"
+        )
+    };
+    let milli = room("cpu")
+        .parse::<u64>()
+        .map_or(0, |cpus| cpus * 1000)
+        .to_string();
+    let memory = room("memory").trim_end_matches("Ki").parse::<u64>();
+    let memory = memory.map_or(0, |kibibytes| kibibytes * 1024).to_string();
+    let failed = |name: &str, why: &str| format!("Predicate {name} failed: node(s) {why}");
     let plain = json!({});
+    let other_node = "didn't match Pod's node affinity/selector";
     let cases = [
         (
             "cpu",
             asks("cpu", "1000"),
             plain.clone(),
             "OutOfcpu",
-            "Node didn't have enough resource: cpu, requested: 1000000, used: ",
+            short("cpu", "1000000", &milli),
         ),
         (
             "memory",
             asks("memory", "9Ti"),
             plain.clone(),
             "OutOfmemory",
-            "Node didn't have enough resource: memory, requested: 9895604649984, used: ",
+            short("memory", "9895604649984", &memory),
+        ),
+        (
+            "storage",
+            asks("ephemeral-storage", "9Pi"),
+            plain.clone(),
+            "OutOfephemeral-storage",
+            short(
+                "ephemeral-storage",
+                "10133099161583616",
+                room("ephemeral-storage"),
+            ),
+        ),
+        (
+            "huge",
+            huge,
+            plain.clone(),
+            "OutOfhugepages-2Mi",
+            short("hugepages-2Mi", "2097152", room("hugepages-2Mi")),
         ),
         (
             "port",
             port,
             plain.clone(),
             "NodePorts",
-            "Predicate NodePorts failed",
+            failed(
+                "NodePorts",
+                "didn't have free ports for the requested pod ports",
+            ),
         ),
         (
             "selector",
             plain.clone(),
             json!({"spec": {"nodeSelector": {"no": "where"}}}),
             "NodeAffinity",
-            "Predicate NodeAffinity failed",
+            failed("NodeAffinity", other_node),
         ),
         (
             "affinity",
@@ -64,14 +108,29 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
                 "nodeSelectorTerms": [{"matchExpressions": [{"key": "no", "operator": "Exists"}]}],
             }}}}}),
             "NodeAffinity",
-            "Predicate NodeAffinity failed",
+            failed("NodeAffinity", other_node),
         ),
         (
             "system",
             plain.clone(),
             json!({"spec": {"os": {"name": "windows"}}}),
             "PodOSNotSupported",
-            "Failed to admit pod as the OS field doesn't match node OS",
+            "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
+        ),
+        (
+            "label",
+            plain.clone(),
+            json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}}),
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+                .to_owned(),
+        ),
+        (
+            "sysctl",
+            plain.clone(),
+            json!({"spec": {"securityContext": {"sysctls": [{"name": "kernel.sem", "value": "1"}]}}}),
+            "SysctlForbidden",
+            "forbidden sysctl: \"kernel.sem\" not allowlisted".to_owned(),
         ),
     ];
     for (name, container, change, reason, message) in cases {
@@ -80,13 +139,12 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
         let seen = world.wait_pod(name, "rejected", SOON, |pod| pod.phase() == "Failed")?;
         let status = &seen.0["status"];
         let said = status["message"].as_str().unwrap_or_default();
-        let wanted = format!("Pod was rejected: {message}");
         ensure!(
-            status["reason"] == reason && said.starts_with(&wanted),
-            "{name} is {status}"
+            status["reason"] == reason && said == format!("Pod was rejected: {message}"),
+            "{name} is {status}, not {message:?}"
         );
         let told = world.wait_event(&seen, reason)?;
-        ensure!(told.starts_with(message), "its event says {told:?}");
+        ensure!(told == message, "its event says {told:?}");
     }
     // Rejected pods take no room; five more fill the node.
     for n in 0..5 {
@@ -95,11 +153,34 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
     }
     world.apply(&world.pod("last", &[sleeper("main")]))?;
     let seen = world.wait_pod("last", "rejected", SOON, |pod| pod.phase() == "Failed")?;
+    let message = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 6, capacity: 6";
     ensure!(
-        seen.0["status"]["reason"] == "OutOfpods",
+        seen.0["status"]["reason"] == "OutOfpods" && seen.0["status"]["message"] == message,
         "{}",
         seen.0["status"]
     );
+    Ok(Outcome::Passed)
+}
+
+fn a_label_that_came_just_before_the_pod_counts(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let name = world.node_name().to_owned();
+    // Node and pods come on watches of their own, and either may be the faster one.
+    for n in 0..5 {
+        let step = format!("step-{n}");
+        let label = json!({"metadata": {"labels": {"step": step}}}).to_string();
+        let pod = with(
+            world.pod(&step, &[sleeper("main")]),
+            json!({"spec": {"nodeSelector": {"step": step}}}),
+        );
+        world
+            .cluster
+            .kubectl(&["patch", "node", &name, "--patch", &label])?;
+        world.apply(&pod)?;
+        world.wait_pod(&step, "judged", SOON, |pod| pod.phase() != "Pending")?;
+        let seen = world.wait_ready(&step)?;
+        ensure!(seen.restarts() == 0, "{}", seen.0["status"]);
+    }
     Ok(Outcome::Passed)
 }
 

@@ -53,7 +53,9 @@ fn a_node_joins_by_bootstrap_once_its_request_is_approved(
         "system:bootstrap:{}",
         token.text().split('.').next().unwrap_or_default()
     );
-    let options = context.node_options();
+    let mut options = context.node_options();
+    // With rotation upstream's kubelet is healthy while its request waits; without, it does not even listen.
+    options.configuration = json!({"rotateCertificates": true});
     let mut world = World::prepare(context, options, &Access::Bootstrap(token))?;
     world.node.node.launch()?;
     let cluster = world.cluster;
@@ -71,6 +73,7 @@ fn a_node_joins_by_bootstrap_once_its_request_is_approved(
         .as_str()
         .unwrap_or_default()
         .to_owned();
+    world.node.node.wait_healthy()?;
     ensure!(
         cluster.find(&world.node.path())?.is_none(),
         "it joined without a certificate"

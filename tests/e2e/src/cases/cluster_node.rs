@@ -1,5 +1,6 @@
 //! The Node object: registration, labels, taints, addresses, capacity, conditions, lease.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -256,6 +257,13 @@ fn an_api_server_away_at_start_is_waited_for(context: &mut Context<'_>) -> Resul
     world.node.node.wait("five seconds", SOON, |_| {
         Ok((began.elapsed() > Duration::from_secs(5)).then_some(()))
     })?;
+    // It says whom it misses, in a line that a person can act on.
+    let server = world.node.relay.address().to_string();
+    let log = fs::read_to_string(world.node.node.log())?;
+    let complaint = log
+        .lines()
+        .find(|line| line.contains(&server) && line.contains("refused"));
+    ensure!(complaint.is_some(), "no word about {server} in\n{log}");
     world.node.relay.heal()?;
     world
         .node

@@ -1,7 +1,8 @@
 //! The certificate that the node serves with: its own, from files, or signed by the cluster.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::cluster::{Authority, Identity};
@@ -16,7 +17,9 @@ use crate::runner::Outcome;
 cases![
     a_serving_certificate_from_files_is_reloaded_when_they_change,
     a_serving_certificate_is_asked_for_and_used_once_approved,
-    without_orders_a_node_serves_with_a_certificate_of_its_own,
+    without_orders_a_node_serves_with_a_certificate_of_its_own;
+    long:
+    a_serving_certificate_is_renewed_before_it_ends,
 ];
 
 /// The first certificate that the node's port shows, as openssl prints it.
@@ -109,7 +112,7 @@ fn a_serving_certificate_from_files_is_reloaded_when_they_change(
     );
     put(&second)?;
     // Upstream looks once a minute.
-    let patience = std::time::Duration::from_secs(90);
+    let patience = Duration::from_secs(90);
     let seen = world.cluster.wait("the new certificate", patience, |_| {
         let seen = served(&world)?;
         Ok(is_same(&seen, &second.certificate).then_some(()))
@@ -129,14 +132,49 @@ fn a_serving_certificate_is_asked_for_and_used_once_approved(
     options.configuration = json!({"serverTLSBootstrap": true});
     let ip = context.bench.node_ip();
     let mut world = World::start_with(context, options)?;
+    approve_next(&mut world, SOON)?;
+    let shown = wait_signed(&world, "")?;
+    let details = in_words(&shown)?;
+    let user = format!("system:node:{}", world.node_name());
+    ensure!(
+        details.contains(&user) && details.contains(&ip),
+        "the certificate is for\n{details}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_serving_certificate_is_renewed_before_it_ends(context: &mut Context<'_>) -> Result<Outcome> {
+    if let Some(skipped) = openssl_is_missing() {
+        return Ok(skipped);
+    }
+    let mut options = context.node_options();
+    options.configuration = json!({"serverTLSBootstrap": true});
+    let mut world = World::start_with(context, options)?;
+    approve_next(&mut world, SOON)?;
+    let first = wait_signed(&world, "")?;
+    // The shared control plane signs for about two minutes.
+    approve_next(&mut world, Duration::from_secs(150))?;
+    let second = wait_signed(&world, &first)?;
+    let is_good = |certificate: &str| -> Result<bool> {
+        let mut child = openssl(&["x509", "-noout", "-checkend", "0"], certificate)?;
+        Ok(child.wait()?.success())
+    };
+    ensure!(is_good(&second)?, "the new certificate has expired");
+    ensure!(is_good(&first)?, "the old one was used to its end");
+    Ok(Outcome::Passed)
+}
+
+/// Waits for a request to serve that nobody has answered, and approves it.
+fn approve_next(world: &mut World<'_>, patience: Duration) -> Result<()> {
     let user = format!("system:node:{}", world.node_name());
     let cluster = world.cluster;
-    let request = world.node.node.wait("a request to serve", SOON, |_| {
+    let request = world.node.node.wait("a request to serve", patience, |_| {
         let list = cluster.get("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
         let all = list["items"].as_array().cloned().unwrap_or_default();
         Ok(all.into_iter().find(|it| {
             it["spec"]["username"] == user.as_str()
                 && it["spec"]["signerName"] == "kubernetes.io/kubelet-serving"
+                && it["status"]["conditions"].is_null()
         }))
     })?;
     let name = request["metadata"]["name"].as_str().unwrap_or_default();
@@ -145,34 +183,36 @@ fn a_serving_certificate_is_asked_for_and_used_once_approved(
     cluster.wait("the request to be signed", LATER, |cluster| {
         let signed = cluster.get(&path)?;
         Ok(signed["status"]["certificate"].is_string().then_some(()))
-    })?;
-    let file = world
-        .node
-        .node
-        .directory()
-        .join("pki/kubelet-server-current.pem");
-    let shown = cluster.wait("the signed certificate to be served", LATER, |_| {
-        let shown = served(&world)?;
+    })
+}
+
+/// Waits until the node serves with what the cluster signed, and not with `before`.
+fn wait_signed(world: &World<'_>, before: &str) -> Result<String> {
+    let pki = world.node.node.directory().join("pki");
+    let file = pki.join("kubelet-server-current.pem");
+    let what = "the signed certificate to be served";
+    world.cluster.wait(what, LATER, |_| {
+        let shown = served(world)?;
         let kept = fs::read_to_string(&file)?;
         let is_kept = kept
             .split("-----END CERTIFICATE-----")
             .next()
             .is_some_and(|head| is_same(&format!("{head}-----END CERTIFICATE-----"), &shown));
-        Ok(is_kept.then_some(shown))
-    })?;
-    let details = in_words(&shown)?;
-    ensure!(
-        details.contains(&user) && details.contains(&ip),
-        "the certificate is for\n{details}"
-    );
-    Ok(Outcome::Passed)
+        Ok((is_kept && !is_same(&shown, before)).then_some(shown))
+    })
 }
 
 /// A certificate in words.
 fn in_words(certificate: &str) -> Result<String> {
+    let child = openssl(&["x509", "-noout", "-text"], certificate)?;
+    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).into_owned())
+}
+
+/// openssl with this on its standard input.
+fn openssl(args: &[&str], input: &str) -> Result<Child> {
     use std::io::Write;
     let mut child = Command::new("openssl")
-        .args(["x509", "-noout", "-text"])
+        .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -180,6 +220,6 @@ fn in_words(certificate: &str) -> Result<String> {
         .stdin
         .take()
         .context("standard input is piped")?
-        .write_all(certificate.as_bytes())?;
-    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).into_owned())
+        .write_all(input.as_bytes())?;
+    Ok(child)
 }

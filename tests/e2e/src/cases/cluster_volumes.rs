@@ -220,9 +220,33 @@ fn changes_reach_a_pod(context: &mut Context<'_>, strategy: &str) -> Result<Outc
         world.wait_ready("watcher")?.restarts() == 0,
         "it was restarted"
     );
+    check_strategy(&world, strategy)?;
     world.kubectl(&["delete", "pod", "watcher", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     Ok(Outcome::Passed)
+}
+
+/// What the API server was asked: one strategy watches each object, the others read it again and again.
+fn check_strategy(world: &World<'_>, strategy: &str) -> Result<()> {
+    for kind in ["configmaps", "secrets"] {
+        let place = format!("/namespaces/{}/{kind}", world.namespace);
+        let asked = world.cluster.asked_by(world.node_name())?;
+        let count = |verb: &str| {
+            let alike = asked.iter();
+            let alike = alike.filter(|it| it.verb == verb && it.uri.contains(&place));
+            alike.filter(|it| it.uri.contains("changing")).count()
+        };
+        let (n_watches, n_reads) = (count("watch"), count("get"));
+        let is_so = match strategy {
+            "Watch" => n_watches > 0 && n_reads == 0,
+            _ => n_watches == 0 && n_reads > 1,
+        };
+        ensure!(
+            is_so,
+            "{strategy}: {n_watches} watches and {n_reads} reads of {kind}"
+        );
+    }
+    Ok(())
 }
 
 fn the_environment_comes_from_maps_secrets_and_fields(

@@ -7,8 +7,10 @@ mod cgroup_v2;
 mod cluster_admission;
 mod cluster_away;
 mod cluster_bench;
+mod cluster_describe;
 mod cluster_join;
 mod cluster_node;
+mod cluster_pace;
 mod cluster_pods;
 mod cluster_serving;
 mod cluster_static;
@@ -87,11 +89,13 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_join::cases(),
         cluster_away::cases(),
         cluster_bench::cases(),
+        cluster_pace::cases(),
         cluster_serving::cases(),
         cluster_streams::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_volumes::cases(),
+        cluster_describe::cases(),
         cluster_node::cases(),
         cluster_admission::cases(),
         hand_over::cases(),

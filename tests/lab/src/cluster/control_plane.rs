@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
+use super::audit::{self, Asked};
 use super::authority::{Authority, Identity};
 use super::bootstrap::{Approval, BootstrapToken, bindings};
 use super::kubeconfig::{Credential, kubeconfig};
 use super::programs::Layout;
+use super::watching::Watching;
 use crate::http;
 use crate::isolation::Bench;
 use crate::parts::ControlPlane;
@@ -321,27 +323,20 @@ impl Cluster {
 
     /// Requests of this node that the API server forbade, as `verb path`, from its audit log.
     pub fn refusals(&self, node: &str) -> Result<Vec<String>> {
+        let forbidden = self.asked_by(node)?.into_iter().filter(|it| it.code == 403);
+        let told = forbidden.map(|it| format!("{} {}: {}", it.verb, it.uri, it.message));
+        Ok(told.collect())
+    }
+
+    /// All that this node has asked for.
+    pub fn asked_by(&self, node: &str) -> Result<Vec<Asked>> {
         let text = fs::read_to_string(self.layout.path("audit.log")).unwrap_or_default();
-        let user = format!("system:node:{node}");
-        let mut refused = Vec::new();
-        for line in text.lines().filter(|line| line.contains(&user)) {
-            let Ok(entry) = serde_json::from_str::<Value>(line) else {
-                // The last line may be half written.
-                continue;
-            };
-            if entry["user"]["username"] == user.as_str() && entry["responseStatus"]["code"] == 403
-            {
-                refused.push(format!(
-                    "{} {}: {}",
-                    entry["verb"].as_str().unwrap_or_default(),
-                    entry["requestURI"].as_str().unwrap_or_default(),
-                    entry["responseStatus"]["message"]
-                        .as_str()
-                        .unwrap_or_default()
-                ));
-            }
-        }
-        Ok(refused)
+        audit::parse(&text, &format!("system:node:{node}"))
+    }
+
+    /// Watches a collection and keeps every version of what is in it.
+    pub fn watch(&self, path: &str) -> Result<Watching> {
+        Watching::start(&self.proxy_address(), path)
     }
 
     /// Fails with the end of a log when one of the programs has ended.

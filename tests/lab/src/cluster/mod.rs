@@ -12,6 +12,7 @@
 //! The API server listens on every address of the run's network, which nobody but the run can reach unless it has an
 //! uplink. Logs are files in the cluster's directory. Everything ends with the run; nothing is kept between runs.
 
+mod audit;
 mod authority;
 mod bootstrap;
 mod control_plane;
@@ -19,10 +20,13 @@ mod kubeconfig;
 mod node;
 mod programs;
 mod relay;
+mod watching;
 
+pub use audit::Asked;
 pub use authority::{Authority, Identity};
 pub use bootstrap::{Approval, BootstrapToken};
 pub use control_plane::{Cluster, ClusterOptions};
 pub use kubeconfig::Credential;
 pub use node::{Access, ClusterNode, condition};
 pub use relay::Relay;
+pub use watching::Watching;

@@ -4,6 +4,7 @@
 //! flow means: connections that are there stay open, nothing passes through them any more, and nobody says so; new
 //! ones work.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,6 +26,8 @@ struct State {
     n_accepted: usize,
     /// Connections with a smaller number pass nothing on.
     hanging_below: usize,
+    /// Connections whose client is there.
+    open: BTreeSet<usize>,
     /// Both ends of what is connected, to be shut when the relay is cut.
     streams: Vec<TcpStream>,
 }
@@ -85,6 +88,13 @@ impl Relay {
         state.hanging_below = state.n_accepted;
     }
 
+    /// Hanging connections that the node still holds open.
+    #[must_use]
+    pub fn n_hanging(&self) -> usize {
+        let state = lock(&self.shared);
+        state.open.range(..state.hanging_below).count()
+    }
+
     fn accept_on(&self, listener: TcpListener) {
         let (shared, target) = (Arc::clone(&self.shared), self.target);
         lock(&self.shared).is_open = true;
@@ -136,13 +146,26 @@ fn connect(
         if !state.is_open {
             return Ok(());
         }
+        state.open.insert(number);
         state.streams.extend([client, server]);
     }
-    for (from, to) in directions {
+    for (side, (from, to)) in [Side::Client, Side::Server].into_iter().zip(directions) {
         let shared = Arc::clone(shared);
-        thread::spawn(move || pump(&shared, number, from, to));
+        thread::spawn(move || {
+            pump(&shared, number, from, to);
+            if side == Side::Client {
+                lock(&shared).open.remove(&number);
+            }
+        });
     }
     Ok(())
+}
+
+/// Whose bytes are passed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
 }
 
 /// Passes bytes on until one side ends or the relay is cut; swallows them once the connection hangs.
@@ -220,5 +243,13 @@ mod tests {
         new.write_all(b"c").unwrap();
         new.read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"c");
+        assert_eq!(relay.n_hanging(), 1);
+        drop(old);
+        crate::wait_until(
+            "the client's end to be noticed",
+            Duration::from_secs(5),
+            || Ok((relay.n_hanging() == 0).then_some(())),
+        )
+        .unwrap();
     }
 }
