@@ -35,6 +35,8 @@ struct Plan {
     agent: PathBuf,
     /// Only names that match, as ginkgo matches.
     focus: Option<String>,
+    /// Any test of the suite may be run, not only those of the list.
+    is_any: bool,
     n_procs: usize,
     is_again: bool,
     is_page_wanted: bool,
@@ -66,6 +68,13 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             "RE",
             "Only tests of the list whose name matches; nothing is kept",
         ))
+        .arg(
+            flag(
+                "any",
+                "With --focus: any test of the suite, not only those of the list",
+            )
+            .requires("focus"),
+        )
         .arg(option("procs", "N", "Tests at a time").default_value("6"))
         .arg(flag(
             "again",
@@ -110,6 +119,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         },
         kubelet,
         focus: args.get_one::<String>("focus").cloned(),
+        is_any: args.get_flag("any"),
         n_procs,
         is_again: args.get_flag("again"),
         is_page_wanted: args.get_flag("write"),

@@ -106,6 +106,14 @@ fn agnhost(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
             target: "agnhost".to_owned(),
         },
     );
+    // The shell of busybox would take its own nc and the like for those below.
+    put(
+        &mut image,
+        Entry::Link {
+            path: "/bin/sh".to_owned(),
+            target: "bash".to_owned(),
+        },
+    );
     put(
         &mut image,
         Entry::Directory {

@@ -160,7 +160,9 @@ fn choose(scene: &Scene, directory: &Path) -> Result<Chosen> {
             verdict.is_none_or(|it| it.outcome != Outcome::Passed)
         });
     }
-    if plan.focus.is_some() {
+    if plan.is_any {
+        names = known.keys().cloned().collect();
+    } else if plan.focus.is_some() {
         names.retain(|name| known.contains_key(name));
     }
     let suite_names = names
