@@ -17,6 +17,7 @@ use crate::isolation::Bench;
 use crate::mounts;
 use crate::parts::Toolbox;
 use crate::process::{Daemon, output, send_signal};
+use crate::registry::Registry;
 use crate::wait::wait_until;
 
 /// Where pods get their network from.
@@ -182,6 +183,17 @@ impl Containerd {
         )
     }
 
+    /// Lets pulls from a registry of this name (without a port) go to a registry of the bench, from the next pull on.
+    pub fn point_registry(&self, name: &str, registry: &Registry) -> Result<()> {
+        let directory = self.directory.join("registries").join(name);
+        fs::create_dir_all(&directory)?;
+        let url = registry.url();
+        let text =
+            format!("server = '{url}'\n[host.'{url}']\ncapabilities = ['pull', 'resolve']\n");
+        fs::write(directory.join("hosts.toml"), text)
+            .with_context(|| format!("write hosts.toml of {name}"))
+    }
+
     /// Runs `ctr` in the Kubernetes namespace and gives its output.
     pub fn ctr(&self, args: &[&str]) -> Result<String> {
         output(
@@ -340,6 +352,8 @@ impl Containerd {
                  disable = true\n\
                  [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
                  sandbox = '{pause}'\n\
+                 [plugins.'io.containerd.cri.v1.images'.registry]\n\
+                 config_path = '{dir}/registries'\n\
                  [plugins.'io.containerd.cri.v1.runtime']\n\
                  restrict_oom_score_adj = true\n\
                  [plugins.'io.containerd.cri.v1.runtime'.cni]\n\
@@ -359,6 +373,8 @@ impl Containerd {
                     "[plugins.'io.containerd.grpc.v1.cri']\n\
                  sandbox_image = '{pause}'\n\
                  restrict_oom_score_adj = true\n\
+                 [plugins.'io.containerd.grpc.v1.cri'.registry]\n\
+                 config_path = '{dir}/registries'\n\
                  [plugins.'io.containerd.grpc.v1.cri'.cni]\n\
                  bin_dir = '{cni}'\n\
                  conf_dir = '{dir}/cni'\n\

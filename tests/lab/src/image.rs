@@ -22,7 +22,7 @@ pub const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// One entry of an image's only layer. Paths are absolute in the image.
 #[derive(Debug, Clone)]
@@ -139,9 +139,41 @@ pub fn pause(binary: &Path) -> Result<ImageSpec> {
     })
 }
 
-/// Writes `image` as an OCI archive at `path`.
-pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
-    let layer = layer(&image.entries)?;
+/// An image as registries keep it.
+pub(crate) struct PackedImage {
+    pub(crate) manifest: Blob,
+    pub(crate) config: Blob,
+    pub(crate) layer: Blob,
+}
+
+/// Bytes that are known by their digest.
+pub(crate) struct Blob {
+    media_type: &'static str,
+    pub(crate) content: Vec<u8>,
+}
+
+impl Blob {
+    /// `sha256:…`
+    pub(crate) fn digest(&self) -> String {
+        digest_of(&self.content)
+    }
+
+    fn descriptor(&self) -> Value {
+        json!({ "mediaType": self.media_type, "digest": self.digest(), "size": self.content.len() })
+    }
+}
+
+/// The digest by which a registry knows these bytes.
+pub(crate) fn digest_of(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex_digest(bytes))
+}
+
+/// Makes an image's manifest, configuration and layer.
+pub(crate) fn pack(image: &ImageSpec) -> Result<PackedImage> {
+    let layer = Blob {
+        media_type: LAYER,
+        content: layer(&image.entries)?,
+    };
     let config = serde_json::to_vec(&json!({
         "architecture": architecture(),
         "os": "linux",
@@ -152,15 +184,37 @@ pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
             "Cmd": image.command,
             "WorkingDir": image.working_dir,
         },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex_digest(&layer))] },
+        "rootfs": { "type": "layers", "diff_ids": [layer.digest()] },
     }))?;
+    let config = Blob {
+        media_type: CONFIG,
+        content: config,
+    };
     let manifest = serde_json::to_vec(&json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": descriptor(CONFIG, &config),
-        "layers": [descriptor(LAYER, &layer)],
+        "config": config.descriptor(),
+        "layers": [layer.descriptor()],
     }))?;
-    let mut listed = descriptor(MANIFEST, &manifest);
+    let manifest = Blob {
+        media_type: MANIFEST,
+        content: manifest,
+    };
+    Ok(PackedImage {
+        manifest,
+        config,
+        layer,
+    })
+}
+
+/// Writes `image` as an OCI archive at `path`.
+pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
+    let PackedImage {
+        manifest,
+        config,
+        layer,
+    } = pack(image)?;
+    let mut listed = manifest.descriptor();
     let tag = image.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
     listed["annotations"] = json!({
         "io.containerd.image.name": image.name,
@@ -180,9 +234,9 @@ pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
     for blob in [&manifest, &config, &layer] {
         append(
             &mut archive,
-            &format!("blobs/sha256/{}", hex_digest(blob)),
+            &format!("blobs/sha256/{}", hex_digest(&blob.content)),
             0o644,
-            blob,
+            &blob.content,
         )?;
     }
     archive.into_inner()?.flush()?;
@@ -212,10 +266,6 @@ pub fn hex_digest(bytes: &[u8]) -> String {
             write!(text, "{byte:02x}").expect("writing to a string cannot fail");
             text
         })
-}
-
-fn descriptor(media_type: &str, blob: &[u8]) -> Value {
-    json!({ "mediaType": media_type, "digest": format!("sha256:{}", hex_digest(blob)), "size": blob.len() })
 }
 
 fn layer(entries: &[Entry]) -> Result<Vec<u8>> {

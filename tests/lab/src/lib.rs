@@ -9,6 +9,7 @@
 //!                     │ cleans and counts what is left                            │ gets a `Bench`
 //!                     │                                                           ├─ parts::…   what must be installed or built
 //!                     │                                                           ├─ image::…   OCI archives from local binaries
+//!                     │                                                           ├─ Registry   images to be pulled, or not
 //!                     │                                                           ├─ Containerd one private instance
 //!                     └─ census                                                   ├─ Node       one agent on it
 //!                                                                                 ├─ Cluster    a real control plane, and nodes that join it
@@ -30,6 +31,7 @@ pub mod node;
 pub mod parts;
 pub mod pods;
 pub mod process;
+pub mod registry;
 pub mod suite;
 pub mod vm;
 pub mod wait;
@@ -40,5 +42,6 @@ pub use isolation::{Bench, Network};
 pub use node::{Node, NodeOptions};
 pub use parts::{Part, Toolbox};
 pub use pods::{ContainerView, PodView};
+pub use registry::Registry;
 pub use vm::Machine;
 pub use wait::wait_until;
