@@ -158,7 +158,8 @@ impl Blob {
         digest_of(&self.content)
     }
 
-    fn descriptor(&self) -> Value {
+    /// How a manifest or a list speaks of them.
+    pub(crate) fn descriptor(&self) -> Value {
         json!({ "mediaType": self.media_type, "digest": self.digest(), "size": self.content.len() })
     }
 }
@@ -317,7 +318,7 @@ fn relative(path: &str) -> &str {
 }
 
 /// The name that OCI uses for this machine's processor.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

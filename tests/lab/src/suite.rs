@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
 use crate::image::{self, Entry, ImageSpec};
 use crate::parts::{Part, Suite, Toolbox};
@@ -27,12 +28,13 @@ pub type Made = Result<ImageSpec, (String, String)>;
 /// Every image that can be made here; see [`aliases`].
 pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
     let busybox = busybox(tools)?;
-    let agnhost = agnhost(suite, &busybox)?;
+    let pause = ImageSpec {
+        name: "registry.k8s.io/pause:3.10.2".to_owned(),
+        ..image::pause(&tools.pause)?
+    };
+    let agnhost = agnhost(suite, &busybox, &pause)?;
     let mut images = vec![
-        Ok(ImageSpec {
-            name: "registry.k8s.io/pause:3.10.2".to_owned(),
-            ..image::pause(&tools.pause)?
-        }),
+        Ok(pause),
         Ok(kitten(suite, &busybox)?),
         Ok(nonewprivs(suite, &busybox)?),
         Ok(ImageSpec {
@@ -88,7 +90,7 @@ fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
     Ok(image)
 }
 
-fn agnhost(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
+fn agnhost(suite: &Suite, base: &ImageSpec, pause: &ImageSpec) -> Result<ImageSpec> {
     let mut image = ImageSpec {
         name: tagged("agnhost:2.66.1"),
         entrypoint: vec!["/agnhost".to_owned()],
@@ -150,7 +152,44 @@ fn agnhost(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
     ] {
         put_program(&mut image, path, &program(name)?)?;
     }
+    put_fake_registry(&mut image, pause)?;
     Ok(image)
+}
+
+/// What agnhost serves when it plays a registry: one image, `pause:testing`, laid out by digest.
+fn put_fake_registry(image: &mut ImageSpec, pause: &ImageSpec) -> Result<()> {
+    const ROOT: &str = "/var/registry/pause";
+    let packed = image::pack(pause)?;
+    let mut listed = packed.manifest.descriptor();
+    listed["platform"] = json!({ "os": "linux", "architecture": image::architecture() });
+    let list = serde_json::to_vec(&json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [listed],
+    }))?;
+    let tag = image::digest_of(&list);
+    for (kind, content) in [
+        ("manifests", list),
+        ("manifests", packed.manifest.content),
+        ("blobs", packed.config.content),
+        ("blobs", packed.layer.content),
+    ] {
+        let hash = image::hex_digest(&content);
+        let path = format!("{ROOT}/{kind}/sha256/{}/{hash}/data", &hash[..2]);
+        put(
+            image,
+            Entry::File {
+                path,
+                mode: 0o644,
+                content,
+            },
+        );
+    }
+    put(
+        image,
+        Entry::text(&format!("{ROOT}/manifests/testing"), &tag),
+    );
+    Ok(())
 }
 
 /// The image whose files one test reads as a volume; its text says that it comes from Alpine Linux.

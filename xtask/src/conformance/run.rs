@@ -16,6 +16,7 @@ use ferrolet_lab::cluster::Access;
 use ferrolet_lab::node::Ports;
 use ferrolet_lab::parts::{ControlPlane, Suite};
 use ferrolet_lab::process::{Daemon, keep, output};
+use ferrolet_lab::registry::Registry;
 use ferrolet_lab::{
     Bench, Cluster, ClusterNode, ClusterOptions, Containerd, NodeOptions, Toolbox, suite,
 };
@@ -205,6 +206,9 @@ fn import_images(containerd: &Containerd, scene: &Scene) -> Result<Vec<String>> 
         }
     }
     containerd.import(&made)?;
+    // Some tests insist on pulling.
+    let registry = Registry::start(&made)?;
+    containerd.point_registry("registry.k8s.io", &registry)?;
     let mut names: BTreeSet<String> = made.into_iter().map(|image| image.name).collect();
     for (name, other) in suite::aliases() {
         if names.contains(&name) {
