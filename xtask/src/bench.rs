@@ -4,12 +4,11 @@
 //! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]).
 //!
 //! ```text
-//! race ── rounds, kubelets in turn ──► leg ── watch, api ──► control plane
+//! race ── rounds, kubelets in turn ──► leg ── lab's Watch and Api ──► control plane
 //!   │                                   └─ cost ──► /proc of the agent
 //!   └─ score (pure: medians, spread, goals) ──► table, page, chart (pure: text)
 //! ```
 
-mod api;
 mod chart;
 mod cost;
 mod figures;
@@ -22,7 +21,6 @@ mod score;
 mod start;
 mod table;
 mod trace;
-mod watch;
 
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};

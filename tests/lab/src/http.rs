@@ -54,7 +54,8 @@ pub fn free_port() -> Result<u16> {
     bail!("no port from {FIRST} on is free")
 }
 
-fn parse(bytes: &[u8]) -> Result<Answer> {
+/// A whole answer as it came over the stream.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Answer> {
     let end = bytes
         .windows(4)
         .position(|window| window == b"\r\n\r\n")

@@ -9,18 +9,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use ferrolet_lab::cluster::{Access, condition};
+use ferrolet_lab::cluster::{Access, Api, Watch, condition};
 use ferrolet_lab::image::BUSYBOX;
 use ferrolet_lab::{Bench, Cluster, ClusterNode, Containerd, NodeOptions, Toolbox, wait_until};
 use serde_json::{Value, json};
 
-use super::api::Api;
 use super::cost::{Cost, Holding, cpu_seconds};
 use super::figures::Figures;
 use super::pods::Record;
 use super::race::Plan;
 use super::score::Values;
-use super::watch::Watch;
 
 /// How long anything may take before the leg is given up.
 const PATIENCE: Duration = Duration::from_secs(300);

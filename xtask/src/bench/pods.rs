@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ferrolet_lab::PodView;
-
-use super::watch::Arrival;
+use ferrolet_lab::cluster::Arrival;
 
 /// When one pod appeared, became Ready and went.
 #[derive(Debug, Clone, Copy)]

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgMatches;
+use ferrolet_lab::cluster::Api;
 use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::{Bench, Cluster, ClusterOptions, Network, Part, Toolbox, isolation, parts};
 use serde_json::{Value, json};
 
-use super::api::Api;
 use super::leg::{self, Scene};
 use super::machine::Machine;
 use super::score::{Row, Values, Verdict, catalogue, missing, rows};

@@ -12,6 +12,7 @@
 //! The API server listens on every address of the run's network, which nobody but the run can reach unless it has an
 //! uplink. Logs are files in the cluster's directory. Everything ends with the run; nothing is kept between runs.
 
+mod api;
 mod audit;
 mod authority;
 mod bootstrap;
@@ -20,8 +21,10 @@ mod kubeconfig;
 mod node;
 mod programs;
 mod relay;
+mod watch;
 mod watching;
 
+pub use api::Api;
 pub use audit::Asked;
 pub use authority::{Authority, Identity};
 pub use bootstrap::{Approval, BootstrapToken};
@@ -29,4 +32,5 @@ pub use control_plane::{Cluster, ClusterOptions};
 pub use kubeconfig::Credential;
 pub use node::{Access, ClusterNode, condition};
 pub use relay::Relay;
+pub use watch::{Arrival, Watch};
 pub use watching::Watching;

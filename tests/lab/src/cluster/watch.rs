@@ -15,22 +15,22 @@ use serde_json::Value;
 use super::api::{Api, is_success};
 
 /// One event and when it came.
-pub(super) struct Arrival {
-    pub(super) at: Instant,
+pub struct Arrival {
+    pub at: Instant,
     /// `ADDED`, `MODIFIED` or `DELETED`.
-    pub(super) kind: String,
-    pub(super) object: Value,
+    pub kind: String,
+    pub object: Value,
 }
 
 /// An open watch; ends when dropped.
-pub(super) struct Watch {
+pub struct Watch {
     stream: TcpStream,
     arrivals: Receiver<Arrival>,
 }
 
 impl Watch {
     /// Watches a collection by a field selector. When this returns, the API server is watching.
-    pub(super) fn open(api: Api, collection: &str, selector: &str) -> Result<Watch> {
+    pub fn open(api: Api, collection: &str, selector: &str) -> Result<Watch> {
         let path = format!(
             "{collection}?watch=true&fieldSelector={}",
             selector.replace('=', "%3D")
@@ -57,7 +57,7 @@ impl Watch {
     }
 
     /// The next event, or nothing when none comes in time.
-    pub(super) fn next(&self, patience: Duration) -> Result<Option<Arrival>> {
+    pub fn next(&self, patience: Duration) -> Result<Option<Arrival>> {
         match self.arrivals.recv_timeout(patience) {
             Ok(arrival) => Ok(Some(arrival)),
             Err(RecvTimeoutError::Timeout) => Ok(None),

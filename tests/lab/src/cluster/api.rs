@@ -1,4 +1,4 @@
-//! The few requests the race makes of the API server, as the administrator, over the cluster's plain HTTP.
+//! The few requests that tools make of the API server, as the administrator, over the cluster's plain HTTP.
 //!
 //! kubectl would do, but each call of it costs more CPU than the pod that it creates.
 
@@ -9,38 +9,55 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::http::{self, Answer};
+
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where requests go to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Api {
+pub struct Api {
     address: SocketAddr,
 }
 
 impl Api {
-    pub(super) fn new(address: &str) -> Result<Api> {
+    pub fn new(address: &str) -> Result<Api> {
         Ok(Api {
             address: address.parse().context("the API server's address")?,
         })
     }
 
     /// Creates an object in a collection.
-    pub(super) fn create(&self, collection: &str, object: &Value) -> Result<()> {
+    pub fn create(&self, collection: &str, object: &Value) -> Result<()> {
         self.finish("POST", collection, &object.to_string())
     }
 
     /// Deletes an object or a collection, with the grace that the objects ask for.
-    pub(super) fn delete(&self, path: &str) -> Result<()> {
+    pub fn delete(&self, path: &str) -> Result<()> {
         self.finish("DELETE", path, "")
     }
 
+    /// Any request with its answer, also one that says no. A `PATCH` is a strategic merge.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Result<Answer> {
+        let mut stream = self.send(method, path, body)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        let mut bytes = Vec::new();
+        stream
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("{method} {path}"))?;
+        http::parse(&bytes).with_context(|| format!("answer of {method} {path}"))
+    }
+
     /// Sends a request and gives the stream that its answer comes on.
-    pub(super) fn send(&self, method: &str, path: &str, body: &str) -> Result<TcpStream> {
+    pub fn send(&self, method: &str, path: &str, body: &str) -> Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)
             .with_context(|| format!("connect to {}", self.address))?;
         stream.set_nodelay(true)?;
+        let content = match method {
+            "PATCH" => "application/strategic-merge-patch+json",
+            _ => "application/json",
+        };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {content}\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n",
             self.address,
             body.len()
@@ -50,14 +67,13 @@ impl Api {
     }
 
     fn finish(&self, method: &str, path: &str, body: &str) -> Result<()> {
-        let mut stream = self.send(method, path, body)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        let mut answer = Vec::new();
-        stream
-            .read_to_end(&mut answer)
-            .with_context(|| format!("{method} {path}"))?;
-        let answer = String::from_utf8_lossy(&answer);
-        ensure!(is_success(&answer), "{method} {path}: {answer:.400}");
+        let answer = self.ask(method, path, body)?;
+        ensure!(
+            (200..300).contains(&answer.status),
+            "{method} {path}: {} {:.400}",
+            answer.status,
+            answer.body
+        );
         Ok(())
     }
 }
