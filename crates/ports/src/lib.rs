@@ -44,7 +44,7 @@ pub use runtime::{
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
-pub use status::{StatusSink, StatusUpdate};
+pub use status::{Remains, StatusSink, StatusUpdate};
 pub use streams::{Streams, WantedStreams};
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, PodsView};

@@ -2,6 +2,17 @@
 
 use ferrolet_types::{Pod, PodUid};
 
+/// How much of a pod is left on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Something runs, or may yet be started.
+    Active,
+    /// Nothing runs and nothing will; volumes and cgroup are on their way out.
+    Stopped,
+    /// Nothing runs or is mounted any more.
+    Settled,
+}
+
 /// A status that changed.
 #[derive(Clone, Debug)]
 pub struct StatusUpdate {
@@ -9,8 +20,8 @@ pub struct StatusUpdate {
     pub pod: Pod,
     /// Rises with every change of this pod's status.
     pub version: u64,
-    /// True when nothing of the pod runs or is mounted any more.
-    pub is_settled: bool,
+    /// What is left of it.
+    pub remains: Remains,
 }
 
 /// Takes changed statuses; never blocks.

@@ -101,7 +101,8 @@ pub fn container_annotations(
     if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty()) {
         set(PORTS, json_array(ports.iter().map(port_json)));
     }
-    if crash_streak > 0 {
+    // Without it the restart count stands in, so a restart that begins no streak has to say so.
+    if crash_streak > 0 || restart_count > 0 {
         set(CRASH_STREAK, crash_streak.to_string());
     }
     annotations
@@ -228,6 +229,8 @@ mod tests {
                     .as_str(),
                 ),
                 (RESTART_COUNT, "3"),
+                // A restart that is no crash says so; a first start has nothing to say.
+                (CRASH_STREAK, "0"),
                 (TERMINATION_MESSAGE_PATH, "/dev/termination-log"),
                 (TERMINATION_MESSAGE_POLICY, "File"),
                 ("vendor/x", "1"),

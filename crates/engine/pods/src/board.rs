@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use ferrolet_ports::{PodsView, StatusSink, StatusUpdate};
+use ferrolet_ports::{PodsView, Remains, StatusSink, StatusUpdate};
 use ferrolet_types::{
     Pod, PodUid,
     pod::{Phase, PodView},
@@ -35,7 +35,7 @@ impl Board {
     }
 
     /// Publishes a pod with its status.
-    pub(crate) fn publish(&self, pod: &Pod, status: &PodStatus, is_settled: bool) {
+    pub(crate) fn publish(&self, pod: &Pod, status: &PodStatus, remains: Remains) {
         let mut shown = k8s_openapi::api::core::v1::Pod::clone(pod);
         shown.status = Some(status.clone());
         let shown: Pod = Arc::new(shown);
@@ -58,7 +58,7 @@ impl Board {
             sink.publish(StatusUpdate {
                 pod: shown,
                 version,
-                is_settled,
+                remains,
             });
         }
     }

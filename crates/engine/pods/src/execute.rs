@@ -75,6 +75,8 @@ impl Outcome {
             }
             Self::Started { container } => {
                 memory.failures.remove(&container);
+                // Should it have to wait again, that is news.
+                memory.waiting.remove(&container);
             }
             Self::NotStarted { container, failure } => {
                 if let Some(pod) = &memory.pod {

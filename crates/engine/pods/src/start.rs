@@ -328,9 +328,12 @@ async fn request_container(
         restart_count: restart_number(order.restarts, newest_log),
         crash_streak: order.crash_streak,
         image_ref: image.id.clone(),
-        image_user: image
-            .user_id
-            .map_or_else(|| ImageUser::Name(image.username.clone()), ImageUser::Id),
+        image_user: match image.user_id {
+            Some(id) => ImageUser::Id(id),
+            // An image that names nobody runs as root.
+            None if image.username.is_empty() => ImageUser::Id(0),
+            None => ImageUser::Name(image.username.clone()),
+        },
         pod_ips: &pod_ips,
         hosts_file: Some(&hosts_path),
         termination_log: Some(&termination_log),

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use ferrolet_lifecycle::{Facts, PodState, Step, Waiting, Wish, decide};
-use ferrolet_ports::{EventKind, RuntimeError};
+use ferrolet_lifecycle::{Action, Facts, PodState, Step, Waiting, Wish, decide};
+use ferrolet_ports::{EventKind, Remains, RuntimeError};
 use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
@@ -58,13 +58,12 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             .iter()
             .for_each(|report| worker.memory.take_report(report));
         let step = worker.decide(&orders);
-        let is_settled = matches!(step.next, PodState::Settled | PodState::Gone);
         let is_new_state = worker.memory.state != step.next;
         worker.memory.state = step.next;
         if is_new_state {
             worker.register_objects();
         }
-        worker.publish(&step, is_settled);
+        worker.publish(&step);
         worker.tell_probes();
         if step.next == PodState::Gone {
             worker.world.board.forget(&worker.memory.uid);
@@ -156,10 +155,10 @@ impl Worker {
         match before {
             // Computed from nothing seen, the containers of an earlier life would all look dead.
             Some((pod, status)) => {
-                self.world.board.publish(&pod, &status, false);
+                self.world.board.publish(&pod, &status, Remains::Active);
                 self.memory.status = Some(status);
             }
-            None => self.publish(&Step::idle(), false),
+            None => self.publish(&Step::idle()),
         }
     }
 
@@ -350,17 +349,22 @@ impl Worker {
     }
 
     /// Shows the new status, and says what newly holds containers back.
-    fn publish(&mut self, step: &Step, is_settled: bool) {
+    fn publish(&mut self, step: &Step) {
         self.note_waiting(step);
         let now = self.now();
         let Some(status) = self.compute_status(now) else {
             return;
         };
-        if self.memory.status.as_ref() == Some(&status) && !is_settled {
+        let remains = match self.memory.state {
+            PodState::Running | PodState::Stopping { .. } => Remains::Active,
+            PodState::Stopped => Remains::Stopped,
+            PodState::Settled | PodState::Gone => Remains::Settled,
+        };
+        if self.memory.status.as_ref() == Some(&status) && remains == Remains::Active {
             return;
         }
         if let Some(pod) = &self.memory.pod {
-            self.world.board.publish(pod, &status, is_settled);
+            self.world.board.publish(pod, &status, remains);
         }
         let statuses = status.container_statuses.iter().flatten();
         if statuses
@@ -382,6 +386,15 @@ impl Worker {
                 message: failure.message.clone(),
             };
             waiting.entry(name.clone()).or_insert(why);
+        }
+        // A container whose wait is over still waits until it runs.
+        for action in step.stages.iter().flatten() {
+            if let Action::Start { container, .. } = action
+                && let Some(was) = self.memory.waiting.get(container)
+                && was.reason == "CrashLoopBackOff"
+            {
+                waiting.entry(container.clone()).or_insert(was.clone());
+            }
         }
         if let Some(pod) = &self.memory.pod {
             for (name, why) in &waiting {

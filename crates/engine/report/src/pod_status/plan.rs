@@ -2,7 +2,7 @@
 //!
 //! Pure. In: the API's pod as last seen and the status we want there. Out: a patch or nothing. Refuses: keeping anything.
 
-use ferrolet_ports::StatusUpdate;
+use ferrolet_ports::{Remains, StatusUpdate};
 use ferrolet_status::{
     RunningContainers, is_same_for_kubelet, merge_for_api, normalize, plan_patch,
 };
@@ -10,7 +10,7 @@ use ferrolet_types::{
     Pod, PodUid, Timestamp,
     pod::{MIRROR_ANNOTATION, PodView as _},
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
 
 /// How much a write hurries.
@@ -50,7 +50,7 @@ pub(crate) fn differs(api: &Pod, update: &StatusUpdate) -> bool {
 
 /// True when the API object has served its purpose: its deletion was asked for, it is over, and nothing of it is left here.
 pub(crate) fn may_delete(api: &Pod, update: &StatusUpdate) -> bool {
-    update.is_settled
+    update.remains == Remains::Settled
         && api.deletion_time().is_some()
         && !api.is_mirror()
         && api.api_phase().is_some_and(|phase| phase.is_terminal())
@@ -61,7 +61,7 @@ pub(crate) fn urgency(api: &Pod, update: &StatusUpdate) -> Urgency {
     let is_over = |pod: &Pod| pod.api_phase().is_some_and(|phase| phase.is_terminal());
     if is_ready(api) != is_ready(&update.pod)
         || is_over(api) != is_over(&update.pod)
-        || (update.is_settled && api.deletion_time().is_some())
+        || (update.remains == Remains::Settled && api.deletion_time().is_some())
     {
         Urgency::Transition
     } else {
@@ -86,7 +86,11 @@ fn wanted(api: &Pod, update: &StatusUpdate, now: Timestamp) -> PodStatus {
     if api.is_mirror() {
         keep_times(old, &mut computed);
     }
-    let running = running_containers(&computed, update.is_settled);
+    // A container that is told to have ended may still have a successor, and a sandbox holds the pod's network.
+    let running = match update.remains {
+        Remains::Active => RunningContainers::Possible,
+        Remains::Stopped | Remains::Settled => RunningContainers::Gone,
+    };
     let mut wanted = merge_for_api(api, computed, running, now);
     // A generation that somebody already saw is not unseen by an older status.
     wanted.observed_generation = wanted.observed_generation.max(old.observed_generation);
@@ -114,28 +118,4 @@ fn same_state(
     other: &k8s_openapi::api::core::v1::PodCondition,
 ) -> bool {
     one.type_ == other.type_ && one.status == other.status
-}
-
-/// Nothing runs once the worker says so, or once every container's end is known. A container that waits may yet be started
-/// by a request that is under way, so it counts as running.
-fn running_containers(status: &PodStatus, is_settled: bool) -> RunningContainers {
-    let lists = [
-        &status.init_container_statuses,
-        &status.container_statuses,
-        &status.ephemeral_container_statuses,
-    ];
-    let has_ended = |container: &ContainerStatus| {
-        let state = container.state.as_ref();
-        state.is_some_and(|state| state.terminated.is_some())
-    };
-    let has_containers = status
-        .container_statuses
-        .as_ref()
-        .is_some_and(|list| !list.is_empty());
-    let have_all_ended = has_containers && lists.into_iter().flatten().flatten().all(has_ended);
-    if is_settled || have_all_ended {
-        RunningContainers::Gone
-    } else {
-        RunningContainers::Possible
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::{ApiErrorKind, StatusSink as _, StatusUpdate};
+use ferrolet_ports::{ApiErrorKind, Remains, StatusSink as _, StatusUpdate};
 use ferrolet_testkit::{FakeClusterApi, Request, World, pod};
 use ferrolet_types::{
     Pod, PodKey, Timestamp,
@@ -78,20 +78,20 @@ impl Scene {
     }
 
     fn publish(&self, pod: &Pod, version: u64, status: PodStatus) {
-        self.tell(pod, version, status, false);
+        self.tell(pod, version, status, Remains::Active);
     }
 
     fn settle(&self, pod: &Pod, version: u64, status: PodStatus) {
-        self.tell(pod, version, status, true);
+        self.tell(pod, version, status, Remains::Settled);
     }
 
-    fn tell(&self, pod: &Pod, version: u64, status: PodStatus, is_settled: bool) {
+    fn tell(&self, pod: &Pod, version: u64, status: PodStatus, remains: Remains) {
         let mut shown = api::Pod::clone(pod);
         shown.status = Some(status);
         self.reporter.publish(StatusUpdate {
             pod: Arc::new(shown),
             version,
-            is_settled,
+            remains,
         });
     }
 
@@ -299,11 +299,15 @@ async fn a_pod_that_is_over_and_deleted_leaves_the_api_when_nothing_is_left_here
     scene.publish(&pod, 2, over);
     scene.until_quiet().await;
     assert_eq!(phase_of(&scene.api, &key).as_deref(), Some("Running"));
+    // Every container has ended, but its sandbox is still there.
     scene.publish(&pod, 3, ended("Failed"));
+    scene.until_quiet().await;
+    assert_eq!(phase_of(&scene.api, &key).as_deref(), Some("Running"));
+    scene.tell(&pod, 4, ended("Failed"), Remains::Stopped);
     scene.until_phase(&key, "Failed").await;
     sleep(Duration::from_secs(60)).await;
     assert!(scene.api.pod(&key).is_some());
-    scene.settle(&pod, 4, ended("Failed"));
+    scene.settle(&pod, 5, ended("Failed"));
     scene
         .api
         .until("deletion", PATIENCE, |api| api.pod(&key).is_none())
@@ -445,7 +449,7 @@ async fn a_container_that_ended_for_good_is_not_brought_back() {
         .build();
     let pod = scene.api.put_pod(&pod);
     sleep(Duration::from_millis(1)).await;
-    scene.publish(&pod, 1, ended("Succeeded"));
+    scene.settle(&pod, 1, ended("Succeeded"));
     scene.until_phase(&pod.key(), "Succeeded").await;
     scene.publish(&pod, 2, running());
     sleep(Duration::from_secs(60)).await;
@@ -492,7 +496,7 @@ async fn a_change_that_overtakes_our_own_answer_is_repaired_too() {
     let update = StatusUpdate {
         pod: copy("1", running()),
         version: 1,
-        is_settled: false,
+        remains: Remains::Active,
     };
     let check = |overtaking: Option<Pod>, is_repaired: bool| {
         let (mut ledger, now) = (Ledger::default(), Instant::now());

@@ -5,8 +5,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiErrorKind, ClusterLookups, ClusterObjects, Fut, HostError, OfflineStore, Retry, StatusSink,
-    StatusUpdate, StoredCopy, TokenAsk,
+    ApiErrorKind, ClusterLookups, ClusterObjects, Fut, HostError, OfflineStore, Remains, Retry,
+    StatusSink, StatusUpdate, StoredCopy, TokenAsk,
 };
 use ferrolet_testkit::{FakeObjects, PodBuilder, World, pod};
 use ferrolet_types::{
@@ -165,7 +165,7 @@ impl Life {
         self.sink.publish(StatusUpdate {
             pod: Arc::new(shown),
             version: 1,
-            is_settled: false,
+            remains: Remains::Active,
         });
     }
 
