@@ -1,7 +1,7 @@
 //! The project's chores: `cargo xtask <command>`.
 //!
 //! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
-//! (differential) is a module here and one line in [`command`] and [`dispatch`].
+//! is a module here and one line in [`command`] and [`dispatch`].
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -12,6 +12,7 @@ mod bench;
 mod build;
 mod cluster;
 mod conformance;
+mod differential;
 mod run;
 mod span;
 mod test;
@@ -90,6 +91,7 @@ fn command() -> Command {
         )
         .subcommand(cluster::command(fast.clone(), agent.clone()))
         .subcommand(conformance::command(fast.clone(), agent.clone()))
+        .subcommand(differential::command(fast.clone(), agent.clone()))
         .subcommand(bench::command(fast, agent))
 }
 
@@ -103,6 +105,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),
+        Some(("differential", args)) => differential::dispatch(args),
         Some(("bench", args)) => bench::dispatch(args),
         Some(("conformance", args)) => conformance::dispatch(args),
         _ => bail!("no such command"),

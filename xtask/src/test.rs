@@ -17,16 +17,18 @@ pub(crate) enum Step {
     Tidy,
     Unit,
     EndToEnd,
+    Differential,
     Bench,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 6] = [
+    pub(crate) const ALL: [Step; 7] = [
         Step::Format,
         Step::Clippy,
         Step::Tidy,
         Step::Unit,
         Step::EndToEnd,
+        Step::Differential,
         Step::Bench,
     ];
 
@@ -37,6 +39,7 @@ impl Step {
             Step::Tidy => "tidy",
             Step::Unit => "unit",
             Step::EndToEnd => "e2e",
+            Step::Differential => "differential",
             Step::Bench => "bench",
         }
     }
@@ -121,6 +124,21 @@ fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Counts> {
     counted(command.args(names), total_line)
 }
 
+/// The short cases of the differential judge, against what upstream's kubelet once answered.
+fn differential() -> Result<Counts> {
+    let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
+        return Ok(Counts::one(false));
+    };
+    let Ok(judge) = build::build("ferrolet-differential", Profile::Dev) else {
+        return Ok(Counts::one(false));
+    };
+    let mut command = Command::new(judge);
+    command
+        .current_dir(build::root())
+        .args(["--recorded", "--quick", "--agent"]);
+    counted(command.arg(agent), total_line)
+}
+
 /// The bench in its smallest size: whether the tool works, and nothing about time.
 fn bench() -> Result<Counts> {
     let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
@@ -151,6 +169,7 @@ fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
             unit_line,
         ),
         Step::EndToEnd => end_to_end(args, names),
+        Step::Differential => differential(),
         Step::Bench => bench(),
     }
 }

@@ -33,7 +33,7 @@ enum Floor {
     Testkit,
     Lab,
     Sim,
-    /// Tools that drive the agent from outside: xtask and the end-to-end tests.
+    /// Tools that drive the agent from outside: xtask, the end-to-end tests and the differential judge.
     Outside,
 }
 
@@ -145,7 +145,7 @@ fn floor(manifest: &str) -> Option<Floor> {
         ["crates", "testkit", ..] => Floor::Testkit,
         ["tests", "lab", ..] => Floor::Lab,
         ["tests", "sim", ..] => Floor::Sim,
-        ["tests", "e2e", ..] | ["xtask", ..] => Floor::Outside,
+        ["tests", "e2e" | "differential", ..] | ["xtask", ..] => Floor::Outside,
         _ => return None,
     })
 }
