@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_types::{GracePeriod, Pod, PodKey, PodUid, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, ServiceAccount};
 use serde_json::Value;
 
 use crate::{Fut, Retry};
@@ -60,6 +60,12 @@ pub trait ClusterObjects: Send + Sync {
         namespace: &'a str,
         name: &'a str,
     ) -> Fut<'a, Result<Arc<ConfigMap>, ApiError>>;
+    /// A service account of a pod of this node, as the server has it now.
+    fn get_service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<ServiceAccount, ApiError>>;
     /// A service-account token, from memory while it is fresh enough.
     fn get_token<'a>(&'a self, ask: &'a TokenAsk) -> Fut<'a, Result<Token, ApiError>>;
 }

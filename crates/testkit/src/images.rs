@@ -23,6 +23,8 @@ pub(crate) struct Store {
 struct Offer {
     takes: Duration,
     failure: Option<ImageError>,
+    /// Who alone may fetch it.
+    account: Option<(String, String)>,
 }
 
 impl Store {
@@ -92,14 +94,32 @@ impl World {
 
     /// An image that is not here but can be fetched, in that time.
     pub fn add_pullable_image(&self, image: &str, takes: Duration) {
-        let failure = None;
-        self.offer(image, Offer { takes, failure });
+        let offer = Offer {
+            takes,
+            failure: None,
+            account: None,
+        };
+        self.offer(image, offer);
+    }
+
+    /// An image that can be fetched by one account only.
+    pub fn add_private_image(&self, image: &str, user: &str, password: &str) {
+        let offer = Offer {
+            takes: Duration::ZERO,
+            failure: None,
+            account: Some((user.to_owned(), password.to_owned())),
+        };
+        self.offer(image, offer);
     }
 
     /// An image that cannot be fetched, for that reason, after that time.
     pub fn add_failing_image(&self, image: &str, takes: Duration, failure: ImageError) {
-        let failure = Some(failure);
-        self.offer(image, Offer { takes, failure });
+        let offer = Offer {
+            takes,
+            failure: Some(failure),
+            account: None,
+        };
+        self.offer(image, offer);
     }
 
     fn offer(&self, image: &str, offer: Offer) {
@@ -142,7 +162,7 @@ impl Images for FakeImages {
     fn pull_image<'a>(
         &'a self,
         image: &'a str,
-        _auth: Option<&'a RegistryAuth>,
+        auth: Option<&'a RegistryAuth>,
     ) -> Fut<'a, Result<String, ImageError>> {
         Box::pin(async move {
             let call = Call::PullImage;
@@ -157,6 +177,7 @@ impl Images for FakeImages {
             let offer = offer.or(is_here.then_some(Offer {
                 takes: Duration::ZERO,
                 failure: None,
+                account: None,
             }));
             let Some(offer) = offer else {
                 let message = format!(
@@ -170,6 +191,11 @@ impl Images for FakeImages {
             let fault = self.world.quietly(|state| state.faults.take(call, None));
             if let Some(fault) = fault {
                 return Err(refuse(fault));
+            }
+            let given = auth.map(|it| (it.username.clone(), it.password.clone()));
+            if offer.account.is_some() && offer.account != given {
+                let message = format!("pull access denied for {name:?}");
+                return Err(ImageError::Unspecified(message));
             }
             if let Some(failure) = offer.failure {
                 return Err(failure);

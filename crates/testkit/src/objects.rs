@@ -12,7 +12,7 @@ use ferrolet_ports::{
 use ferrolet_types::{Pod, PodUid, Timestamp, pod::PodView as _};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Secret},
+    api::core::v1::{ConfigMap, Secret, ServiceAccount},
 };
 use tokio::sync::broadcast;
 
@@ -30,6 +30,7 @@ pub struct FakeObjects {
 struct State {
     secrets: BTreeMap<(String, String), Arc<Secret>>,
     config_maps: BTreeMap<(String, String), Arc<ConfigMap>>,
+    accounts: BTreeMap<(String, String), ServiceAccount>,
     registered: BTreeSet<PodUid>,
     tokens: BTreeMap<TokenAsk, (Timestamp, Token)>,
     n_tokens: u32,
@@ -85,6 +86,15 @@ impl FakeObjects {
         };
         drop(state);
         self.announce(ObjectKind::Secret, name);
+    }
+
+    /// Puts a service account with these annotations in namespace `default`.
+    pub fn set_service_account(&self, name: &str, annotations: &[(&str, &str)]) {
+        let key = ("default".to_owned(), name.to_owned());
+        let mut account = ServiceAccount::default();
+        account.metadata.uid = Some(format!("uid-{name}"));
+        account.metadata.annotations = Some(owned(annotations));
+        self.lock().accounts.insert(key, account);
     }
 
     /// Every request fails like this; `None` ends it.
@@ -166,6 +176,16 @@ impl ClusterObjects for FakeObjects {
     ) -> Fut<'a, Result<Arc<ConfigMap>, ApiError>> {
         let key = (namespace.to_owned(), name.to_owned());
         let answer = self.answer("config map", |state| state.config_maps.get(&key).cloned());
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn get_service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<ServiceAccount, ApiError>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let answer = self.answer("service account", |state| state.accounts.get(&key).cloned());
         Box::pin(std::future::ready(answer))
     }
 

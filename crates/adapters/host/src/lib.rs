@@ -18,6 +18,7 @@ pub mod offline;
 mod offload;
 pub mod paging;
 pub mod process;
+pub mod pulls;
 pub mod rooted;
 mod sys;
 pub mod usage;

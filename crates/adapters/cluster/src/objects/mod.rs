@@ -74,16 +74,6 @@ impl Objects {
         lock(&self.secrets).set_time_to_live(span);
         lock(&self.config_maps).set_time_to_live(span);
     }
-
-    /// A service account, read each time: only image credentials ask for one, and rarely.
-    pub async fn get_service_account(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<ServiceAccount, ApiError> {
-        let place = Place::one::<ServiceAccount>(Some(namespace), name);
-        self.client.get(&place).await
-    }
 }
 
 impl ClusterObjects for Objects {
@@ -122,6 +112,18 @@ impl ClusterObjects for Objects {
         name: &'a str,
     ) -> Fut<'a, Result<Arc<ConfigMap>, ApiError>> {
         Box::pin(table::get(&self.config_maps, &self.client, namespace, name))
+    }
+
+    /// Read each time: only image credentials ask for one, and rarely.
+    fn get_service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<ServiceAccount, ApiError>> {
+        Box::pin(async move {
+            let place = Place::one::<ServiceAccount>(Some(namespace), name);
+            self.client.get(&place).await
+        })
     }
 
     fn get_token<'a>(&'a self, ask: &'a TokenAsk) -> Fut<'a, Result<Token, ApiError>> {

@@ -11,7 +11,7 @@ use ferrolet_ports::{
     Token, TokenAsk,
 };
 use ferrolet_types::{Pod, PodUid, pod::PodView as _};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 
 use super::run::Shared;
 
@@ -103,6 +103,15 @@ impl ClusterObjects for Objects {
         };
         let noted = noted.map(|it| it.ok_or_else(|| absent("configmaps", name)));
         Box::pin(self.prefer(asked, noted))
+    }
+
+    /// Not noted: without a server there is no fresh token to pull with either.
+    fn get_service_account<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<ServiceAccount, ApiError>> {
+        self.inner.get_service_account(namespace, name)
     }
 
     /// A noted token may have expired: a pod with an old token file is better than none, and who holds it asks again soon.
