@@ -9,11 +9,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
-use ferrolet_config::{
-    CgroupVersion, CommandLine, Loaded,
-    config::{ChangeDetection, PullConcurrency},
-    flag_values,
-};
+use ferrolet_config::{CgroupVersion, CommandLine, Loaded, config::ChangeDetection, flag_values};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
     SystemClock,
@@ -27,7 +23,7 @@ use ferrolet_host::{
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
-use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World};
+use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{host_ips as node_host_ips, node_object};
@@ -53,6 +49,7 @@ mod main_server;
 mod node_facts;
 mod node_views;
 mod offline;
+mod pulls;
 mod serving;
 mod sources;
 mod statics;
@@ -174,6 +171,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         look_again: look_again(loaded),
         became_ready: Some(volumes_ready_sender),
     }));
+    let (pull_settings, pull_doors) = pulls::wire(loaded)?;
     let doors = Doors {
         probing: Arc::new(probing),
         objects,
@@ -181,6 +179,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
         runtime: cri.clone(),
         images: cri.clone(),
+        pulls: Some(pull_doors),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
         volumes: volumes.clone(),
@@ -189,7 +188,13 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         board: board.clone(),
         admission,
     };
-    let spec = spec_facts(loaded, &machine, &layout, allocatable.clone())?;
+    let spec = spec_facts(
+        loaded,
+        &machine,
+        &layout,
+        allocatable.clone(),
+        pull_settings,
+    )?;
     let world = Arc::new(World::new(doors, spec));
     world.describe(node_host_ips(&described), allocatable);
 
@@ -425,6 +430,7 @@ fn spec_facts(
     machine: &MachineFacts,
     layout: &CgroupLayout,
     allocatable: Amounts,
+    pulls: PullSettings,
 ) -> anyhow::Result<NodeFacts> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let mode = match layout {
@@ -456,11 +462,6 @@ fn spec_facts(
         .iter()
         .map(ToString::to_string)
         .collect();
-    let n_parallel_pulls = match config.images.concurrency {
-        PullConcurrency::Serial => 1,
-        PullConcurrency::AtMost(n) => usize::try_from(n.get()).unwrap_or(usize::MAX),
-        PullConcurrency::Unbounded => tokio::sync::Semaphore::MAX_PERMITS,
-    };
     let period = config.cgroups.cpu_quota_period;
     let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
     Ok(NodeFacts {
@@ -473,7 +474,7 @@ fn spec_facts(
         },
         cluster_domain,
         back_off: BackOffPolicy::upstream(config.runtime.max_restart_back_off),
-        n_parallel_pulls,
+        pulls,
         // Two per processor keep every processor busy; more only make the median pod wait for the last one.
         n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
         spec: ferrolet_spec::NodeFacts {

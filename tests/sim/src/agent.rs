@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, RuntimeHealth, watch_containers, watch_health};
-use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World as Wiring};
+use ferrolet_pods::{
+    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, World as Wiring,
+};
 use ferrolet_ports::StatusSink;
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
@@ -42,6 +44,7 @@ impl Agent {
         let doors = Doors {
             runtime: world.runtime(),
             images: world.images(),
+            pulls: None,
             cgroups: world.cgroups(),
             files: world.files(),
             volumes: world.volumes(),
@@ -98,7 +101,12 @@ fn node() -> NodeFacts {
         },
         cluster_domain: String::new(),
         back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
-        n_parallel_pulls: 2,
+        pulls: PullSettings {
+            limits: PullLimits::at_most(2),
+            rate: None,
+            verification: None,
+            providers: Vec::new(),
+        },
         n_parallel_sandboxes: 2,
     }
 }

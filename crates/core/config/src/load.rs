@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use crate::config::PullConcurrency;
 use crate::{
     CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, effect, gates,
 };
@@ -67,12 +68,16 @@ pub fn load(
     }
 
     let raw = effective(command_line, file, dropins, &gates);
-    let (config, remarks) = Config::from_raw(&raw, &gates).map_err(|found| LoadError {
+    let (mut config, remarks) = Config::from_raw(&raw, &gates).map_err(|found| LoadError {
         faults: found
             .into_iter()
             .map(|fault| origins.blame(fault))
             .collect(),
     })?;
+    if given.get("serializeImagePulls").is_none() && given.get("maxParallelImagePulls").is_none() {
+        // Upstream's default value stays what it is; what it means when nobody gave it is ours to say (docs/adr).
+        config.images.concurrency = PullConcurrency::SerialPerRegistry;
+    }
     let mut warnings = command_line.remarks();
     warnings.extend(remarks);
     warnings.extend(gates::remarks(&settings));

@@ -8,8 +8,8 @@ use ferrolet_types::{
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
-    Action, Facts, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step, StopCause,
-    Waiting,
+    Action, Facts, Failure, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step,
+    StopCause, Waiting,
     backoff::{after_streak, aftermath, own_streak},
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
@@ -307,7 +307,7 @@ impl<'a> Plan<'a> {
                                 },
                             );
                         } else {
-                            self.wait(name, due, pull_back_off(image, &failure.message));
+                            self.wait(name, due, pull_back_off(image, failure));
                         }
                     }
                     FailureKind::ImagePull { .. } => {
@@ -424,11 +424,14 @@ fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Wa
     }
 }
 
-fn pull_back_off(image: &str, cause: &str) -> Waiting {
-    let message = if cause.is_empty() {
+fn pull_back_off(image: &str, failure: &Failure) -> Waiting {
+    let Failure {
+        reason, message, ..
+    } = failure;
+    let message = if message.is_empty() {
         format!("Back-off pulling image {image:?}")
     } else {
-        format!("Back-off pulling image {image:?}: ErrImagePull: {cause}")
+        format!("Back-off pulling image {image:?}: {reason}: {message}")
     };
     Waiting {
         reason: "ImagePullBackOff",

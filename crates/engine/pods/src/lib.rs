@@ -14,9 +14,7 @@
 mod board;
 mod dispatch;
 mod execute;
-mod image_name;
 mod inbox;
-mod keyring;
 mod memory;
 mod objects;
 mod probing;
@@ -32,6 +30,7 @@ mod worker;
 mod world;
 
 pub use board::Board;
+pub use pull::{PullDoors, PullLimits, PullRate, PullSettings};
 pub use pulse::LoopHealth;
 pub use run::{Inputs, run};
 pub use world::{Doors, NodeFacts, World};

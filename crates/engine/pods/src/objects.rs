@@ -1,8 +1,6 @@
-//! What containers take from the API: config maps, secrets and services for the environment, secrets for registries.
+//! What containers take from the API: config maps, secrets and services for the environment.
 
-use std::collections::BTreeSet;
-
-use ferrolet_ports::{ApiError, ClusterObjects};
+use ferrolet_ports::ApiError;
 use ferrolet_spec::{EnvObjects, Lookup, Services, env};
 use ferrolet_types::{
     Pod,
@@ -52,46 +50,5 @@ fn looked_up<T>(answer: Result<T, ApiError>) -> Lookup<T> {
         Ok(object) => Lookup::Found(object),
         Err(error) if error.is_not_found() => Lookup::NotFound,
         Err(error) => Lookup::Failed(error.message),
-    }
-}
-
-/// The contents of the pod's pull secrets that are there, and the names of those that are not.
-pub(crate) async fn pull_secrets(
-    objects: &dyn ClusterObjects,
-    pod: &Pod,
-) -> (Vec<PullSecret>, BTreeSet<String>) {
-    let namespace = pod.key().namespace;
-    let (mut found, mut missing) = (Vec::new(), BTreeSet::new());
-    for reference in pod.spec_ref().image_pull_secrets.iter().flatten() {
-        match objects.get_secret(&namespace, &reference.name).await {
-            Ok(secret) => {
-                let data = secret.data.iter().flatten();
-                let configs = data
-                    .filter(|(key, _)| matches!(key.as_str(), ".dockerconfigjson" | ".dockercfg"));
-                found.extend(configs.map(|(key, value)| PullSecret {
-                    key: key.clone(),
-                    content: value.0.clone(),
-                }));
-            }
-            Err(_) => {
-                missing.insert(reference.name.clone());
-            }
-        }
-    }
-    (found, missing)
-}
-
-/// The content of a pull secret. `Debug` shows none of it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct PullSecret {
-    pub(crate) key: String,
-    pub(crate) content: Vec<u8>,
-}
-
-impl std::fmt::Debug for PullSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PullSecret")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     execute::restart_number,
     memory::Memory,
     objects::env_objects,
+    pull::Wanted,
     tell::{ContainerEvents, Happened, say_of_pod},
 };
 
@@ -164,7 +165,12 @@ pub(crate) async fn start_container(
         )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
-    let image = world.puller.ensure(world, pod, &container, &tell).await?;
+    let wanted = Wanted {
+        pod,
+        named: container.image.as_deref().unwrap_or_default(),
+        policy: container.image_pull_policy.as_deref(),
+    };
+    let image = world.puller.ensure(world, wanted, &tell).await?;
     let (sandbox, request) =
         request_container(world, memory, pod, &order, &container, &image).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);

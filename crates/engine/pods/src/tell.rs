@@ -13,8 +13,13 @@ pub(crate) struct ContainerEvents<'a> {
 /// Something that happened to a container.
 #[derive(Clone, Debug)]
 pub(crate) enum Happened {
-    ImagePresent(String),
+    ImagePresent {
+        image: String,
+        /// Whether the pod had to prove that it may use it.
+        is_checked: bool,
+    },
     Pulling(String),
+    StillPulling(String),
     Pulled {
         image: String,
         took: String,
@@ -55,12 +60,16 @@ impl<'a> ContainerEvents<'a> {
     pub(crate) fn say(&self, happened: Happened) {
         use EventKind::{Normal, Warning};
         let (kind, reason, message) = match happened {
-            Happened::ImagePresent(image) => {
-                let message = format!(
-                    "Container image {image:?} already present on machine and can be accessed by the pod"
-                );
+            Happened::ImagePresent { image, is_checked } => {
+                let more = if is_checked {
+                    " and can be accessed by the pod"
+                } else {
+                    ""
+                };
+                let message = format!("Container image {image:?} already present on machine{more}");
                 (Normal, "Pulled", message)
             }
+            Happened::StillPulling(message) => (Normal, "Pulling", message),
             Happened::Pulling(image) => (Normal, "Pulling", format!("Pulling image {image:?}")),
             Happened::Pulled {
                 image,

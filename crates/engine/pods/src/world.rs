@@ -14,7 +14,7 @@ use ferrolet_resources::{AdmissionNode, Amounts};
 use ferrolet_spec::NodeDns;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
-use crate::{Board, pull::Puller};
+use crate::{Board, PullDoors, PullSettings, pull::Puller};
 
 /// Everything a worker can reach: the doors, and what is kept for all workers together.
 pub struct World {
@@ -49,8 +49,8 @@ pub struct NodeFacts {
     pub cluster_domain: String,
     /// How long to wait after failures.
     pub back_off: BackOffPolicy,
-    /// How many images may be pulled at once.
-    pub n_parallel_pulls: usize,
+    /// How images are pulled.
+    pub pulls: PullSettings,
     /// How many sandboxes may be in the making at once.
     pub n_parallel_sandboxes: usize,
 }
@@ -61,6 +61,8 @@ pub struct Doors {
     pub runtime: Arc<dyn Runtime>,
     /// Images.
     pub images: Arc<dyn Images>,
+    /// The memory of pulls and the node's credentials; without them only pull secrets count, and nothing is remembered.
+    pub pulls: Option<PullDoors>,
     /// Cgroups of pods.
     pub cgroups: Arc<dyn PodCgroups>,
     /// Directories and logs of pods.
@@ -95,7 +97,12 @@ impl World {
     /// Puts the doors and the node's facts together.
     pub fn new(doors: Doors, node: NodeFacts) -> Self {
         Self {
-            puller: Puller::new(doors.images.clone(), node.n_parallel_pulls),
+            puller: Puller::new(
+                doors.images.clone(),
+                doors.pulls.clone(),
+                node.pulls.clone(),
+                doors.clock.clone(),
+            ),
             sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
             spec: Mutex::new(Arc::new(node.spec.clone())),

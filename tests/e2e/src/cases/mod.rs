@@ -8,6 +8,7 @@ mod cluster_admission;
 mod cluster_away;
 mod cluster_bench;
 mod cluster_describe;
+mod cluster_images;
 mod cluster_join;
 mod cluster_node;
 mod cluster_pace;
@@ -20,6 +21,7 @@ mod containers;
 mod hand_over;
 mod images;
 mod life;
+mod registries;
 mod restarts;
 mod surface;
 
@@ -90,6 +92,8 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_away::cases(),
         cluster_bench::cases(),
         cluster_pace::cases(),
+        cluster_images::cases(),
+        registries::cases(),
         cluster_serving::cases(),
         cluster_streams::cases(),
         cluster_static::cases(),

@@ -9,6 +9,8 @@ use super::reader::{Reader, words};
 pub enum PullConcurrency {
     /// One after the other.
     Serial,
+    /// One after the other from each registry: nobody asked for anything.
+    SerialPerRegistry,
     /// Up to so many.
     AtMost(NonZeroU32),
     /// As many as pods ask for.

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, World as Wiring};
+use ferrolet_pods::{
+    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, World as Wiring,
+};
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
 use ferrolet_spec::NodeDns;
 use ferrolet_testkit::{Act, FakeHooks, FakeProbing, World};
@@ -62,6 +64,7 @@ impl Agent {
         let doors = Doors {
             runtime: world.runtime(),
             images: world.images(),
+            pulls: None,
             cgroups: world.cgroups(),
             files: world.files(),
             volumes: world.volumes(),
@@ -239,7 +242,15 @@ fn node() -> NodeFacts {
         },
         cluster_domain: String::new(),
         back_off: BackOffPolicy::upstream(secs(300)),
-        n_parallel_pulls: 2,
+        pulls: PullSettings {
+            limits: PullLimits {
+                at_once: 2,
+                per_registry: 2,
+            },
+            rate: None,
+            verification: None,
+            providers: Vec::new(),
+        },
         n_parallel_sandboxes: N_PARALLEL_SANDBOXES,
     }
 }
