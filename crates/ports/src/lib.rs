@@ -39,7 +39,7 @@ pub use measured::{Measured, Sample, SampleValue};
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
-pub use pulls::{NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
+pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,

@@ -22,8 +22,11 @@ pub trait PullFiles: Send + Sync {
     /// Removes one. Absent is success.
     fn remove<'a>(&'a self, kind: PullFile, name: &'a str) -> Fut<'a, Result<(), HostError>>;
     /// Every file of a kind, with its content.
-    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<(String, Vec<u8>)>, HostError>>;
+    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<NamedFile>, HostError>>;
 }
+
+/// A file's name and content.
+pub type NamedFile = (String, Vec<u8>);
 
 /// What a file remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

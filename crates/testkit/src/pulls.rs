@@ -7,7 +7,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    Fut, HostError, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins, Retry,
+    Fut, HostError, NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins,
+    Retry,
 };
 
 /// Pull files in memory; they outlive the agent. Clones are handles to the same files.
@@ -56,7 +57,7 @@ impl PullFiles for FakePullFiles {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<(String, Vec<u8>)>, HostError>> {
+    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<NamedFile>, HostError>> {
         let files = lock(&self.files);
         let of_kind = files.iter().filter(|((it, _), _)| *it == kind);
         let listed = of_kind

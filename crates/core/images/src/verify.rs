@@ -243,8 +243,8 @@ mod tests {
         check(&[secret("pull", "changed")], "new");
         check(&[secret("copy", "changed")], "pull");
         check(&[credential(Source::Node, "p")], "pull");
-        check(&[robot.clone()], "allowed");
-        check(&[other.clone()], "pull");
+        check(std::slice::from_ref(&robot), "allowed");
+        check(std::slice::from_ref(&other), "pull");
         check(&[other, robot], "pull");
     }
 

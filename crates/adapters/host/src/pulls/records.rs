@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ferrolet_ports::{Fut, HostError, PullFile, PullFiles};
+use ferrolet_ports::{Fut, HostError, NamedFile, PullFile, PullFiles};
 
 use crate::{
     offload::{off_thread, refused},
@@ -113,13 +113,13 @@ impl PullFiles for NodePullFiles {
     }
 
     /// Files that are not records are passed over, and those that cannot be read are shown empty.
-    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<(String, Vec<u8>)>, HostError>> {
+    fn list(&self, kind: PullFile) -> Fut<'_, Result<Vec<NamedFile>, HostError>> {
         self.run("list pull records".to_owned(), kind, |directory| {
             let entries = directory.entries()?.into_iter();
             let names = entries
                 .filter(|entry| entry.kind == Kind::File)
                 .filter_map(|entry| entry.name.into_string().ok());
-            let mut files: Vec<(String, Vec<u8>)> = names
+            let mut files: Vec<NamedFile> = names
                 .filter(|name| name.starts_with(PREFIX) && !name.ends_with(TEMPORARY))
                 .map(|name| {
                     let content = read(directory, &name).unwrap_or_default();

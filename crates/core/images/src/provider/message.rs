@@ -45,7 +45,16 @@ impl std::fmt::Debug for Request {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CacheKey {
     subject: String,
-    account: Option<(Coordinates, Vec<(String, String)>, Option<String>)>,
+    account: Option<AccountKey>,
+}
+
+/// The account that an answer is for, with what the plugin was told of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct AccountKey {
+    account: Coordinates,
+    annotations: BTreeMap<String, String>,
+    /// The token's hash, when the answer is for this token alone.
+    token: Option<String>,
 }
 
 impl Request {
@@ -77,10 +86,13 @@ impl Request {
         };
         let cache = provider.token.as_ref().map(|it| it.cache);
         let account = self.account.as_ref().map(|part| {
-            let annotations = part.annotations.clone().into_iter().collect();
             let token = (cache == Some(TokenCache::Token))
                 .then(|| hex(&Sha256::digest(part.token.as_bytes())));
-            (part.account.clone(), annotations, token)
+            AccountKey {
+                account: part.account.clone(),
+                annotations: part.annotations.clone(),
+                token,
+            }
         });
         CacheKey { subject, account }
     }

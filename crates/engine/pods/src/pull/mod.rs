@@ -163,14 +163,13 @@ impl Puller {
         let mut found = None;
         if policy != PullPolicy::Always
             && let Some(info) = self.look(&order, tell).await?
+            && self.may_use(world, &order, &info, &mut found).await?
         {
-            if self.may_use(world, &order, &info, &mut found).await? {
-                tell.say(Happened::ImagePresent {
-                    image: named.to_owned(),
-                    is_checked: self.records.is_some(),
-                });
-                return Ok(info);
-            }
+            tell.say(Happened::ImagePresent {
+                image: named.to_owned(),
+                is_checked: self.records.is_some(),
+            });
+            return Ok(info);
         }
         if policy == PullPolicy::Never {
             // Also for an image that is here and not for this pod: nobody should learn that it is here.
