@@ -162,9 +162,12 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         clock: clock.clone(),
     });
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
+    let node_volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
-        files: Arc::new(NodeVolumes::new(&flags.root_dir)),
+        files: node_volumes.clone(),
+        mounts: node_volumes,
         objects: objects.clone(),
+        storage: cluster.as_ref().map(Cluster::storage),
         clock: clock.clone(),
         events: events.clone(),
         allocatable: allocatable.clone(),

@@ -13,6 +13,7 @@ mod images;
 mod logs;
 mod lookups;
 mod measured;
+mod mounted;
 mod object_change;
 mod offline;
 mod probing;
@@ -20,6 +21,7 @@ mod pulls;
 mod reviews;
 mod runtime;
 mod status;
+mod storage;
 mod streams;
 mod usage;
 mod views;
@@ -36,6 +38,10 @@ pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
 pub use measured::{Measured, Sample, SampleValue};
+pub use mounted::{
+    DeviceMount, GroupChange, GroupGift, MountAccess, ProgramMount, ProvidedVolumes, Record,
+    RecordPlace, Records,
+};
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
@@ -47,6 +53,7 @@ pub use runtime::{
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
 pub use status::{Remains, StatusSink, StatusUpdate};
+pub use storage::StorageObjects;
 pub use streams::{Streams, WantedStreams};
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, PodsView};

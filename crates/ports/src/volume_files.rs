@@ -167,6 +167,8 @@ pub struct SubPathBind {
 pub struct StoredVolumes {
     /// Volumes that have a directory, by plugin and name.
     pub volumes: Vec<VolumePlace>,
+    /// Raw devices that were handed to the pod, by plugin and name.
+    pub devices: Vec<VolumePlace>,
     /// Volumes that have parts mounted on their own.
     pub sub_paths: Vec<String>,
 }

@@ -49,6 +49,10 @@ pub struct VolumeMount {
     pub image: Option<String>,
     /// To be relabelled for SELinux.
     pub selinux_relabel: bool,
+    /// The link to a raw block device, for a volume without a file system.
+    pub device: Option<String>,
+    /// A group that the volume's administrator gives to whoever uses it.
+    pub group: Option<i64>,
 }
 
 /// A volume that is not ready. `message` is what the pod's event says.

@@ -28,6 +28,7 @@ mod runtime;
 mod script;
 mod serving;
 mod state;
+mod storage;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub use runtime::FakeRuntime;
 pub use script::Script;
 pub use serving::{FakeLogs, FakeReviews, FakeStreams, FakeUsage};
 pub use state::{FakeContainer, FakeSandbox};
+pub use storage::{FakeMounts, FakeStorage, MountTable, StoredObjects};
 pub use streams::{FakeClock, FakeEventStream, FakeEvents};
 pub use volume_files::{FakeVolumeFiles, VolumesOnDisk};
 pub use volumes::FakeVolumes;

@@ -167,6 +167,7 @@ impl VolumeFiles for FakeVolumeFiles {
             let parts = state.sub_paths.iter().filter(|(owner, _)| owner == uid);
             StoredVolumes {
                 volumes: rooms.cloned().collect(),
+                devices: Vec::new(),
                 sub_paths: parts.map(|(_, volume)| volume.clone()).collect(),
             }
         })

@@ -85,6 +85,8 @@ impl PodVolumes for FakeVolumes {
                         is_read_only: false,
                         image,
                         selinux_relabel: false,
+                        device: None,
+                        group: None,
                     };
                     (volume.name.clone(), mount)
                 });

@@ -22,6 +22,7 @@ pub mod pods_source;
 mod rate;
 pub mod reviews;
 pub mod single;
+pub mod storage;
 pub mod tls;
 pub mod tokens;
 pub mod watch;

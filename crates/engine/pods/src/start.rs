@@ -14,7 +14,7 @@ use ferrolet_types::{
     ContainerId, ContainerName, Pod, SandboxId,
     pod::{ContainerKind, PodView, ephemeral_as_container},
 };
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod as PodObject};
 
 use crate::{
     World,
@@ -116,7 +116,7 @@ fn request_sandbox(
             log_directory: world.files.log_directory(&pod.key(), &memory.uid),
             runtime_handler: runtime_handler(world, pod)?,
             user_mappings: Vec::new(),
-            extra_groups: Vec::new(),
+            extra_groups: memory.volumes.values().filter_map(|it| it.group).collect(),
         },
     )?;
     Ok(spec)
@@ -124,7 +124,7 @@ fn request_sandbox(
 
 /// Why a sandbox cannot be asked for.
 #[derive(Debug, thiserror::Error)]
-enum SandboxError {
+pub(crate) enum SandboxError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error("RuntimeClass.node.k8s.io {0:?} not found")]
@@ -132,7 +132,7 @@ enum SandboxError {
 }
 
 /// The handler of the pod's runtime class; empty for the default.
-fn runtime_handler(world: &World, pod: &Pod) -> Result<String, SandboxError> {
+pub(crate) fn runtime_handler(world: &World, pod: &PodObject) -> Result<String, SandboxError> {
     let Some(class) = pod
         .spec_ref()
         .runtime_class_name
@@ -310,20 +310,21 @@ async fn request_container(
         .await
         .map_err(|error| config_error(error.to_string()))?;
 
-    let volumes: BTreeMap<String, VolumeSource> = memory
-        .volumes
+    let volumes = volume_sources(world, memory, pod, container).await?;
+    let extra_groups: Vec<i64> = memory.volumes.values().filter_map(|it| it.group).collect();
+    let has_recursive_mounts = container
+        .volume_mounts
         .iter()
-        .map(|(name, mount)| {
-            let source = VolumeSource {
-                host_path: mount.host_path.clone(),
-                is_read_only: mount.is_read_only,
-                selinux_relabel: mount.selinux_relabel,
-                image: mount.image.clone(),
-                device: None,
-            };
-            (name.clone(), source)
-        })
-        .collect();
+        .flatten()
+        .any(|mount| mount.recursive_read_only.is_some());
+    let supports_recursive_read_only = if has_recursive_mounts {
+        let handler =
+            runtime_handler(world, pod).map_err(|error| config_error(error.to_string()))?;
+        let asked = world.recursive_read_only(&handler).await;
+        asked.map_err(|error| config_error(error.to_string()))?
+    } else {
+        false
+    };
     let objects = env_objects(world, pod, container).await;
     let node = world.spec();
     let mut inputs = ContainerInputs {
@@ -345,8 +346,8 @@ async fn request_container(
         termination_log: Some(&termination_log),
         target: None,
         user_mappings: &[],
-        extra_groups: &[],
-        supports_recursive_read_only: false,
+        extra_groups: &extra_groups,
+        supports_recursive_read_only,
         plugins: PluginResources::default(),
         quota: QuotaMode::Enforced,
     };
@@ -357,6 +358,50 @@ async fn request_container(
     let sandbox = request_sandbox(world, memory, pod, attempt)
         .map_err(|error| config_error(error.to_string()))?;
     Ok((sandbox, request))
+}
+
+/// Where the pod's volumes stand; images that the container mounts are fetched first.
+async fn volume_sources(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    container: &Container,
+) -> Result<BTreeMap<String, VolumeSource>, StartFailure> {
+    let mut sources = BTreeMap::new();
+    for (name, mount) in &memory.volumes {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        let is_mounted = mounts.any(|it| it.name == *name);
+        let image = match &mount.image {
+            Some(_) if is_mounted => Some(volume_image(world, pod, name).await?),
+            other => other.clone(),
+        };
+        let source = VolumeSource {
+            host_path: mount.host_path.clone(),
+            is_read_only: mount.is_read_only,
+            selinux_relabel: mount.selinux_relabel,
+            image,
+            device: mount.device.clone(),
+        };
+        sources.insert(name.clone(), source);
+    }
+    Ok(sources)
+}
+
+/// Fetches the image that a volume is, in the line of all images, and answers with its id.
+async fn volume_image(world: &World, pod: &Pod, volume: &str) -> Result<String, StartFailure> {
+    let mut volumes = pod.spec_ref().volumes.iter().flatten();
+    let source = volumes
+        .find(|it| it.name == volume)
+        .and_then(|it| it.image.clone())
+        .unwrap_or_default();
+    let tell = ContainerEvents::of_pod(world.events.as_ref(), pod);
+    let wanted = Wanted {
+        pod,
+        named: source.reference.as_deref().unwrap_or_default(),
+        policy: source.pull_policy.as_deref(),
+    };
+    let image = world.puller.ensure(world, wanted, &tell).await?;
+    Ok(image.id)
 }
 
 fn hosts_text(world: &World, pod: &Pod, pod_ips: &[String]) -> Result<String, SpecError> {
@@ -389,7 +434,12 @@ async fn prepare_sub_paths(
         .map_err(|error| config_error(error.to_string()))?
     {
         let mount = &mounts[index];
-        let Some(volume) = memory.volumes.get(&mount.name) else {
+        // A part of an image is the runtime's to find.
+        let Some(volume) = memory
+            .volumes
+            .get(&mount.name)
+            .filter(|volume| volume.image.is_none())
+        else {
             continue;
         };
         let part = SubPath {

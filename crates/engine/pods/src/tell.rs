@@ -7,7 +7,7 @@ use ferrolet_types::{Pod, PodKey, PodUid, pod::ContainerKind, pod::PodView};
 pub(crate) struct ContainerEvents<'a> {
     events: &'a dyn Events,
     pod: &'a Pod,
-    field_path: String,
+    field_path: Option<String>,
 }
 
 /// Something that happened to a container.
@@ -53,7 +53,16 @@ impl<'a> ContainerEvents<'a> {
         Self {
             events,
             pod,
-            field_path: format!("spec.{list}{{{container}}}"),
+            field_path: Some(format!("spec.{list}{{{container}}}")),
+        }
+    }
+
+    /// Says the same things about the pod as a whole: the images of its volumes belong to no container.
+    pub(crate) fn of_pod(events: &'a dyn Events, pod: &'a Pod) -> Self {
+        Self {
+            events,
+            pod,
+            field_path: None,
         }
     }
 
@@ -98,7 +107,7 @@ impl<'a> ContainerEvents<'a> {
             ),
         };
         self.events.record(Event {
-            object: pod_object(self.pod, Some(self.field_path.clone())),
+            object: pod_object(self.pod, self.field_path.clone()),
             kind,
             reason: reason.to_owned(),
             message,

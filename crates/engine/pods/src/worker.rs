@@ -15,7 +15,7 @@ use ferrolet_types::{
     observed::{Exit, PodObservation},
     pod::{Phase, PodView},
 };
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
 use tokio::time::sleep;
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     inbox::{Inbox, Orders},
     memory::Memory,
     probing::{has_probes, with_probes},
+    start::runtime_handler,
     tell::{ContainerEvents, Happened, pod_in_words, say_of_pod},
 };
 
@@ -137,6 +138,15 @@ impl Worker {
 
     async fn ask(&self) -> Result<(PodObservation, String), RuntimeError> {
         let runtime_name = self.world.runtime_name().await?;
+        if let Some(pod) = self
+            .memory
+            .pod
+            .as_deref()
+            .filter(|pod| wants_recursive_read_only(pod))
+        {
+            let handler = runtime_handler(&self.world, pod).unwrap_or_default();
+            self.world.recursive_read_only(&handler).await?;
+        }
         Ok((
             self.world.runtime.observe_pod(&self.memory.uid).await?,
             runtime_name,
@@ -330,7 +340,9 @@ impl Worker {
             observation: &memory.seen,
             runtime: RuntimeFacts {
                 name: &memory.runtime_name,
-                has_recursive_read_only: false,
+                has_recursive_read_only: self.world.knows_recursive_read_only(
+                    &runtime_handler(&self.world, pod).unwrap_or_default(),
+                ),
                 shows_stop_signal: false,
             },
             containers: &containers,
@@ -491,4 +503,14 @@ fn phase_of(status: &PodStatus) -> Option<Phase> {
         "Failed" => Some(Phase::Failed),
         _ => Some(Phase::Unknown),
     }
+}
+
+/// True when the answer to "can nested mounts be read-only" shows in the pod's status.
+fn wants_recursive_read_only(pod: &PodObject) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init)
+    });
+    let mut mounts = containers.flat_map(|it| it.volume_mounts.iter().flatten());
+    mounts.any(|mount| mount.recursive_read_only.is_some())
 }

@@ -8,7 +8,7 @@ use std::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes,
-    Probing, Runtime, RuntimeError,
+    Probing, Runtime, RuntimeError, RuntimeHandler,
 };
 use ferrolet_resources::{AdmissionNode, Amounts};
 use ferrolet_spec::NodeDns;
@@ -26,6 +26,7 @@ pub struct World {
     pub(crate) puller: Puller,
     pub(crate) sandbox_slots: Semaphore,
     runtime_name: OnceCell<String>,
+    handlers: OnceCell<Vec<RuntimeHandler>>,
 }
 
 impl Deref for World {
@@ -94,6 +95,19 @@ impl World {
         self.runtime_name.get_or_try_init(ask).await.cloned()
     }
 
+    /// True when the runtime can make nested mounts read-only for that handler; asked for once.
+    pub(crate) async fn recursive_read_only(&self, handler: &str) -> Result<bool, RuntimeError> {
+        let ask = || async { self.runtime.status().await.map(|status| status.handlers) };
+        self.handlers.get_or_try_init(ask).await?;
+        Ok(self.knows_recursive_read_only(handler))
+    }
+
+    /// The same from memory: false until somebody had to ask.
+    pub(crate) fn knows_recursive_read_only(&self, handler: &str) -> bool {
+        let mut known = self.handlers.get().into_iter().flatten();
+        known.any(|it| it.name == handler && it.recursive_read_only_mounts)
+    }
+
     /// Puts the doors and the node's facts together.
     pub fn new(doors: Doors, node: NodeFacts) -> Self {
         Self {
@@ -106,6 +120,7 @@ impl World {
             sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
             spec: Mutex::new(Arc::new(node.spec.clone())),
+            handlers: OnceCell::new(),
             doors,
             node,
         }

@@ -1,13 +1,15 @@
 //! Reading what a pod's volumes refer to: every object and token once, all at the same time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, TokenAsk};
+use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, StorageObjects, TokenAsk};
 use futures::future::join_all;
 
 use crate::{
+    claims::{Claimant, bound_volume, provided_volume},
     payload::{Gathered, Got, Missing},
-    plan::{Desired, PlannedVolume, Source},
+    plan::{ClaimUse, Desired, PlannedVolume, PodPlan, Source},
+    provided::Provided,
 };
 
 /// What upstream says about objects on a node without a cluster.
@@ -93,7 +95,61 @@ pub(crate) async fn gather(
         config_maps: config_maps.into_iter().collect(),
         secrets: secrets.into_iter().collect(),
         tokens: tokens.into_iter().collect(),
+        claims: BTreeMap::new(),
     }
+}
+
+/// Finds out what the claims among the volumes stand for.
+pub(crate) async fn gather_claims(
+    storage: Option<&dyn StorageObjects>,
+    plan: &PodPlan,
+    volumes: &[&PlannedVolume],
+) -> BTreeMap<String, Got<Provided>> {
+    let claims = volumes.iter().filter_map(|volume| match &volume.desired {
+        Desired::Claim(claim_use) => Some((*volume, claim_use)),
+        _ => None,
+    });
+    let resolved = claims.map(async |(volume, claim_use)| {
+        let found = match storage {
+            Some(storage) => resolve(storage, plan, volume, claim_use).await,
+            None => Err(STANDALONE.to_owned()),
+        };
+        let found = found.map_err(|message| Missing {
+            is_absent: false,
+            message,
+        });
+        (volume.name.clone(), found)
+    });
+    join_all(resolved).await.into_iter().collect()
+}
+
+async fn resolve(
+    storage: &dyn StorageObjects,
+    plan: &PodPlan,
+    volume: &PlannedVolume,
+    claim_use: &ClaimUse,
+) -> Result<Provided, String> {
+    let (namespace, name) = (&plan.key.namespace, &claim_use.claim);
+    let process = |why: String| format!("error processing PVC {namespace}/{name}: {why}");
+    let pod = Claimant {
+        namespace,
+        name: &plan.key.name,
+        uid: plan.uid.as_str(),
+    };
+    let claim = storage.get_claim(namespace, name).await.map_err(|error| {
+        process(format!(
+            "failed to fetch PVC from API server: {}",
+            error.message
+        ))
+    })?;
+    let bound = bound_volume(&pod, claim_use, &claim)?;
+    let found = storage.get_volume(&bound).await.map_err(|error| {
+        process(format!(
+            "failed to fetch PV {bound} from API server: {}",
+            error.message
+        ))
+    })?;
+    provided_volume(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)
 }
 
 fn standalone<T>() -> Got<T> {

@@ -12,7 +12,9 @@
 //! Refuses: I/O of its own, knowing paths, and deciding when a pod starts or ends.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod downward;
+mod fault;
 mod gather;
 mod host_path;
 mod kept;
@@ -21,6 +23,8 @@ mod nested;
 mod paths;
 mod payload;
 pub mod plan;
+mod provide;
+pub mod provided;
 mod renewal;
 mod run;
 #[cfg(test)]

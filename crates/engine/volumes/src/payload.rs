@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use crate::{
     paths::{clean, file_path_fault},
     plan::{Item, Source, joined},
+    provided::Provided,
 };
 
 /// What was gathered for one pod's volumes.
@@ -20,6 +21,8 @@ pub(crate) struct Gathered {
     pub(crate) config_maps: BTreeMap<String, Got<Arc<ConfigMap>>>,
     pub(crate) secrets: BTreeMap<String, Got<Arc<Secret>>>,
     pub(crate) tokens: BTreeMap<TokenAsk, Got<Token>>,
+    /// What the pod's claims stand for, by the volume's name in the pod.
+    pub(crate) claims: BTreeMap<String, Got<Provided>>,
 }
 
 /// An object, or why there is none.

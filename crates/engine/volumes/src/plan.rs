@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ferrolet_ports::{Medium, ObjectKind, PayloadFile, TokenAsk, VolumePlace};
+use ferrolet_ports::{GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, VolumePlace};
 use ferrolet_resources::Amounts;
 use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
 use k8s_openapi::api::core::v1::{
@@ -21,6 +21,7 @@ use crate::{
     medium::{empty_dir_medium, wrapped_memory},
     nested::{all_containers, nested_mount_points},
     paths::{clean, has_backstep},
+    provided::{Provided, provided_inline},
 };
 
 /// Mode of files where the API says nothing; it always does, manifests of a node on its own may not.
@@ -74,6 +75,8 @@ pub struct PodPlan {
     pub key: PodKey,
     /// The group that everything in them belongs to.
     pub group: Option<u32>,
+    /// When that group is given to volumes that outlive pods.
+    pub group_change: GroupChange,
     /// The volumes that containers mount, in the pod's order.
     pub volumes: Vec<PlannedVolume>,
 }
@@ -83,8 +86,19 @@ pub struct PodPlan {
 pub struct PlannedVolume {
     /// Its name in the pod.
     pub name: String,
+    /// How containers use it.
+    pub uses: Uses,
     /// What it should be.
     pub desired: Desired,
+}
+
+/// How containers use a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// Some container mounts it.
+    pub as_files: bool,
+    /// Some container gets it as a device.
+    pub as_device: bool,
 }
 
 /// What a volume should be.
@@ -113,10 +127,30 @@ pub enum Desired {
         /// Directories for other volumes to be mounted on.
         mount_points: Vec<String>,
     },
+    /// An image, which the runtime mounts by itself.
+    Image {
+        /// The image, as the pod names it.
+        reference: String,
+    },
+    /// What a claim is bound to; the API says what that is.
+    Claim(ClaimUse),
+    /// Something that the node does not make itself: another machine's, or a driver's.
+    Provided(Box<Provided>),
     /// Nothing we can make: the sentence says why.
     Impossible(String),
     /// A kind of volume that is not served yet.
     Unsupported(&'static str),
+}
+
+/// How a pod uses a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimUse {
+    /// The claim's name, in the pod's namespace.
+    pub claim: String,
+    /// It was made for this pod alone (generic ephemeral volumes), and must say so.
+    pub is_own: bool,
+    /// The pod only reads.
+    pub is_read_only: bool,
 }
 
 /// Where files of a volume come from.
@@ -177,9 +211,14 @@ pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
         uid: pod.uid(),
         key: pod.key(),
         group: planner.group,
+        group_change: match security.and_then(|it| it.fs_group_change_policy.as_deref()) {
+            Some("OnRootMismatch") => GroupChange::OnRootMismatch,
+            _ => GroupChange::Always,
+        },
         volumes: volumes
             .map(|volume| PlannedVolume {
                 name: volume.name.clone(),
+                uses: uses_of(&containers, &volume.name),
                 desired: planner.volume(volume),
             })
             .collect(),
@@ -192,7 +231,12 @@ impl PlannedVolume {
         let plugin = match &self.desired {
             Desired::EmptyDir { .. } => Plugin::EmptyDir,
             Desired::Files { plugin, .. } => *plugin,
-            Desired::HostPath { .. } | Desired::Impossible(_) | Desired::Unsupported(_) => {
+            Desired::HostPath { .. }
+            | Desired::Image { .. }
+            | Desired::Claim(_)
+            | Desired::Provided(_)
+            | Desired::Impossible(_)
+            | Desired::Unsupported(_) => {
                 return None;
             }
         };
@@ -205,12 +249,21 @@ impl PlannedVolume {
 }
 
 fn is_used(containers: &[Container], volume: &str) -> bool {
-    containers.iter().any(|container| {
-        let mounts = container.volume_mounts.iter().flatten();
-        let devices = container.volume_devices.iter().flatten();
-        mounts.map(|it| &it.name).any(|name| name == volume)
-            || devices.map(|it| &it.name).any(|name| name == volume)
-    })
+    let uses = uses_of(containers, volume);
+    uses.as_files || uses.as_device
+}
+
+fn uses_of(containers: &[Container], volume: &str) -> Uses {
+    let mut mounts = containers
+        .iter()
+        .flat_map(|it| it.volume_mounts.iter().flatten());
+    let mut devices = containers
+        .iter()
+        .flat_map(|it| it.volume_devices.iter().flatten());
+    Uses {
+        as_files: mounts.any(|it| it.name == volume),
+        as_device: devices.any(|it| it.name == volume),
+    }
 }
 
 /// The one user that all containers run as; `None` when they differ or one leaves it to its image.
@@ -283,7 +336,30 @@ impl Planner<'_> {
             let found = self.projected(source);
             return self.files(volume, Plugin::Projected, found);
         }
-        unsupported(volume)
+        if let Some(source) = &volume.image {
+            return Desired::Image {
+                reference: source.reference.clone().unwrap_or_default(),
+            };
+        }
+        if let Some(source) = &volume.persistent_volume_claim {
+            return Desired::Claim(ClaimUse {
+                claim: source.claim_name.clone(),
+                is_own: false,
+                is_read_only: source.read_only.unwrap_or(false),
+            });
+        }
+        if volume.ephemeral.is_some() {
+            // The claim that the control plane makes for the pod; nobody else's under that name will do.
+            return Desired::Claim(ClaimUse {
+                claim: format!("{}-{}", self.pod.key().name, volume.name),
+                is_own: true,
+                is_read_only: false,
+            });
+        }
+        match provided_inline(volume) {
+            Some(provided) => Desired::Provided(Box::new(provided)),
+            None => unsupported(volume),
+        }
     }
 
     fn files(&self, volume: &Volume, plugin: Plugin, sources: Vec<Source>) -> Desired {
@@ -421,15 +497,7 @@ fn items_of(items: Option<&[KeyToPath]>) -> Vec<Item> {
 }
 
 fn unsupported(volume: &Volume) -> Desired {
-    let kinds: [(&'static str, bool); 21] = [
-        (
-            "persistentVolumeClaim",
-            volume.persistent_volume_claim.is_some(),
-        ),
-        ("ephemeral", volume.ephemeral.is_some()),
-        ("csi", volume.csi.is_some()),
-        ("image", volume.image.is_some()),
-        ("nfs", volume.nfs.is_some()),
+    let kinds: [(&'static str, bool); 16] = [
         ("iscsi", volume.iscsi.is_some()),
         ("fc", volume.fc.is_some()),
         ("flexVolume", volume.flex_volume.is_some()),

@@ -12,8 +12,8 @@ use std::{
 
 use ferrolet_ports::{
     Clock, ClusterObjects, Event, EventKind, EventObject, Events, Fut, HostError, ObjectChange,
-    Payload, PodVolumes, Retry, Room, SubPath, SubPathBind, VolumeError, VolumeFiles, VolumeMount,
-    VolumePlace,
+    Payload, PodVolumes, ProvidedVolumes, Retry, Room, StorageObjects, SubPath, SubPathBind,
+    VolumeError, VolumeFiles, VolumeMount, VolumePlace,
 };
 use ferrolet_resources::Amounts;
 use ferrolet_types::{Pod, PodUid, Timestamp};
@@ -31,11 +31,14 @@ use tokio::{
 };
 
 use crate::{
-    gather::{Needs, gather, needs_of},
+    fault::{Fault, Step},
+    gather::{Needs, gather, gather_claims, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
     payload::{Gathered, compute},
     plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
+    provide::{LOCAL, NFS, Provider, Shared},
+    provided::{Backing, Provided},
     renewal::{back_off, renewal},
 };
 
@@ -50,8 +53,12 @@ const MOST_REFRESHES: usize = 16;
 pub struct Doors {
     /// Directories and mounts.
     pub files: Arc<dyn VolumeFiles>,
+    /// Mounts of what others provide.
+    pub mounts: Arc<dyn ProvidedVolumes>,
     /// Objects and tokens; a node on its own has none.
     pub objects: Option<Arc<dyn ClusterObjects>>,
+    /// Claims and what they are bound to; a node on its own has none.
+    pub storage: Option<Arc<dyn StorageObjects>>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -68,6 +75,7 @@ pub struct Doors {
 pub struct VolumeEngine {
     doors: Doors,
     memory: Memory,
+    shared: Shared,
     appointments_changed: Notify,
     refreshes: Semaphore,
 }
@@ -79,33 +87,6 @@ enum About<'a> {
     Files,
 }
 
-/// Why a volume is not ready.
-struct Fault {
-    message: String,
-    retry: Retry,
-    awaits_objects: bool,
-}
-
-impl Fault {
-    fn lasting(message: String) -> Self {
-        Self {
-            message,
-            retry: Retry::Never,
-            awaits_objects: false,
-        }
-    }
-}
-
-impl From<HostError> for Fault {
-    fn from(error: HostError) -> Self {
-        Self {
-            message: error.to_string(),
-            retry: error.retry,
-            awaits_objects: false,
-        }
-    }
-}
-
 type SetUp = Result<(String, VolumeMount), (VolumeError, bool)>;
 
 impl VolumeEngine {
@@ -114,6 +95,7 @@ impl VolumeEngine {
         Self {
             doors,
             memory: Memory::default(),
+            shared: Shared::default(),
             appointments_changed: Notify::new(),
             refreshes: Semaphore::new(MOST_REFRESHES),
         }
@@ -236,7 +218,12 @@ impl VolumeEngine {
         let volumes: Vec<&PlannedVolume> = plan.volumes.iter().filter(is_wanted).collect();
         let needs = needs_of(volumes.iter().copied());
         let objects = self.doors.objects.as_deref();
-        let gathered = gather(objects, &plan.key.namespace, &needs).await;
+        let storage = self.doors.storage.as_deref();
+        let (mut gathered, claims) = futures::join!(
+            gather(objects, &plan.key.namespace, &needs),
+            gather_claims(storage, plan, &volumes)
+        );
+        gathered.claims = claims;
         let attempts = volumes
             .iter()
             .map(|volume| self.set_up_or_say(plan, volume, &gathered));
@@ -296,20 +283,10 @@ impl VolumeEngine {
         match self.set_up(plan, volume, gathered).await {
             Ok(mount) => Ok((name.clone(), mount)),
             Err(fault) => {
-                let message = match volume.desired {
-                    Desired::Unsupported(_) => format!(
-                        "Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], failed to process volumes=[{name}]: {}",
-                        fault.message
-                    ),
-                    _ => format!(
-                        "MountVolume.SetUp failed for volume {name:?} : {}",
-                        fault.message
-                    ),
-                };
                 let error = VolumeError {
                     volume: Some(name.clone()),
-                    reason: FAILED_MOUNT,
-                    message,
+                    reason: fault.reason(),
+                    message: fault.sentence(name),
                     retry: fault.retry,
                 };
                 Err((error, fault.awaits_objects))
@@ -344,9 +321,8 @@ impl VolumeEngine {
                 ..
             } => {
                 let files = compute(sources, gathered).map_err(|fault| Fault {
-                    message: fault.message,
-                    retry: Retry::Later,
                     awaits_objects: fault.awaits_objects,
+                    ..Fault::later(fault.message)
                 })?;
                 let room = Room {
                     marker: format!("wrapped_{}", volume.name),
@@ -362,10 +338,45 @@ impl VolumeEngine {
                 self.doors.files.write_payload(&place, &payload).await?;
                 Ok(mount_of(self.path_of(&place), true, true))
             }
+            Desired::Image { reference } => Ok(VolumeMount {
+                image: Some(reference.clone()),
+                ..mount_of(String::new(), true, true)
+            }),
+            Desired::Claim(_) => {
+                let resolved = gathered.claims.get(&volume.name);
+                let unknown = || Fault::unprocessed("the claim was not looked up".to_owned());
+                let resolved = resolved.ok_or_else(unknown)?.clone();
+                let provided = resolved.map_err(|missing| Fault::unprocessed(missing.message))?;
+                self.provide(plan, &provided).await
+            }
+            Desired::Provided(provided) => self.provide(plan, provided).await,
             Desired::Impossible(why) => Err(Fault::lasting(why.clone())),
             Desired::Unsupported(kind) => Err(Fault::lasting(format!(
                 "volumes of kind {kind} are not supported yet"
-            ))),
+            ))
+            .at(Step::Process)),
+        }
+    }
+
+    async fn provide(&self, plan: &PodPlan, provided: &Provided) -> Result<VolumeMount, Fault> {
+        match &provided.backing {
+            Backing::HostPath { path, expected } => {
+                self.check_host_path(path, expected).await?;
+                Ok(VolumeMount {
+                    group: provided.group,
+                    ..mount_of(path.clone(), provided.is_read_only, false)
+                })
+            }
+            _ => self.provider().set_up(plan, provided).await,
+        }
+    }
+
+    fn provider(&self) -> Provider<'_> {
+        Provider {
+            files: self.doors.files.as_ref(),
+            mounts: self.doors.mounts.as_ref(),
+            events: self.doors.events.as_ref(),
+            shared: &self.shared,
         }
     }
 
@@ -396,11 +407,7 @@ impl VolumeEngine {
             Verdict::Fine => Ok(()),
             Verdict::MakeDirectory => Ok(files.make_directory(path).await?),
             Verdict::MakeFile => Ok(files.make_file(path).await?),
-            Verdict::Wrong(message) => Err(Fault {
-                message,
-                retry: Retry::Later,
-                awaits_objects: false,
-            }),
+            Verdict::Wrong(message) => Err(Fault::later(message)),
         }
     }
 
@@ -427,10 +434,30 @@ impl VolumeEngine {
             .await
             .into_iter()
             .collect::<Result<(), _>>()?;
+        for place in &stored.devices {
+            let unmapped = self.doors.mounts.unmap_device(place).await;
+            unmapped.map_err(|error| refused(Some(&place.name), error))?;
+        }
         let volumes = stored.volumes.iter().map(async |place| {
             if Plugin::ALL.iter().any(|it| it.directory() == place.plugin) {
                 let removed = files.remove_volume(place).await;
                 return removed.map_err(|error| refused(Some(&place.name), error));
+            }
+            if [LOCAL, NFS].contains(&place.plugin.as_str()) {
+                let taken = self.provider().take_away(place).await;
+                return taken.map_err(|fault| {
+                    let fault = if fault.step == Step::SetUp {
+                        fault.at(Step::TearDown)
+                    } else {
+                        fault
+                    };
+                    VolumeError {
+                        volume: Some(place.name.clone()),
+                        reason: fault.reason(),
+                        message: fault.sentence(&place.name),
+                        retry: fault.retry,
+                    }
+                });
             }
             Err(VolumeError {
                 volume: Some(place.name.clone()),
@@ -448,12 +475,18 @@ impl VolumeEngine {
     }
 }
 
-fn mount_of(host_path: String, is_read_only: bool, selinux_relabel: bool) -> VolumeMount {
+pub(crate) fn mount_of(
+    host_path: String,
+    is_read_only: bool,
+    selinux_relabel: bool,
+) -> VolumeMount {
     VolumeMount {
         host_path,
         is_read_only,
         image: None,
         selinux_relabel,
+        device: None,
+        group: None,
     }
 }
 

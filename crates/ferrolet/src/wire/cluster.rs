@@ -19,11 +19,13 @@ use ferrolet_cluster::{
     pods_source,
     reviews::ApiReviews,
     single::{self, Found},
+    storage::ApiStorage,
     tokens::Tokens,
 };
 use ferrolet_config::{Loaded, config::ChangeDetection};
 use ferrolet_ports::{
     Clock, ClusterApi, ClusterLookups, ClusterObjects, Events, Reviews, Runtime, StatusSink,
+    StorageObjects,
 };
 use ferrolet_report::{
     mirror::{self, MirrorDoors, StaticPods, Translations},
@@ -173,6 +175,12 @@ impl Cluster {
     /// Which of the API's identities mean which of our pods.
     pub(super) fn translations(&self) -> watch::Receiver<Translations> {
         self.translations.subscribe()
+    }
+
+    /// Claims, volumes and drivers.
+    pub(super) fn storage(&self) -> Arc<dyn StorageObjects> {
+        let client = self.clients.work.clone();
+        Arc::new(ApiStorage::new(client, self.node_name.clone()))
     }
 
     /// Who signs a serving certificate, and for which node.

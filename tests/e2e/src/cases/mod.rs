@@ -15,6 +15,7 @@ mod cluster_pace;
 mod cluster_pods;
 mod cluster_serving;
 mod cluster_static;
+mod cluster_storage;
 mod cluster_streams;
 mod cluster_volumes;
 mod containers;
@@ -98,6 +99,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_streams::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
+        cluster_storage::cases(),
         cluster_volumes::cases(),
         cluster_describe::cases(),
         cluster_node::cases(),

@@ -114,6 +114,24 @@ impl Rooted {
         current.ok_or_else(|| plain_names_only(beneath.as_ref()))
     }
 
+    /// Makes a directory that something may be mounted on already: unlike [`Self::ensure_directory`] it does not step inside.
+    pub fn ensure_directory_across(&self, name: &str, mode: u32) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(mode);
+        let (parent, name) = self.parent_of(Path::new(name))?;
+        match rustix::fs::mkdirat(parent.as_fd(), name, mode) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// A descriptor that names an entry of any kind without opening it; `EXDEV` when something is mounted on it.
+    pub fn open_named(&self, beneath: impl AsRef<Path>) -> io::Result<OwnedFd> {
+        self.resolve(
+            beneath.as_ref(),
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        )
+    }
+
     /// Opens a regular file for reading.
     pub fn open_file(&self, beneath: impl AsRef<Path>) -> io::Result<File> {
         let file = File::from(self.resolve(beneath.as_ref(), FILE | OFlags::RDONLY)?);

@@ -18,7 +18,7 @@ use std::{
     path::PathBuf,
     sync::{
         Condvar, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -40,16 +40,21 @@ pub(super) enum Access {
     ReadOnly,
 }
 
-/// Gives the volume and everything in it to the group.
-pub(super) fn give_to_group(volume: &Rooted, group: u32, access: Access) -> io::Result<()> {
-    let walk = Walk {
-        volume,
-        group,
-        access,
-        list: Mutex::default(),
-        news: Condvar::new(),
-        n_refused: AtomicUsize::new(0),
-    };
+/// True when the top of the volume belongs to the group already, with everything it may do.
+pub(super) fn is_given(volume: &Rooted, group: u32) -> io::Result<bool> {
+    let walked = AtomicU64::new(0);
+    let top = rustix::fs::fstat(volume.as_fd())?;
+    Ok(Walk::new(volume, group, Access::ReadWrite, &walked).is_right(&top))
+}
+
+/// Gives the volume and everything in it to the group, counting what it passes.
+pub(super) fn give_to_group(
+    volume: &Rooted,
+    group: u32,
+    access: Access,
+    walked: &AtomicU64,
+) -> io::Result<()> {
+    let walk = Walk::new(volume, group, access, walked);
     let found = walk.directory(volume)?;
     if !found.is_empty() {
         walk.together(found)?;
@@ -84,9 +89,22 @@ struct Walk<'a> {
     list: Mutex<List>,
     news: Condvar,
     n_refused: AtomicUsize,
+    walked: &'a AtomicU64,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(volume: &'a Rooted, group: u32, access: Access, walked: &'a AtomicU64) -> Self {
+        Self {
+            volume,
+            group,
+            access,
+            list: Mutex::default(),
+            news: Condvar::new(),
+            n_refused: AtomicUsize::new(0),
+            walked,
+        }
+    }
+
     fn together(&self, found: Vec<PathBuf>) -> io::Result<()> {
         self.list().waiting = found;
         let n_walkers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -164,6 +182,7 @@ impl Walk<'_> {
             }
             let stat = rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
             let Ok(stat) = stat else { continue };
+            self.walked.fetch_add(1, Ordering::Relaxed);
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 found.push(PathBuf::from(name));
             }

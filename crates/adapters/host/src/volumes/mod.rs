@@ -16,6 +16,9 @@
 mod group;
 mod mounts;
 mod payload;
+mod programs;
+mod provided;
+mod records;
 mod room;
 mod sub_path;
 mod take_away;
@@ -23,11 +26,12 @@ mod take_away;
 mod tests;
 
 use std::{
+    collections::BTreeMap,
     fs::DirBuilder,
     io,
     os::unix::fs::{DirBuilderExt, FileTypeExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use ferrolet_ports::{
@@ -47,6 +51,8 @@ const PRIVATE: u32 = 0o750;
 const VOLUMES: &str = "volumes";
 const PLUGINS: &str = "plugins";
 const SUB_PATHS: &str = "volume-subpaths";
+/// Links to raw devices.
+const DEVICES: &str = "volumeDevices";
 /// The plugin whose directories every other local volume is made of.
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 
@@ -54,12 +60,28 @@ const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 #[derive(Clone, Debug)]
 pub struct NodeVolumes {
     root: Arc<Path>,
+    walks: Arc<Mutex<BTreeMap<PathBuf, Weak<Mutex<()>>>>>,
 }
 
 impl NodeVolumes {
     /// Takes the agent's root directory, `/var/lib/kubelet`; touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            walks: Arc::default(),
+        }
+    }
+
+    /// The turn to walk through a volume: whoever holds it is the only one.
+    fn walk_of(&self, path: &Path) -> Arc<Mutex<()>> {
+        let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
+        walks.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = walks.get(path).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::new(Mutex::new(()));
+        walks.insert(path.to_owned(), Arc::downgrade(&turn));
+        turn
     }
 
     fn run<'a, T: Send + 'static>(

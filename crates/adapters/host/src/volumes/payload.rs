@@ -10,7 +10,10 @@
 //! version that nobody points to; the next write removes it. Everything happens beneath the volume's descriptor, links are
 //! made and read but never followed: what a container may have put there cannot lead us out.
 
-use std::{collections::BTreeSet, io, io::Write as _, os::fd::AsFd as _, path::Path};
+use std::{
+    collections::BTreeSet, io, io::Write as _, os::fd::AsFd as _, path::Path,
+    sync::atomic::AtomicU64,
+};
 
 use ferrolet_ports::{Payload, PayloadFile, Written};
 use ferrolet_types::Timestamp;
@@ -125,7 +128,7 @@ fn fill(volume: &Rooted, version: &str, payload: &Payload) -> io::Result<()> {
     }
     // The whole volume, because its top and the links in it belong to the group too.
     match payload.group {
-        Some(group) => give_to_group(volume, group, Access::ReadOnly),
+        Some(group) => give_to_group(volume, group, Access::ReadOnly, &AtomicU64::new(0)),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 use std::{
     io,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use ferrolet_ports::{Medium, Room, VolumePlace};
@@ -47,7 +47,7 @@ pub(super) fn ensure(pods: &Rooted, place: &VolumePlace, room: &Room) -> io::Res
     }
     if let Some(group) = room.group {
         let volume = open_volume(pods, &relative(place)?)?;
-        give_to_group(&volume, group, Access::ReadWrite)?;
+        give_to_group(&volume, group, Access::ReadWrite, &AtomicU64::new(0))?;
     }
     mark(pods, &marker)
 }

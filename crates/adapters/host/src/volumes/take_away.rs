@@ -9,7 +9,7 @@ use ferrolet_ports::{StoredVolumes, VolumePlace};
 use ferrolet_types::PodUid;
 
 use super::{
-    EMPTY_DIR, SUB_PATHS, VOLUMES, marker_directory, mounts::unmount_all, plain, relative,
+    DEVICES, EMPTY_DIR, SUB_PATHS, VOLUMES, marker_directory, mounts::unmount_all, plain, relative,
 };
 use crate::rooted::{Kind, Rooted};
 
@@ -22,18 +22,37 @@ pub(super) fn stored(pods: &Rooted, uid: &PodUid) -> io::Result<StoredVolumes> {
     if let Some(sub_paths) = open_if_there(&pod, SUB_PATHS)? {
         found.sub_paths = names(&sub_paths)?;
     }
-    if let Some(volumes) = open_if_there(&pod, VOLUMES)? {
-        for plugin in names(&volumes)? {
-            let Some(directory) = open_if_there(&volumes, &plugin)? else {
-                continue;
-            };
-            let places = names(&directory)?.into_iter().map(|name| VolumePlace {
-                uid: uid.clone(),
-                plugin: plugin.clone(),
-                name,
-            });
-            found.volumes.extend(places);
-        }
+    found.volumes = places(&pod, VOLUMES, uid, |kind| kind == Kind::Directory)?;
+    found.devices = places(&pod, DEVICES, uid, |kind| kind == Kind::Link)?;
+    Ok(found)
+}
+
+/// What stands in a pod's directory by plugin and name.
+fn places(
+    pod: &Rooted,
+    top: &str,
+    uid: &PodUid,
+    is_one: impl Fn(Kind) -> bool,
+) -> io::Result<Vec<VolumePlace>> {
+    let mut found = Vec::new();
+    let Some(plugins) = open_if_there(pod, top)? else {
+        return Ok(found);
+    };
+    for plugin in names(&plugins)? {
+        let Some(directory) = open_if_there(&plugins, &plugin)? else {
+            continue;
+        };
+        let entries = directory.entries()?.into_iter();
+        let mut names: Vec<String> = entries
+            .filter(|entry| is_one(entry.kind))
+            .filter_map(|entry| entry.name.into_string().ok())
+            .collect();
+        names.sort();
+        found.extend(names.into_iter().map(|name| VolumePlace {
+            uid: uid.clone(),
+            plugin: plugin.clone(),
+            name,
+        }));
     }
     Ok(found)
 }

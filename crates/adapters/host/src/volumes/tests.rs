@@ -8,6 +8,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
 };
 
 use ferrolet_ports::{Medium, Payload, PayloadFile, Room, VolumePlace, Written};
@@ -269,7 +270,7 @@ fn a_group_gets_everything_but_links_keep_their_targets_as_they_are() {
         symlink(&secret, directory.join("l")).unwrap();
     }
     let root = Rooted::open(volume.path()).unwrap();
-    give_to_group(&root, GROUP, Access::ReadWrite).unwrap();
+    give_to_group(&root, GROUP, Access::ReadWrite, &AtomicU64::new(0)).unwrap();
     for n in 0..40 {
         let directory = volume.path().join(format!("d{}/e{n}", n % 7));
         assert_eq!(facts(&directory), ("2775".to_owned(), GROUP));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ferrolet_ports::{
     ApiErrorKind, Clock, PathKind, PodVolumes as _, Retry, Room, SubPath, VolumePlace,
 };
-use ferrolet_testkit::{FakeObjects, FakeVolumeFiles, World};
+use ferrolet_testkit::{FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World};
 use ferrolet_types::{Pod, PodUid};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -13,17 +13,19 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use super::{allocatable, pod};
 use crate::{Doors, VolumeEngine};
 
-struct Bench {
-    world: World,
-    files: FakeVolumeFiles,
-    objects: FakeObjects,
-    engine: Arc<VolumeEngine>,
+pub(super) struct Bench {
+    pub(super) world: World,
+    pub(super) files: FakeVolumeFiles,
+    pub(super) mounts: FakeMounts,
+    pub(super) storage: FakeStorage,
+    pub(super) objects: FakeObjects,
+    pub(super) engine: Arc<VolumeEngine>,
     became_ready: mpsc::Receiver<PodUid>,
     refresh: JoinHandle<()>,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let world = World::new();
         let clock: Arc<dyn Clock> = world.clock();
         Self::on(world, FakeVolumeFiles::default(), FakeObjects::new(clock))
@@ -31,8 +33,11 @@ impl Bench {
 
     fn on(world: World, files: FakeVolumeFiles, objects: FakeObjects) -> Self {
         let (sender, became_ready) = mpsc::channel(8);
+        let (mounts, storage) = (FakeMounts::default(), FakeStorage::default());
         let engine = Arc::new(VolumeEngine::new(Doors {
             files: Arc::new(files.clone()),
+            mounts: Arc::new(mounts.clone()),
+            storage: Some(Arc::new(storage.clone())),
             objects: Some(Arc::new(objects.clone())),
             clock: world.clock(),
             events: world.events(),
@@ -44,6 +49,8 @@ impl Bench {
         Self {
             world,
             files,
+            mounts,
+            storage,
             objects,
             engine,
             became_ready,
@@ -51,7 +58,7 @@ impl Bench {
         }
     }
 
-    async fn refusal(&self, pod: &Pod) -> String {
+    pub(super) async fn refusal(&self, pod: &Pod) -> String {
         let error = self.engine.ensure(pod).await.unwrap_err();
         assert_eq!(error.reason, "FailedMount");
         error.message
@@ -147,7 +154,7 @@ async fn what_is_missing_or_wrong_is_said_in_upstreams_words() {
     .await;
     check(
         json!({"name": "v", "persistentVolumeClaim": {"claimName": "none"}}),
-        "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: volumes of kind persistentVolumeClaim are not supported yet",
+        "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC default/none: failed to fetch PVC from API server: persistentvolumeclaims \"none\" not found",
     )
     .await;
 }
@@ -379,6 +386,8 @@ async fn a_node_on_its_own_says_so() {
     let world = World::new();
     let engine = VolumeEngine::new(Doors {
         files: Arc::new(FakeVolumeFiles::default()),
+        mounts: Arc::new(FakeMounts::default()),
+        storage: None,
         objects: None,
         clock: world.clock(),
         events: world.events(),

@@ -1,6 +1,7 @@
 //! The engine's rules as tables, and the engine itself on fakes.
 
 mod engine;
+mod provided;
 mod rules;
 
 use std::sync::Arc;

@@ -114,13 +114,12 @@ fn kinds_that_are_not_served_yet_are_named() {
         assert_eq!(found, kind);
     };
     check(
-        json!({"persistentVolumeClaim": {"claimName": "x"}}),
-        "persistentVolumeClaim",
+        json!({"iscsi": {"iqn": "q", "lun": 0, "targetPortal": "t"}}),
+        "iscsi",
     );
-    check(json!({"csi": {"driver": "d"}}), "csi");
-    check(json!({"nfs": {"path": "/", "server": "s"}}), "nfs");
-    check(json!({"image": {"reference": "i"}}), "image");
-    check(json!({"ephemeral": {}}), "ephemeral");
+    check(json!({"fc": {}}), "fc");
+    check(json!({"flexVolume": {"driver": "d"}}), "flexVolume");
+    check(json!({"gitRepo": {"repository": "r"}}), "gitRepo");
     let back = desired(
         json!({"name": "v", "hostPath": {"path": "/a/../b"}}),
         json!({}),

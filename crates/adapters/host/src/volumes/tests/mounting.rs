@@ -1,15 +1,17 @@
 //! What mounts, in a mount namespace of its own: the test runs itself again under `unshare`, so that nothing leaks into the
 //! machine even when it fails. Needs root; says nothing where there is none.
 
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, sync::Arc};
 
-use ferrolet_ports::{Medium, SubPathBind};
+use ferrolet_ports::{
+    GroupChange, GroupGift, Medium, MountAccess, ProvidedVolumes as _, RecordPlace, SubPathBind,
+};
 use ferrolet_types::{PodUid, Timestamp};
 
 use super::{GROUP, NOON, Node, facts, is_root, payload_of, place};
 use crate::{
     mountinfo,
-    volumes::{mounts, payload, room, sub_path, take_away},
+    volumes::{NodeVolumes, mounts, payload, room, sub_path, take_away},
 };
 
 const INSIDE: &str = "FERROLET_TEST_MOUNT_NAMESPACE";
@@ -151,4 +153,142 @@ fn sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away() {
     assert!(!all.exists());
     assert!(top.join("sub/file").is_dir());
     assert_eq!(n_mounts_below(node.directory.path()), 0);
+}
+
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(work)
+}
+
+#[test]
+fn a_directory_is_shown_once_and_taken_away_without_its_content() {
+    if !is_inside("a_directory_is_shown_once_and_taken_away_without_its_content") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let disk = node.directory.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    fs::write(disk.join("file"), "kept").unwrap();
+    let place = place("kubernetes.io~local-volume", "pv");
+    let shown = node.path("volumes/kubernetes.io~local-volume/pv");
+    let source = disk.to_str().unwrap();
+    for _ in 0..2 {
+        at_once(volumes.bind(&place, source, MountAccess::ReadOnly)).unwrap();
+        assert_eq!(n_mounts_below(&shown), 1);
+    }
+    assert_eq!(fs::read_to_string(shown.join("file")).unwrap(), "kept");
+    let refused = fs::write(shown.join("new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let stored = take_away::stored(&node.pods, &PodUid::new("uid")).unwrap();
+    assert!(stored.volumes.contains(&place));
+    for _ in 0..2 {
+        at_once(volumes.unmount(&place)).unwrap();
+        assert!(!shown.exists());
+    }
+    assert!(disk.join("file").exists());
+}
+
+#[test]
+fn a_device_is_held_and_linked_for_its_pod_and_let_go_again() {
+    if !is_inside("a_device_is_held_and_linked_for_its_pod_and_let_go_again") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let place = place("kubernetes.io~local-volume", "raw");
+    for _ in 0..2 {
+        let link = at_once(volumes.map_device(&place, "/dev/null")).unwrap();
+        assert_eq!(fs::read_link(link).unwrap(), Path::new("/dev/null"));
+        let held = node
+            .directory
+            .path()
+            .join("plugins/kubernetes.io~local-volume/volumeDevices/raw/uid");
+        assert_eq!(n_mounts_below(&held), 1);
+    }
+    let stored = take_away::stored(&node.pods, &PodUid::new("uid")).unwrap();
+    assert!(stored.devices.contains(&place));
+    for _ in 0..2 {
+        at_once(volumes.unmap_device(&place)).unwrap();
+        assert_eq!(n_mounts_below(node.directory.path()), 0);
+    }
+    assert!(
+        !node
+            .path("volumeDevices/kubernetes.io~local-volume/raw")
+            .exists()
+    );
+}
+
+#[test]
+fn a_record_outlives_us_and_stays_while_something_is_mounted() {
+    if !is_inside("a_record_outlives_us_and_stays_while_something_is_mounted") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let csi = RecordPlace::Pod(place("kubernetes.io~csi", "pv"));
+    let whole = RecordPlace::Node {
+        driver: "d".to_owned(),
+        hash: "h".to_owned(),
+    };
+    let record = BTreeMap::from([("driverName".to_owned(), "d".to_owned())]);
+    for place in [&csi, &whole] {
+        at_once(volumes.save_record(place, &record)).unwrap();
+    }
+    let text = fs::read_to_string(node.path("volumes/kubernetes.io~csi/pv/vol_data.json"));
+    assert_eq!(text.unwrap(), "{\"driverName\":\"d\"}\n");
+    let found = at_once(volumes.records()).unwrap();
+    assert_eq!(
+        found,
+        [(csi.clone(), record.clone()), (whole.clone(), record)]
+    );
+    let mount = volumes.driver_path(&csi);
+    fs::create_dir(&mount).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "tmpfs"])
+        .arg(&mount)
+        .status();
+    assert!(mounted.unwrap().success());
+    assert!(at_once(volumes.is_mounted(&csi)).unwrap());
+    at_once(volumes.remove_record(&csi)).unwrap_err();
+    assert!(
+        Command::new("umount")
+            .arg(&mount)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for place in [&csi, &whole] {
+        at_once(volumes.remove_record(place)).unwrap();
+    }
+    assert_eq!(at_once(volumes.records()).unwrap(), []);
+}
+
+#[test]
+fn a_volume_whose_top_is_right_is_not_walked_when_asked_so() {
+    if !is_inside("a_volume_whose_top_is_right_is_not_walked_when_asked_so") {
+        return;
+    }
+    use std::os::unix::fs::MetadataExt as _;
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let top = node.directory.path().join("volume");
+    fs::create_dir(&top).unwrap();
+    let give = |change: GroupChange| {
+        let gift = GroupGift {
+            group: GROUP,
+            change,
+        };
+        at_once(volumes.give_to_group(top.to_str().unwrap(), gift, Arc::default())).unwrap();
+    };
+    give(GroupChange::OnRootMismatch);
+    fs::write(top.join("late"), "x").unwrap();
+    std::os::unix::fs::chown(top.join("late"), None, Some(0)).unwrap();
+    give(GroupChange::OnRootMismatch);
+    assert_eq!(fs::metadata(top.join("late")).unwrap().gid(), 0);
+    give(GroupChange::Always);
+    assert_eq!(fs::metadata(top.join("late")).unwrap().gid(), GROUP);
 }

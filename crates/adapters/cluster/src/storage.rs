@@ -1,0 +1,123 @@
+//! The port [`StorageObjects`] on a real client: one request per question, in this node's name.
+
+use ferrolet_ports::{ApiError, Fut, StorageObjects};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
+    storage::v1::{CSIDriver, CSINode, VolumeAttachment},
+};
+use serde_json::Value;
+
+use crate::client::{Client, PatchKind, Place};
+
+/// Storage objects of the API.
+pub struct ApiStorage {
+    client: Client,
+    node_name: String,
+}
+
+impl ApiStorage {
+    /// For this node.
+    pub fn new(client: Client, node_name: String) -> Self {
+        Self { client, node_name }
+    }
+}
+
+impl StorageObjects for ApiStorage {
+    fn get_claim<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<PersistentVolumeClaim, ApiError>> {
+        let place = Place::one::<PersistentVolumeClaim>(Some(namespace), name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_volume<'a>(&'a self, name: &'a str) -> Fut<'a, Result<PersistentVolume, ApiError>> {
+        let place = Place::one::<PersistentVolume>(None, name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn patch_claim_status<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+        patch: &'a Value,
+    ) -> Fut<'a, Result<PersistentVolumeClaim, ApiError>> {
+        let place = Place::one::<PersistentVolumeClaim>(Some(namespace), name).under("status");
+        Box::pin(async move {
+            let kind = PatchKind::StrategicMerge;
+            self.client.patch(&place, kind, patch).await
+        })
+    }
+
+    fn get_driver<'a>(&'a self, name: &'a str) -> Fut<'a, Result<CSIDriver, ApiError>> {
+        let place = Place::one::<CSIDriver>(None, name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_attachment<'a>(&'a self, name: &'a str) -> Fut<'a, Result<VolumeAttachment, ApiError>> {
+        let place = Place::one::<VolumeAttachment>(None, name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_volume_secret<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<Secret, ApiError>> {
+        let place = Place::one::<Secret>(Some(namespace), name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_csi_node(&self) -> Fut<'_, Result<CSINode, ApiError>> {
+        let place = Place::one::<CSINode>(None, &self.node_name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn create_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>> {
+        let place = Place::all::<CSINode>(None);
+        Box::pin(async move { self.client.create(&place, node).await })
+    }
+
+    fn replace_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>> {
+        let place = Place::one::<CSINode>(None, &self.node_name);
+        Box::pin(async move { self.client.replace(&place, node).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeApi;
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_volumes_and_drivers_are_asked_for_one_by_one() {
+        let fake = FakeApi::new();
+        let storage = ApiStorage::new(fake.client(), "me".to_owned());
+        assert!(
+            storage
+                .get_claim("n", "c")
+                .await
+                .unwrap_err()
+                .is_not_found()
+        );
+        assert!(storage.get_volume("v").await.unwrap_err().is_not_found());
+        assert!(storage.get_driver("d").await.unwrap_err().is_not_found());
+        assert!(
+            storage
+                .get_attachment("a")
+                .await
+                .unwrap_err()
+                .is_not_found()
+        );
+        assert!(storage.get_csi_node().await.unwrap_err().is_not_found());
+        let expected = [
+            "GET /api/v1/namespaces/n/persistentvolumeclaims/c",
+            "GET /api/v1/persistentvolumes/v",
+            "GET /apis/storage.k8s.io/v1/csidrivers/d",
+            "GET /apis/storage.k8s.io/v1/volumeattachments/a",
+            "GET /apis/storage.k8s.io/v1/csinodes/me",
+        ];
+        assert_eq!(fake.lines(), expected);
+    }
+}

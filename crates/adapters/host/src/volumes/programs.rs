@@ -1,0 +1,196 @@
+//! The host's own programs for file systems: `mount`, `blkid`, `mkfs`, `fsck`. Never through a shell.
+//!
+//! In: words. Out: nothing, or what the program said, bounded, in upstream's form. A program that hangs is ended with its
+//! deadline, which holds up its own pod only.
+
+use std::{io, path::Path, process::Stdio, time::Duration};
+
+use ferrolet_ports::{DeviceMount, HostError, MountAccess, Retry};
+use tokio::{io::AsyncReadExt as _, process::Command};
+
+/// Upstream gives a mount two minutes.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// A program that has more to say than this is not listened to.
+const LONGEST_OUTPUT: u64 = 4096;
+
+/// How a program ended.
+struct Ended {
+    code: Option<i32>,
+    output: String,
+}
+
+/// `mount -t KIND -o OPTIONS SOURCE TARGET`.
+pub(super) async fn mount(
+    kind: &str,
+    source: &str,
+    target: &Path,
+    options: &[String],
+) -> Result<(), HostError> {
+    let target = target.display().to_string();
+    let mut words = vec!["-t".to_owned(), kind.to_owned()];
+    if !options.is_empty() {
+        words.extend(["-o".to_owned(), options.join(",")]);
+    }
+    // Nothing after the dashes is taken for an option, whatever a volume's source looks like.
+    words.extend(["--".to_owned(), source.to_owned(), target]);
+    let ended = run("mount", &words).await?;
+    match ended.code {
+        Some(0) => Ok(()),
+        code => Err(HostError {
+            attempt: "mount failed".to_owned(),
+            cause: format!(
+                "{}\nMounting command: mount\nMounting arguments: {}\nOutput: {}\n",
+                status(code),
+                words.join(" "),
+                ended.output
+            ),
+            retry: Retry::Later,
+        }),
+    }
+}
+
+/// Makes a file system where there is none, checks one that is there, and mounts it.
+pub(super) async fn format_and_mount(ask: &DeviceMount, target: &Path) -> Result<(), HostError> {
+    let mut options = ask.options.clone();
+    if ask.access == MountAccess::ReadOnly {
+        options.push("ro".to_owned());
+    }
+    options.push("defaults".to_owned());
+    let device = &ask.device;
+    let refused = |cause: String| HostError {
+        attempt: format!(
+            "failed to mount device {device} at {} (fstype: {})",
+            target.display(),
+            ask.file_system
+        ),
+        cause,
+        retry: Retry::Later,
+    };
+    match file_system_of(device).await? {
+        None if ask.access == MountAccess::ReadOnly => {
+            return Err(refused(format!(
+                "cannot mount unformatted disk {device} as we are manipulating it in read-only mode"
+            )));
+        }
+        None => {
+            let mut words: Vec<String> = Vec::new();
+            if ask.file_system.starts_with("ext") {
+                // A whole device, and nothing of it kept for root.
+                words.extend(["-F".to_owned(), "-m0".to_owned()]);
+            }
+            words.push(device.clone());
+            let program = format!("mkfs.{}", plain_kind(&ask.file_system)?);
+            let ended = run(&program, &words).await?;
+            if ended.code != Some(0) {
+                return Err(refused(format!(
+                    "{program}: {}: {}",
+                    status(ended.code),
+                    ended.output
+                )));
+            }
+        }
+        Some(_) if ask.access == MountAccess::ReadWrite => check(device).await?,
+        Some(_) => {}
+    }
+    mount(&ask.file_system, device, target, &options).await
+}
+
+/// What is on the device; `None` when it is blank.
+async fn file_system_of(device: &str) -> Result<Option<String>, HostError> {
+    let words = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device];
+    let ended = run("blkid", &words.map(str::to_owned)).await?;
+    match ended.code {
+        Some(2) => Ok(None),
+        Some(0) => {
+            let mut lines = ended.output.lines();
+            let kind = lines.find_map(|line| line.strip_prefix("TYPE="));
+            // Partitions are data too: such a disk is never formatted.
+            Ok(Some(
+                kind.unwrap_or("unknown data, probably partitions")
+                    .to_owned(),
+            ))
+        }
+        code => Err(HostError {
+            attempt: format!("blkid {device}"),
+            cause: format!("{}: {}", status(code), ended.output),
+            retry: Retry::Later,
+        }),
+    }
+}
+
+/// Repairs what can be repaired without asking; only what cannot is an error.
+async fn check(device: &str) -> Result<(), HostError> {
+    let words = ["-a", device].map(str::to_owned);
+    match run("fsck", &words).await {
+        Ok(ended) if ended.code == Some(4) => Err(HostError {
+            attempt: format!("'fsck' found errors on device {device} but could not correct them"),
+            cause: ended.output,
+            retry: Retry::Later,
+        }),
+        // A host without the program mounts unchecked, as upstream does.
+        _ => Ok(()),
+    }
+}
+
+fn plain_kind(kind: &str) -> Result<&str, HostError> {
+    let is_plain = !kind.is_empty() && kind.bytes().all(|it| it.is_ascii_alphanumeric());
+    if is_plain {
+        return Ok(kind);
+    }
+    Err(HostError {
+        attempt: "make a file system".to_owned(),
+        cause: format!("{kind:?} is not the name of one"),
+        retry: Retry::Never,
+    })
+}
+
+async fn run(program: &str, words: &[String]) -> Result<Ended, HostError> {
+    let refused = |cause: String| HostError {
+        attempt: program.to_owned(),
+        cause,
+        retry: Retry::Later,
+    };
+    let attempt = async {
+        let mut child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut output = Vec::new();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        for pipe in [
+            stdout.map(|it| Box::new(it) as Box<dyn tokio::io::AsyncRead + Send + Unpin>),
+            stderr.map(|it| Box::new(it) as Box<dyn tokio::io::AsyncRead + Send + Unpin>),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            pipe.take(LONGEST_OUTPUT).read_to_end(&mut output).await?;
+        }
+        let ended = child.wait().await?;
+        Ok::<_, io::Error>(Ended {
+            code: ended.code(),
+            output: String::from_utf8_lossy(&output).into_owned(),
+        })
+    };
+    match tokio::time::timeout(DEADLINE, attempt).await {
+        Ok(Ok(ended)) => Ok(ended),
+        Ok(Err(cause)) if cause.kind() == io::ErrorKind::NotFound => Err(refused(format!(
+            "executable file not found in $PATH: {program}"
+        ))),
+        Ok(Err(cause)) => Err(refused(cause.to_string())),
+        Err(_elapsed) => Err(refused(format!(
+            "no answer within {} s",
+            DEADLINE.as_secs()
+        ))),
+    }
+}
+
+fn status(code: Option<i32>) -> String {
+    match code {
+        Some(code) => format!("exit status {code}"),
+        None => "ended by a signal".to_owned(),
+    }
+}

@@ -1,0 +1,354 @@
+//! Volumes that somebody else provides, on a real node: the port `ProvidedVolumes`.
+//!
+//! ```text
+//! pods/<uid>/volumes/<plugin>/<name>                 the administrator's directory or device, shown to one pod
+//! pods/<uid>/volumeDevices/<plugin>/<name>           link to a raw device
+//! plugins/kubernetes.io/<kind>/mounts/<name>         a device, mounted once for the node
+//! plugins/<plugin>/volumeDevices/<name>/<uid>        the device held for one pod, so that it is seen to be in use
+//! ```
+//!
+//! Names of places are ours and reached beneath descriptors; sources are the administrator's and resolved by name, links
+//! included, as upstream does. Must never happen: deleting what a volume holds. Directories go by `rmdir` only.
+
+use std::{
+    io,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use ferrolet_ports::{
+    DeviceMount, Fut, GroupChange, GroupGift, HostError, MountAccess, ProgramMount,
+    ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
+};
+use rustix::{
+    fs::{Mode, OFlags},
+    mount::MountFlags,
+};
+
+use super::{
+    DEVICES, NodeVolumes, VOLUMES,
+    group::{Access, give_to_group, is_given},
+    mounts::{self, NAMED, mounted_on, open_across, unmount, unmount_all},
+    plain, programs, records,
+};
+use crate::{
+    offload::{off_thread, refused},
+    rooted::{Kind, Rooted},
+};
+
+const PRIVATE: u32 = 0o750;
+const ADMINISTRATORS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+impl NodeVolumes {
+    pub(super) fn at_root<'a, T: Send + 'static>(
+        &self,
+        attempt: String,
+        work: impl FnOnce(&Rooted) -> io::Result<T> + Send + 'static,
+    ) -> Fut<'a, Result<T, HostError>> {
+        let root = Arc::clone(&self.root);
+        Box::pin(off_thread(attempt.clone(), move || {
+            Rooted::open(&root)
+                .and_then(|root| work(&root))
+                .map_err(|cause| refused(attempt, &cause))
+        }))
+    }
+
+    fn device_path(&self, plugin: &str, name: &str) -> PathBuf {
+        self.root.join(mounts_of(plugin)).join(name)
+    }
+}
+
+impl ProvidedVolumes for NodeVolumes {
+    fn bind<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        source: &'a str,
+        access: MountAccess,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let (place, source) = (place.clone(), PathBuf::from(source));
+        self.at_root(
+            format!("mount {} for volume {}", source.display(), place.name),
+            move |root| {
+                let (plugin, name) = make_place(root, &place)?;
+                if mounted_on(&plugin, name)?.is_some() {
+                    return Ok(());
+                }
+                let source = rustix::fs::open(&source, ADMINISTRATORS, Mode::empty())?;
+                let target = open_across(plugin.as_fd(), Path::new(name), NAMED)?;
+                mounts::bind(source.as_fd(), target.as_fd())?;
+                if access == MountAccess::ReadOnly {
+                    let made = make_read_only(&plugin, name);
+                    if made.is_err() {
+                        // Never leave it writable: the next try starts anew.
+                        unmount(root, &relative(&place)?)?;
+                    }
+                    made?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn mount_by_program<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        ask: &'a ProgramMount,
+    ) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            let (own, wanted) = (place.clone(), format!("make place {}", place.name));
+            let is_there = self.at_root(wanted, move |root| {
+                let (plugin, name) = make_place(root, &own)?;
+                Ok(mounted_on(&plugin, name)?.is_some())
+            });
+            if is_there.await? {
+                return Ok(());
+            }
+            let target = ferrolet_ports::VolumeFiles::volume_path(self, place);
+            let mounted = programs::mount(&ask.kind, &ask.source, &target, &ask.options).await;
+            if mounted.is_err() {
+                // The first failure is the one to report; an empty directory is no harm.
+                self.unmount(place).await.ok();
+            }
+            mounted
+        })
+    }
+
+    fn unmount<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        let place = place.clone();
+        self.at_root(format!("unmount volume {}", place.name), move |root| {
+            let path = relative(&place)?;
+            unmount_all(root, &path)?;
+            root.remove_directory(path)
+        })
+    }
+
+    fn mount_device<'a>(&'a self, ask: &'a DeviceMount) -> Fut<'a, Result<PathBuf, HostError>> {
+        Box::pin(async move {
+            let target = self.device_path(&ask.plugin, &ask.name);
+            let (directory, name) = (mounts_of(&ask.plugin), ask.name.clone());
+            let wanted = format!("make place for device {}", ask.device);
+            let is_there = self.at_root(wanted, move |root| {
+                let parent = root.ensure_directory(directory, PRIVATE)?;
+                parent.ensure_directory_across(plain(&name)?, PRIVATE)?;
+                Ok(mounted_on(&parent, &name)?.is_some())
+            });
+            if !is_there.await? {
+                let mounted = programs::format_and_mount(ask, &target).await;
+                if mounted.is_err() {
+                    self.unmount_device(&ask.plugin, &ask.name).await.ok();
+                }
+                mounted?;
+            }
+            Ok(target)
+        })
+    }
+
+    fn unmount_device<'a>(
+        &'a self,
+        plugin: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let (plugin, name) = (plugin.to_owned(), name.to_owned());
+        self.at_root(format!("unmount device of volume {name}"), move |root| {
+            let path = mounts_of(&plugin).join(plain(&name)?);
+            if shown_to_pods(root, &plugin.replace('/', "~"), &name)? {
+                return Ok(());
+            }
+            unmount_all(root, &path)?;
+            root.remove_directory(path)
+        })
+    }
+
+    fn map_device<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        device: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        let (place, device) = (place.clone(), PathBuf::from(device));
+        let top = Arc::clone(&self.root);
+        self.at_root(
+            format!("map device {} for volume {}", device.display(), place.name),
+            move |root| {
+                let held = root.ensure_directory(held_directory(&place)?, PRIVATE)?;
+                let uid = plain(place.uid.as_str())?;
+                if held.kind(uid)?.is_none() {
+                    held.create_new(uid, 0o640)?;
+                }
+                let target = open_across(held.as_fd(), Path::new(uid), NAMED)?;
+                if !is_covered(&held, uid)? {
+                    let source = rustix::fs::open(&device, ADMINISTRATORS, Mode::empty())?;
+                    mounts::bind(source.as_fd(), target.as_fd())?;
+                }
+                let link = link_path(&place)?;
+                let parent = link.parent().expect("a link stands in a directory");
+                let links = root.ensure_directory(parent, PRIVATE)?;
+                let name = plain(&place.name)?;
+                if links.kind(name)? == Some(Kind::Link) && links.read_link(name)? != device {
+                    links.unlink(name)?;
+                }
+                if links.kind(name)?.is_none() {
+                    links.symlink(&device, name)?;
+                }
+                Ok(top.join(link))
+            },
+        )
+    }
+
+    fn unmap_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        let place = place.clone();
+        self.at_root(
+            format!("unmap device of volume {}", place.name),
+            move |root| {
+                root.unlink(link_path(&place)?)?;
+                let directory = held_directory(&place)?;
+                let held = directory.join(plain(place.uid.as_str())?);
+                unmount_all(root, &held)?;
+                root.unlink(&held)?;
+                match root.remove_directory(directory) {
+                    // Held for another pod.
+                    Err(cause) if cause.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+                    other => other,
+                }
+            },
+        )
+    }
+
+    /// Without a deadline: a large volume takes its time. Whoever waits can tell how far it is by `walked`.
+    fn give_to_group<'a>(
+        &'a self,
+        path: &'a str,
+        gift: GroupGift,
+        walked: Arc<AtomicU64>,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let path = PathBuf::from(path);
+        let attempt = format!("give {} to group {}", path.display(), gift.group);
+        let turn = self.walk_of(&path);
+        Box::pin(async move {
+            let wanted = attempt.clone();
+            let walk = tokio::task::spawn_blocking(move || {
+                // A caller who went away leaves his walk behind: the next one waits for it instead of walking beside it.
+                let _turn = turn.lock().unwrap_or_else(|held| held.into_inner());
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let volume = Rooted::from(rustix::fs::open(&path, flags, Mode::empty())?);
+                if gift.change == GroupChange::OnRootMismatch && is_given(&volume, gift.group)? {
+                    return Ok(());
+                }
+                give_to_group(&volume, gift.group, Access::ReadWrite, &walked)
+            });
+            match walk.await {
+                Ok(given) => given.map_err(|cause: io::Error| refused(attempt, &cause)),
+                Err(broken) => Err(refused(wanted, &io::Error::other(broken))),
+            }
+        })
+    }
+
+    fn driver_path(&self, place: &RecordPlace) -> PathBuf {
+        self.root.join(records::mount_path(place))
+    }
+
+    fn save_record<'a>(
+        &'a self,
+        place: &'a RecordPlace,
+        record: &'a Record,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let (place, record) = (place.clone(), record.clone());
+        self.at_root("save the record of a volume".to_owned(), move |root| {
+            records::save(root, &place, &record)
+        })
+    }
+
+    fn remove_record<'a>(&'a self, place: &'a RecordPlace) -> Fut<'a, Result<(), HostError>> {
+        let place = place.clone();
+        self.at_root("remove the record of a volume".to_owned(), move |root| {
+            records::remove(root, &place)
+        })
+    }
+
+    fn records(&self) -> Fut<'_, Result<Records, HostError>> {
+        self.at_root("list the records of volumes".to_owned(), records::all)
+    }
+
+    fn is_mounted<'a>(&'a self, place: &'a RecordPlace) -> Fut<'a, Result<bool, HostError>> {
+        let place = place.clone();
+        self.at_root("look at the mount of a volume".to_owned(), move |root| {
+            records::is_mounted(root, &place)
+        })
+    }
+}
+
+/// Where devices of a plugin are mounted for the node.
+fn mounts_of(plugin: &str) -> PathBuf {
+    Path::new("plugins").join(plugin).join("mounts")
+}
+
+fn relative(place: &VolumePlace) -> io::Result<PathBuf> {
+    Ok(Path::new("pods").join(super::relative(place)?))
+}
+
+/// Makes the directory that something is mounted on; answers with its parent and name.
+fn make_place<'a>(root: &Rooted, place: &'a VolumePlace) -> io::Result<(Rooted, &'a str)> {
+    let volumes: PathBuf = ["pods", plain(place.uid.as_str())?, VOLUMES]
+        .iter()
+        .collect();
+    let plugin = root
+        .ensure_directory(volumes, PRIVATE)?
+        .ensure_directory(plain(&place.plugin)?, PRIVATE)?;
+    let name = plain(&place.name)?;
+    plugin.ensure_directory_across(name, PRIVATE)?;
+    Ok((plugin, name))
+}
+
+fn make_read_only(plugin: &Rooted, name: &str) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    // Opened anew: the descriptor from before names what is covered now.
+    let top = open_across(plugin.as_fd(), Path::new(name), NAMED)?;
+    let path = format!("/proc/self/fd/{}", top.as_raw_fd());
+    let flags = MountFlags::BIND | MountFlags::RDONLY;
+    Ok(rustix::mount::mount_remount(path, flags, "")?)
+}
+
+/// True when some pod still has the volume in its directory.
+fn shown_to_pods(root: &Rooted, plugin: &str, name: &str) -> io::Result<bool> {
+    let pods = match root.directory("pods") {
+        Ok(pods) => pods,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(cause) => return Err(cause),
+    };
+    for pod in pods.entries()? {
+        let place = Path::new(&pod.name).join(VOLUMES).join(plugin).join(name);
+        if pod.kind == Kind::Directory && pods.kind(place)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn held_directory(place: &VolumePlace) -> io::Result<PathBuf> {
+    let names = [
+        "plugins",
+        plain(&place.plugin)?,
+        DEVICES,
+        plain(&place.name)?,
+    ];
+    Ok(names.iter().collect())
+}
+
+fn link_path(place: &VolumePlace) -> io::Result<PathBuf> {
+    let names = [
+        "pods",
+        plain(place.uid.as_str())?,
+        DEVICES,
+        plain(&place.plugin)?,
+        plain(&place.name)?,
+    ];
+    Ok(names.iter().collect())
+}
+
+fn is_covered(directory: &Rooted, name: &str) -> io::Result<bool> {
+    match directory.open_named(name) {
+        Ok(_plain) => Ok(false),
+        Err(cause) if mounts::is(&cause, rustix::io::Errno::XDEV) => Ok(true),
+        Err(cause) => Err(cause),
+    }
+}

@@ -1,0 +1,95 @@
+//! Why a volume is not ready, and how upstream words it: by the step that failed.
+
+use ferrolet_ports::{HostError, Retry};
+
+/// The step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Finding out what the volume is.
+    Process,
+    /// Mounting it for the node.
+    MountDevice,
+    /// Mounting it for the pod.
+    SetUp,
+    /// Handing a raw device to the pod.
+    Map,
+    /// Taking it away from the node.
+    UnmountDevice,
+    /// Taking it away from the pod.
+    TearDown,
+}
+
+/// Why a volume is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) step: Step,
+    pub(crate) message: String,
+    pub(crate) retry: Retry,
+    pub(crate) awaits_objects: bool,
+}
+
+impl Fault {
+    /// The same input gives the same answer.
+    pub(crate) fn lasting(message: String) -> Self {
+        Self {
+            retry: Retry::Never,
+            ..Self::later(message)
+        }
+    }
+
+    /// The cause may pass.
+    pub(crate) fn later(message: String) -> Self {
+        Self {
+            step: Step::SetUp,
+            message,
+            retry: Retry::Later,
+            awaits_objects: false,
+        }
+    }
+
+    /// It is not known what the volume is, or it is of no kind we serve.
+    pub(crate) fn unprocessed(message: String) -> Self {
+        Self::later(message).at(Step::Process)
+    }
+
+    /// The same fault at another step.
+    pub(crate) fn at(self, step: Step) -> Self {
+        Self { step, ..self }
+    }
+
+    /// The event's reason.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.step {
+            Step::Process | Step::MountDevice | Step::SetUp => "FailedMount",
+            Step::Map => "FailedMapVolume",
+            Step::UnmountDevice | Step::TearDown => "FailedUnMount",
+        }
+    }
+
+    /// The event's sentence about the volume of that name.
+    pub(crate) fn sentence(&self, name: &str) -> String {
+        let why = &self.message;
+        let operation = match self.step {
+            Step::Process => {
+                return format!(
+                    "Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], failed to process volumes=[{name}]: {why}"
+                );
+            }
+            Step::MountDevice => "MountVolume.MountDevice",
+            Step::SetUp => "MountVolume.SetUp",
+            Step::Map => "MapVolume.MapPodDevice",
+            Step::UnmountDevice => "UnmountDevice",
+            Step::TearDown => "UnmountVolume.TearDown",
+        };
+        format!("{operation} failed for volume {name:?} : {why}")
+    }
+}
+
+impl From<HostError> for Fault {
+    fn from(error: HostError) -> Self {
+        Self {
+            retry: error.retry,
+            ..Self::later(error.to_string())
+        }
+    }
+}

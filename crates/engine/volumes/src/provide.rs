@@ -1,0 +1,261 @@
+//! Setting up and taking away volumes that somebody else provides: the node's part, one operation per volume at a time.
+//!
+//! Two pods may use one volume, so besides the pod's turn there is a turn per volume ([`Shared`]): a device is mounted once,
+//! and taken away when the last pod has gone. In: a [`Provided`] and whose it is. Out: where it stands, or upstream's
+//! sentence. Remembers nothing but turns; who still uses a volume is read from disk.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ferrolet_ports::{
+    DeviceMount, Event, EventKind, EventObject, Events, GroupGift, MountAccess, PathKind,
+    ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount, VolumePlace,
+};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    fault::{Fault, Step},
+    paths::has_backstep,
+    plan::PodPlan,
+    provided::{Backing, Form, Provided},
+    run::mount_of,
+};
+
+/// The directory of local volumes.
+pub(crate) const LOCAL: &str = "kubernetes.io~local-volume";
+/// The directory of NFS volumes.
+pub(crate) const NFS: &str = "kubernetes.io~nfs";
+const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
+
+/// A walk through a volume that takes longer than this is told of, and then again every so often.
+const FIRST_WORD: Duration = Duration::from_secs(30);
+const MORE_WORDS: Duration = Duration::from_secs(60);
+
+/// Turns at volumes that pods may share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    turns: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Shared {
+    /// The turn at one volume: whoever holds it is the only one.
+    pub(crate) fn turn(&self, volume: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = turns.get(volume).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        turns.insert(volume.to_owned(), Arc::downgrade(&turn));
+        turn
+    }
+}
+
+/// What providing needs.
+pub(crate) struct Provider<'a> {
+    pub(crate) files: &'a dyn VolumeFiles,
+    pub(crate) mounts: &'a dyn ProvidedVolumes,
+    pub(crate) events: &'a dyn Events,
+    pub(crate) shared: &'a Shared,
+}
+
+impl Provider<'_> {
+    /// Makes a local or remote volume ready for the pod. Host paths and drivers' volumes are others' business.
+    pub(crate) async fn set_up(
+        &self,
+        plan: &PodPlan,
+        provided: &Provided,
+    ) -> Result<VolumeMount, Fault> {
+        match &provided.backing {
+            Backing::Local { path, file_system } => {
+                self.local(plan, provided, path, file_system).await
+            }
+            Backing::Nfs { source } => self.nfs(plan, provided, source).await,
+            Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
+                "volumes of kind {kind} are not supported"
+            ))),
+            Backing::HostPath { .. } | Backing::Csi(_) => Err(Fault::unprocessed(
+                "volumes of kind csi are not supported yet".to_owned(),
+            )),
+        }
+    }
+
+    async fn local(
+        &self,
+        plan: &PodPlan,
+        provided: &Provided,
+        path: &str,
+        file_system: &str,
+    ) -> Result<VolumeMount, Fault> {
+        if has_backstep(path) {
+            let why = format!("invalid path: {path} must not contain '..'");
+            return Err(Fault::lasting(why));
+        }
+        let place = place_of(plan, LOCAL, &provided.spec_name);
+        let turn = self.shared.turn(&format!("{LOCAL}/{}", provided.spec_name));
+        let _turn = turn.lock().await;
+        let kind = self.files.path_kind(path).await?;
+        let missing = || Fault::later(format!("path {path:?} does not exist"));
+        let kind = kind.ok_or_else(missing)?;
+        if provided.form == Form::Device {
+            if kind != PathKind::BlockDevice {
+                return Err(Fault::later(format!("{path} is not a block device")).at(Step::Map));
+            }
+            let link = self.mounts.map_device(&place, path).await;
+            let link = link.map_err(|error| Fault::from(error).at(Step::Map))?;
+            return Ok(VolumeMount {
+                device: Some(link.display().to_string()),
+                group: provided.group,
+                ..mount_of(String::new(), provided.is_read_only, false)
+            });
+        }
+        let source = match kind {
+            PathKind::Directory => path.to_owned(),
+            PathKind::BlockDevice => {
+                let ask = DeviceMount {
+                    plugin: LOCAL_PLUGIN.to_owned(),
+                    name: provided.spec_name.clone(),
+                    device: path.to_owned(),
+                    file_system: file_system.to_owned(),
+                    options: provided.options.clone(),
+                    access: access_of(provided),
+                };
+                let mounted = self.mounts.mount_device(&ask).await;
+                let mounted = mounted.map_err(|error| Fault::from(error).at(Step::MountDevice))?;
+                mounted.display().to_string()
+            }
+            _ => {
+                let why = "only directory and block device are supported".to_owned();
+                return Err(Fault::later(why).at(Step::MountDevice));
+            }
+        };
+        self.mounts
+            .bind(&place, &source, access_of(provided))
+            .await?;
+        self.finish(plan, provided, &place).await
+    }
+
+    async fn nfs(
+        &self,
+        plan: &PodPlan,
+        provided: &Provided,
+        source: &str,
+    ) -> Result<VolumeMount, Fault> {
+        let place = place_of(plan, NFS, &provided.spec_name);
+        let mut options = provided.options.clone();
+        if provided.is_read_only {
+            options.push("ro".to_owned());
+        }
+        let ask = ProgramMount {
+            kind: "nfs".to_owned(),
+            source: source.to_owned(),
+            options,
+        };
+        self.mounts.mount_by_program(&place, &ask).await?;
+        // Upstream leaves ownership to the server.
+        let path = self.files.volume_path(&place).display().to_string();
+        Ok(VolumeMount {
+            group: provided.group,
+            ..mount_of(path, provided.is_read_only, false)
+        })
+    }
+
+    async fn finish(
+        &self,
+        plan: &PodPlan,
+        provided: &Provided,
+        place: &VolumePlace,
+    ) -> Result<VolumeMount, Fault> {
+        let path = self.files.volume_path(place).display().to_string();
+        if !provided.is_read_only {
+            self.give_to_group(plan, &path).await?;
+        }
+        Ok(VolumeMount {
+            group: provided.group,
+            ..mount_of(path, provided.is_read_only, true)
+        })
+    }
+
+    /// Gives the volume to the pod's group, and says so from time to time when that takes long.
+    pub(crate) async fn give_to_group(&self, plan: &PodPlan, path: &str) -> Result<(), Fault> {
+        let Some(group) = plan.group else {
+            return Ok(());
+        };
+        let gift = GroupGift {
+            group,
+            change: plan.group_change,
+        };
+        let walked = Arc::new(AtomicU64::new(0));
+        let walk = self.mounts.give_to_group(path, gift, Arc::clone(&walked));
+        tokio::pin!(walk);
+        let shown = path.find(plan.uid.as_str()).map_or(path, |at| &path[at..]);
+        let mut next = Instant::now() + FIRST_WORD;
+        let mut is_first = true;
+        loop {
+            tokio::select! {
+                // Cancel-safe: the walk is kept across turns of the loop.
+                given = &mut walk => return Ok(given?),
+                () = sleep_until(next) => {
+                    let message = if is_first {
+                        format!(
+                            "Setting volume ownership for {shown} is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+                        )
+                    } else {
+                        format!(
+                            "Setting volume ownership for {shown}, processed {} files.",
+                            walked.load(Ordering::Relaxed)
+                        )
+                    };
+                    is_first = false;
+                    next += MORE_WORDS;
+                    self.events.record(Event {
+                        object: EventObject::Pod {
+                            uid: plan.uid.clone(),
+                            key: plan.key.clone(),
+                            field_path: None,
+                        },
+                        kind: EventKind::Warning,
+                        reason: "VolumePermissionChangeInProgress".to_owned(),
+                        message,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes a provided volume away from a pod, and from the node when nobody else has it.
+    pub(crate) async fn take_away(&self, place: &VolumePlace) -> Result<(), Fault> {
+        let turn = self
+            .shared
+            .turn(&format!("{}/{}", place.plugin, place.name));
+        let _turn = turn.lock().await;
+        self.mounts.unmount(place).await?;
+        if place.plugin == LOCAL {
+            let unmounted = self.mounts.unmount_device(LOCAL_PLUGIN, &place.name).await;
+            unmounted.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn place_of(plan: &PodPlan, plugin: &str, name: &str) -> VolumePlace {
+    VolumePlace {
+        uid: plan.uid.clone(),
+        plugin: plugin.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn access_of(provided: &Provided) -> MountAccess {
+    if provided.is_read_only {
+        MountAccess::ReadOnly
+    } else {
+        MountAccess::ReadWrite
+    }
+}

@@ -1,0 +1,241 @@
+//! Volumes that the node does not make itself: what a persistent volume, or a pod in its own words, says of one. Pure.
+//!
+//! In: objects of the API. Out: [`Provided`], everything the shell needs to mount it. Refuses: looking anything up.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    CSIPersistentVolumeSource, CSIVolumeSource, NFSVolumeSource, PersistentVolume,
+    PersistentVolumeSpec, Volume,
+};
+
+use crate::host_path::Expected;
+
+/// The annotation by which an administrator lends a volume's group to its users.
+const GROUP_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
+/// The annotation that mount options had before they had a field.
+const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
+
+/// A volume that somebody else provides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provided {
+    /// The persistent volume's name, or the volume's name in the pod: names its directory.
+    pub spec_name: String,
+    /// What it is.
+    pub backing: Backing,
+    /// The pod only reads.
+    pub is_read_only: bool,
+    /// Mount options.
+    pub options: Vec<String>,
+    /// How it may be used, in the API's words.
+    pub access_modes: Vec<String>,
+    /// The group that its administrator lends to users.
+    pub group: Option<i64>,
+    /// Its capacity in bytes.
+    pub capacity: Option<i64>,
+    /// Files or a raw device.
+    pub form: Form,
+}
+
+/// Whether a volume has a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// It has one.
+    Files,
+    /// It is a raw device.
+    Device,
+}
+
+impl Form {
+    /// The API's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Files => "Filesystem",
+            Self::Device => "Block",
+        }
+    }
+}
+
+/// What a provided volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A path of the node.
+    HostPath {
+        /// The path.
+        path: String,
+        /// What must be there.
+        expected: Expected,
+    },
+    /// A directory or device of the node that an administrator set aside.
+    Local {
+        /// Its path.
+        path: String,
+        /// The file system of a device.
+        file_system: String,
+    },
+    /// A directory of another machine.
+    Nfs {
+        /// `server:/path`.
+        source: String,
+    },
+    /// A driver's.
+    Csi(CsiVolume),
+    /// A kind that is not served.
+    Unsupported(&'static str),
+}
+
+/// A volume of a CSI driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiVolume {
+    /// The driver's name.
+    pub driver: String,
+    /// The driver's name for the volume; empty for one that lives with its pod.
+    pub handle: String,
+    /// The file system; empty leaves it to the driver.
+    pub file_system: String,
+    /// What was written for the driver.
+    pub attributes: BTreeMap<String, String>,
+    /// The volume lives with its pod.
+    pub is_inline: bool,
+    /// Secret for staging: namespace and name.
+    pub stage_secret: Option<(String, String)>,
+    /// Secret for publishing: namespace (empty for the pod's own) and name.
+    pub publish_secret: Option<(String, String)>,
+    /// Secret for growing.
+    pub expand_secret: Option<(String, String)>,
+}
+
+/// What a pod names in its own words, without a claim.
+pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
+    let (backing, is_read_only) = if let Some(nfs) = &volume.nfs {
+        (nfs_backing(nfs), nfs.read_only.unwrap_or(false))
+    } else if let Some(csi) = &volume.csi {
+        (
+            Backing::Csi(inline_csi(csi)),
+            csi.read_only.unwrap_or(false),
+        )
+    } else {
+        return None;
+    };
+    Some(Provided {
+        spec_name: volume.name.clone(),
+        backing,
+        is_read_only,
+        options: Vec::new(),
+        access_modes: vec!["ReadWriteOnce".to_owned()],
+        group: None,
+        capacity: None,
+        form: Form::Files,
+    })
+}
+
+/// What a persistent volume is, for a pod that may only want to read it.
+pub(crate) fn provided_by(volume: &PersistentVolume, is_read_only: bool) -> Provided {
+    let empty = PersistentVolumeSpec::default();
+    let spec = volume.spec.as_ref().unwrap_or(&empty);
+    let annotation = |key: &str| volume.metadata.annotations.as_ref()?.get(key);
+    let options = annotation(OPTIONS_ANNOTATION)
+        .into_iter()
+        .flat_map(|text| text.split(','))
+        .map(str::to_owned)
+        .chain(spec.mount_options.iter().flatten().cloned());
+    let (backing, is_source_read_only) = backing_of(spec);
+    Provided {
+        spec_name: volume.metadata.name.clone().unwrap_or_default(),
+        backing,
+        is_read_only: is_read_only || is_source_read_only,
+        options: options.collect(),
+        access_modes: spec.access_modes.clone().unwrap_or_default(),
+        group: annotation(GROUP_ANNOTATION).and_then(|text| text.parse().ok()),
+        capacity: spec
+            .capacity
+            .as_ref()
+            .and_then(|amounts| amounts.get("storage"))
+            .and_then(|text| ferrolet_types::Quantity::parse(&text.0).ok())
+            .map(ferrolet_types::Quantity::value),
+        form: match spec.volume_mode.as_deref() {
+            Some("Block") => Form::Device,
+            _ => Form::Files,
+        },
+    }
+}
+
+fn backing_of(spec: &PersistentVolumeSpec) -> (Backing, bool) {
+    if let Some(source) = &spec.host_path {
+        let backing = Backing::HostPath {
+            path: source.path.clone(),
+            expected: Expected::parse(source.type_.as_deref()),
+        };
+        return (backing, false);
+    }
+    if let Some(source) = &spec.local {
+        let file_system = source.fs_type.clone().filter(|it| !it.is_empty());
+        let backing = Backing::Local {
+            path: source.path.clone(),
+            file_system: file_system.unwrap_or_else(|| "ext4".to_owned()),
+        };
+        return (backing, false);
+    }
+    if let Some(source) = &spec.nfs {
+        return (nfs_backing(source), source.read_only.unwrap_or(false));
+    }
+    if let Some(source) = &spec.csi {
+        let backing = Backing::Csi(persistent_csi(source));
+        return (backing, source.read_only.unwrap_or(false));
+    }
+    let kind = if spec.iscsi.is_some() {
+        "iscsi"
+    } else if spec.fc.is_some() {
+        "fc"
+    } else if spec.flex_volume.is_some() {
+        "flexVolume"
+    } else {
+        "unknown"
+    };
+    (Backing::Unsupported(kind), false)
+}
+
+fn nfs_backing(nfs: &NFSVolumeSource) -> Backing {
+    let is_ipv6 = nfs.server.contains(':') && !nfs.server.starts_with('[');
+    Backing::Nfs {
+        source: if is_ipv6 {
+            format!("[{}]:{}", nfs.server, nfs.path)
+        } else {
+            format!("{}:{}", nfs.server, nfs.path)
+        },
+    }
+}
+
+fn persistent_csi(source: &CSIPersistentVolumeSource) -> CsiVolume {
+    let reference = |it: &Option<k8s_openapi::api::core::v1::SecretReference>| {
+        let it = it.as_ref()?;
+        Some((
+            it.namespace.clone().unwrap_or_default(),
+            it.name.clone().unwrap_or_default(),
+        ))
+    };
+    CsiVolume {
+        driver: source.driver.clone(),
+        handle: source.volume_handle.clone(),
+        file_system: source.fs_type.clone().unwrap_or_default(),
+        attributes: source.volume_attributes.clone().unwrap_or_default(),
+        is_inline: false,
+        stage_secret: reference(&source.node_stage_secret_ref),
+        publish_secret: reference(&source.node_publish_secret_ref),
+        expand_secret: reference(&source.node_expand_secret_ref),
+    }
+}
+
+fn inline_csi(source: &CSIVolumeSource) -> CsiVolume {
+    let secret = source.node_publish_secret_ref.as_ref();
+    CsiVolume {
+        driver: source.driver.clone(),
+        handle: String::new(),
+        file_system: source.fs_type.clone().unwrap_or_default(),
+        attributes: source.volume_attributes.clone().unwrap_or_default(),
+        is_inline: true,
+        stage_secret: None,
+        publish_secret: secret.map(|it| (String::new(), it.name.clone())),
+        expand_secret: None,
+    }
+}

@@ -1,0 +1,278 @@
+//! Claims and what they stand for, on fakes.
+
+use std::time::Duration;
+
+use ferrolet_ports::{GroupChange, GroupGift, MountAccess, PathKind, PodVolumes as _, VolumePlace};
+use ferrolet_types::PodUid;
+use serde_json::{Value, json};
+
+use super::{engine::Bench, pod};
+use crate::{
+    claims::{Claimant, bound_volume, provided_volume},
+    plan::{ClaimUse, Uses},
+};
+
+fn claim_volume() -> Value {
+    json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}])
+}
+
+fn place(plugin: &str, name: &str) -> VolumePlace {
+    VolumePlace {
+        uid: PodUid::new("uid-1"),
+        plugin: plugin.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+const FILES: Uses = Uses {
+    as_files: true,
+    as_device: false,
+};
+
+#[test]
+fn a_claim_that_cannot_be_used_says_why_in_upstreams_words() {
+    let check = |claim: Value, is_own: bool, expected: Result<&str, &str>| {
+        let pod = Claimant {
+            namespace: "n",
+            name: "p",
+            uid: "u",
+        };
+        let claim_use = ClaimUse {
+            claim: "c".to_owned(),
+            is_own,
+            is_read_only: false,
+        };
+        let claim = serde_json::from_value(claim).unwrap();
+        let found = bound_volume(&pod, &claim_use, &claim);
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    };
+    let bound = |meta: Value| json!({"metadata": meta, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}});
+    check(bound(json!({})), false, Ok("v"));
+    check(
+        json!({"metadata": {}, "spec": {}, "status": {"phase": "Pending"}}),
+        false,
+        Err("error processing PVC n/c: PVC is not bound"),
+    );
+    check(
+        json!({"metadata": {}, "spec": {}, "status": {"phase": "Bound"}}),
+        false,
+        Err("error processing PVC n/c: PVC has empty pvc.Spec.VolumeName"),
+    );
+    let dying = "2026-01-01T00:00:00Z";
+    check(
+        bound(json!({"deletionTimestamp": dying})),
+        false,
+        Err("error processing PVC n/c: PVC is being deleted"),
+    );
+    check(
+        bound(json!({"deletionTimestamp": dying, "finalizers": ["kubernetes.io/pvc-protection"]})),
+        false,
+        Ok("v"),
+    );
+    let owner = |uid: &str| json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true}]});
+    check(bound(owner("u")), true, Ok("v"));
+    check(
+        bound(owner("other")),
+        true,
+        Err("PVC n/c was not created for pod n/p (pod is not owner)"),
+    );
+}
+
+#[test]
+fn a_volume_must_belong_to_the_claim_and_have_the_right_form() {
+    let check = |spec: Value, uses: Uses, expected: Option<&str>| {
+        let pod = Claimant {
+            namespace: "n",
+            name: "p",
+            uid: "u",
+        };
+        let claim_use = ClaimUse {
+            claim: "c".to_owned(),
+            is_own: false,
+            is_read_only: false,
+        };
+        let claim = serde_json::from_value(json!({"metadata": {"uid": "cu"}})).unwrap();
+        let volume =
+            serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
+        let found = provided_volume(&pod, ("data", uses), &claim_use, &claim, &volume);
+        assert_eq!(found.err().as_deref(), expected);
+    };
+    let device = Uses {
+        as_files: false,
+        as_device: true,
+    };
+    check(json!({"claimRef": {"uid": "cu"}}), FILES, None);
+    check(
+        json!({}),
+        FILES,
+        Some(
+            "error processing PVC n/c: found PV object v but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+        ),
+    );
+    check(
+        json!({"claimRef": {"uid": "x"}}),
+        FILES,
+        Some(
+            "error processing PVC n/c: found PV object v but its pv.Spec.ClaimRef.UID x does not point to claim.UID cu",
+        ),
+    );
+    let block = json!({"claimRef": {"uid": "cu"}, "volumeMode": "Block"});
+    check(block.clone(), device, None);
+    check(
+        block,
+        FILES,
+        Some("volume data has volumeMode Block, but is specified in volumeMounts"),
+    );
+    check(
+        json!({"claimRef": {"uid": "cu"}}),
+        device,
+        Some("volume data has volumeMode Filesystem, but is specified in volumeDevices"),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_directory_is_shown_to_the_pod_and_taken_away_again() {
+    let bench = Bench::new();
+    bench.files.change(|disk| {
+        disk.paths.insert("/disk".to_owned(), PathKind::Directory);
+    });
+    let pod = pod(
+        claim_volume(),
+        json!({"spec": {"securityContext": {"fsGroup": 7, "fsGroupChangePolicy": "OnRootMismatch"}}}),
+    );
+    let said = bench.refusal(&pod).await;
+    assert_eq!(
+        said,
+        "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/mine: failed to fetch PVC from API server: persistentvolumeclaims \"mine\" not found"
+    );
+    bench
+        .storage
+        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    assert!(
+        mounts["data"]
+            .host_path
+            .ends_with("/kubernetes.io~local-volume/pv")
+    );
+    let local = place("kubernetes.io~local-volume", "pv");
+    let table = bench.mounts.look();
+    assert_eq!(
+        table.bound[&local],
+        ("/disk".to_owned(), MountAccess::ReadWrite)
+    );
+    let gift = GroupGift {
+        group: 7,
+        change: GroupChange::OnRootMismatch,
+    };
+    assert_eq!(table.gifts, [(mounts["data"].host_path.clone(), gift)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_device_is_mounted_for_the_node_or_mapped_for_the_pod() {
+    let bench = Bench::new();
+    bench.files.change(|disk| {
+        disk.paths
+            .insert("/dev/x".to_owned(), PathKind::BlockDevice);
+    });
+    bench.storage.bind_claim(
+        "mine",
+        "pv",
+        json!({"local": {"path": "/dev/x", "fsType": "xfs"}}),
+    );
+    bench
+        .engine
+        .ensure(&pod(claim_volume(), json!({})))
+        .await
+        .unwrap();
+    let table = bench.mounts.look();
+    assert_eq!(table.devices["pv"].file_system, "xfs");
+    let shown = &table.bound[&place("kubernetes.io~local-volume", "pv")].0;
+    assert_eq!(shown, "/devices/pv");
+
+    bench.storage.bind_claim(
+        "mine",
+        "raw",
+        json!({"local": {"path": "/dev/x"}, "volumeMode": "Block"}),
+    );
+    let raw = pod(
+        claim_volume(),
+        json!({"spec": {"containers": [{"name": "c", "volumeMounts": null,
+            "volumeDevices": [{"name": "data", "devicePath": "/dev/y"}]}]}}),
+    );
+    let mounts = bench.engine.ensure(&raw).await.unwrap();
+    let device = mounts["data"].device.as_deref().unwrap();
+    assert!(device.ends_with("/volumeDevices/kubernetes.io~local-volume/raw"));
+    let mapped = bench.mounts.look().mapped;
+    assert_eq!(
+        mapped[&place("kubernetes.io~local-volume", "raw")],
+        "/dev/x"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn remote_directories_are_mounted_by_the_hosts_program() {
+    let bench = Bench::new();
+    let pod = pod(
+        json!([{"name": "far", "nfs": {"server": "fd00::1", "path": "/x", "readOnly": true}}]),
+        json!({}),
+    );
+    bench.engine.ensure(&pod).await.unwrap();
+    let table = bench.mounts.look();
+    let ask = &table.by_program[&place("kubernetes.io~nfs", "far")];
+    assert_eq!(
+        (ask.kind.as_str(), ask.source.as_str()),
+        ("nfs", "[fd00::1]:/x")
+    );
+    assert_eq!(ask.options, ["ro"]);
+    bench.mounts.change(|table| {
+        table
+            .broken
+            .insert("[fd00::1]:/x".to_owned(), "exit status 32".to_owned());
+    });
+    let said = bench.refusal(&pod).await;
+    assert_eq!(
+        said,
+        "MountVolume.SetUp failed for volume \"far\" : touch [fd00::1]:/x: exit status 32"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_takes_long_is_told_of() {
+    let bench = Bench::new();
+    bench.files.change(|disk| {
+        disk.paths.insert("/disk".to_owned(), PathKind::Directory);
+    });
+    bench
+        .storage
+        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    bench
+        .mounts
+        .change(|table| table.walk = Duration::from_secs(100));
+    let pod = pod(
+        claim_volume(),
+        json!({"spec": {"securityContext": {"fsGroup": 7}}}),
+    );
+    bench.engine.ensure(&pod).await.unwrap();
+    let events = bench.world.recorded_events().into_iter();
+    let said: Vec<String> = events
+        .filter(|(_, event)| event.reason == "VolumePermissionChangeInProgress")
+        .map(|(_, event)| event.message)
+        .collect();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].starts_with(
+        "Setting volume ownership for uid-1/volumes/kubernetes.io~local-volume/pv is taking longer"
+    ));
+    assert!(said[1].ends_with("processed 1 files."), "{}", said[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_left_to_the_runtime() {
+    let bench = Bench::new();
+    let pod = pod(
+        json!([{"name": "i", "image": {"reference": "registry/data:1", "pullPolicy": "Never"}}]),
+        json!({}),
+    );
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    assert_eq!(mounts["i"].image.as_deref(), Some("registry/data:1"));
+    assert!(mounts["i"].is_read_only);
+}

@@ -1,0 +1,149 @@
+//! Volumes that the node does not make itself, seen from its mount table: directories and devices of an administrator, other
+//! machines' file systems, and the places where drivers put theirs.
+//!
+//! Owned by the adapter `host`, faked by `testkit`. Calls are idempotent and safe to repeat after a crash; what can hang has a
+//! deadline. Places are upstream's, so that a node can be handed over. Refuses: policy, and deleting what a volume holds.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use crate::{Fut, HostError, VolumePlace};
+
+/// Mounts of provided volumes.
+pub trait ProvidedVolumes: Send + Sync {
+    /// Shows a directory of the node at the volume's place. Mounted already is success.
+    fn bind<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        source: &'a str,
+        access: MountAccess,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Has the host's own program mount something at the volume's place. Mounted already is success.
+    fn mount_by_program<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        ask: &'a ProgramMount,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Unmounts what stands at the volume's place and removes the empty directory. Absent is success.
+    fn unmount<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
+    /// Mounts a device for the whole node, after making a file system on it when it has none, and answers where.
+    fn mount_device<'a>(&'a self, ask: &'a DeviceMount) -> Fut<'a, Result<PathBuf, HostError>>;
+    /// Takes a device's mount away, unless some pod still shows it. Absent is success.
+    fn unmount_device<'a>(
+        &'a self,
+        plugin: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Hands a raw device to a pod and answers with the link that names it.
+    fn map_device<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        device: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>>;
+    /// Takes the link and what belongs to it away. Absent is success.
+    fn unmap_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
+    /// Gives everything at a path to a group, however long that takes; `walked` counts entries on the way.
+    fn give_to_group<'a>(
+        &'a self,
+        path: &'a str,
+        gift: GroupGift,
+        walked: Arc<AtomicU64>,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Where a record's volume is mounted by its driver.
+    fn driver_path(&self, place: &RecordPlace) -> PathBuf;
+    /// Makes the directory that a driver mounts into and writes the record beside it.
+    fn save_record<'a>(
+        &'a self,
+        place: &'a RecordPlace,
+        record: &'a Record,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Removes a record and its directories; refuses while something is mounted there. Absent is success.
+    fn remove_record<'a>(&'a self, place: &'a RecordPlace) -> Fut<'a, Result<(), HostError>>;
+    /// Every record on disk; one that cannot be read has no content.
+    fn records(&self) -> Fut<'_, Result<Records, HostError>>;
+    /// True when something is mounted where the record's driver mounts.
+    fn is_mounted<'a>(&'a self, place: &'a RecordPlace) -> Fut<'a, Result<bool, HostError>>;
+}
+
+/// What is known of a driver's volume, by upstream's keys.
+pub type Record = BTreeMap<String, String>;
+
+/// Records and where they are.
+pub type Records = Vec<(RecordPlace, Record)>;
+
+/// What may be done through a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountAccess {
+    /// Everything.
+    ReadWrite,
+    /// Reading only.
+    ReadOnly,
+}
+
+/// Something for `mount(8)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramMount {
+    /// The kind of file system.
+    pub kind: String,
+    /// What is mounted, `server:/path`.
+    pub source: String,
+    /// Its options.
+    pub options: Vec<String>,
+}
+
+/// A device to be mounted for the whole node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceMount {
+    /// Whose directory it is mounted in, `kubernetes.io/local-volume`.
+    pub plugin: String,
+    /// The volume's name.
+    pub name: String,
+    /// The device.
+    pub device: String,
+    /// The file system it has, or gets when it has none.
+    pub file_system: String,
+    /// Mount options.
+    pub options: Vec<String>,
+    /// What may be done through it.
+    pub access: MountAccess,
+}
+
+/// Giving a volume to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupGift {
+    /// The group.
+    pub group: u32,
+    /// Whether what looks right already is walked through.
+    pub change: GroupChange,
+}
+
+/// When the content of a volume is given to its pod's group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupChange {
+    /// Each time.
+    Always,
+    /// Only when the top of the volume does not have it.
+    OnRootMismatch,
+}
+
+/// Where a driver's volume is kept, and the record of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RecordPlace {
+    /// For one pod: below its own directory.
+    Pod(VolumePlace),
+    /// For the whole node, once per volume.
+    Node {
+        /// The driver.
+        driver: String,
+        /// The hash of the volume's handle.
+        hash: String,
+    },
+    /// A raw device, once per volume.
+    Device {
+        /// The volume's name.
+        name: String,
+    },
+}
