@@ -17,7 +17,7 @@ const FLAGS: [(&str, &str); 5] = [
     ),
     (
         "record",
-        "Record the answers of upstream's kubelet, twice; this agent is not started",
+        "Record upstream's answers, twice, to the named cases or to those that have none; ours is not started",
     ),
     (
         "quick",

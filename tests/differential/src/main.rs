@@ -22,6 +22,7 @@ mod judge;
 mod known;
 mod normalise;
 mod perform;
+mod quality;
 mod report;
 mod stage;
 
@@ -36,7 +37,8 @@ usage: ferrolet-differential --agent PATH [OPTION…] [NAME…]
 
   --agent PATH   our executable
   --recorded     compare with the recorded answers only; upstream's kubelet is not started
-  --record       start upstream's kubelet only, twice, and write its answers
+  --record       start upstream's kubelet only, play each case twice, and write its answers: to the named cases,
+                 or without names to those that have none
   --quick        only the cases marked quick, all at the same time
   --at-once N    cases at a time (default 12)
   --write        write docs/differences.md from the list of known differences and end
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
 fn drive() -> Result<u8> {
     let mut options = parse(std::env::args().skip(1))?;
     let all = case::read_all(&home().join("cases"))?;
-    let cases: Vec<case::Case> = all
+    let mut cases: Vec<case::Case> = all
         .iter()
         .filter(|it| is_wanted(it, &options))
         .cloned()
@@ -107,7 +109,11 @@ fn drive() -> Result<u8> {
         println!("wrote {}", path.canonicalize()?.display());
         return Ok(0);
     }
-    ensure!(!cases.is_empty(), "no case is called like that");
+    if options.mode == Mode::Record && options.filters.is_empty() {
+        let answers = home().join("answers");
+        cases.retain(|it| !answers.join(format!("{}.json", it.name)).exists());
+    }
+    ensure!(!cases.is_empty(), "no case to play");
     if options.is_quick {
         options.n_at_once = options.n_at_once.max(cases.len());
     }
