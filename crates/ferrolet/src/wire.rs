@@ -31,14 +31,17 @@ use ferrolet_resources::{
     AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
     declared_features, parse_amounts,
 };
-use ferrolet_server::{About, Figures, Limits, Listener, MainDoors, Server, Views, router};
+use ferrolet_server::{
+    About, Figures, Limits, Listener, MainDoors, PageDoors, RecentEvents, Server, Views,
+    page_router, router,
+};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
 use ferrolet_types::pod::PodSource;
 use ferrolet_volumes::VolumeEngine;
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{OnceCell, mpsc, watch},
     task::JoinSet,
 };
 
@@ -49,13 +52,15 @@ mod main_server;
 mod node_facts;
 mod node_views;
 mod offline;
+mod portrait;
 mod pulls;
 mod serving;
 mod sources;
 mod statics;
 
 use self::{
-    cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, statics::TranslatedPods,
+    cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, portrait::Portrait,
+    statics::TranslatedPods,
 };
 use crate::say::LogEvents;
 
@@ -98,6 +103,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     }
     let main_port = Some(config.server.port).filter(|_| config.server.enabled && is_open);
     let main_server = listen(main_port, config.server.address).await?;
+    let page_server = match flags.page_address {
+        Some(address) => Some(Server::bind(address).await?),
+        None => None,
+    };
 
     let cri = CriClient::connect_lazy(
         &endpoint(&config.runtime.endpoint.socket),
@@ -155,6 +164,8 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         Some(cluster) => cluster.events.clone(),
         None => Arc::new(LogEvents),
     };
+    let recent_events = Arc::new(RecentEvents::new(events, clock.clone()));
+    let events: Arc<dyn Events> = recent_events.clone();
     let objects = cluster.as_ref().map(|cluster| cluster.pod_objects.clone());
     let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
         runtime: runtime.clone(),
@@ -238,6 +249,14 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     let (runtime_health, mut runtime_feels) =
         watch::channel(ferrolet_observe::RuntimeHealth::default());
     tasks.spawn(watch_health(runtime.clone(), runtime_health));
+    let portrait = Arc::new(Portrait {
+        settings: settings.clone(),
+        first: first_facts.clone(),
+        health: runtime_feels.clone(),
+        runtime: runtime.clone(),
+        version: OnceCell::new(),
+        clock: clock.clone(),
+    });
     let reviews = cluster.as_ref().map(Cluster::reviews);
     let translations = cluster.as_ref().map(Cluster::translations);
     let serving_certificate = match main_server {
@@ -291,10 +310,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         layout: layout.clone(),
         clock: clock.clone(),
     }));
-    if let Some((server, certificate)) = serving_certificate {
+    if serving_certificate.is_some() || page_server.is_some() {
         let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
         tasks.spawn(logs.watch_changes());
-        let doors = MainDoors {
+        let doors = Arc::new(MainDoors {
             views: views.clone(),
             runtime: cri.clone(),
             streams: cri.clone(),
@@ -317,19 +336,30 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
                 usage,
                 sources: Arc::new([]),
             }),
+            page: Some(PageDoors {
+                node: portrait,
+                events: recent_events,
+            }),
             has_debugging_handlers: config.server.debugging_handlers,
             has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
             stream_idle_timeout: config.server.streaming_idle_timeout,
-        };
-        main_server::start(
-            loaded,
-            &node_name,
-            server,
-            certificate,
-            reviews,
-            doors,
-            &mut tasks,
-        )?;
+        });
+        if let Some(server) = page_server {
+            tracing::info!(address = %server.address(), "The node's page is served");
+            let page = page_router(doors.clone());
+            tasks.spawn(server.serve(page, Limits::LOCAL, std::future::pending()));
+        }
+        if let Some((server, certificate)) = serving_certificate {
+            main_server::start(
+                loaded,
+                &node_name,
+                server,
+                certificate,
+                reviews,
+                doors,
+                &mut tasks,
+            )?;
+        }
     }
     for (server, listener) in [
         (health_server, Listener::Health),

@@ -56,7 +56,7 @@ pub use status::{Remains, StatusSink, StatusUpdate};
 pub use storage::StorageObjects;
 pub use streams::{Streams, WantedStreams};
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
-pub use views::{HealthCheck, PodsView};
+pub use views::{HealthCheck, NodeView, PodsView};
 pub use volume_files::{
     Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,
     VolumePlace, Written,

@@ -1,6 +1,9 @@
 //! Snapshots that others may look at, and the checks that say how a loop feels.
 
 use ferrolet_types::{Pod, PodUid};
+use k8s_openapi::api::core::v1::Node;
+
+use crate::Fut;
 
 /// The pods of this node with their current status, for the server.
 pub trait PodsView: Send + Sync {
@@ -20,6 +23,12 @@ pub trait PodsView: Send + Sync {
     fn local_uid(&self, uid: &str) -> PodUid {
         PodUid::from(uid)
     }
+}
+
+/// The node as it describes itself, cluster or not.
+pub trait NodeView: Send + Sync {
+    /// What it would say now; never asks an API server.
+    fn node(&self) -> Fut<'_, Node>;
 }
 
 /// One named health check.

@@ -1,6 +1,6 @@
 //! Everything of the node agent that listens.
 //!
-//! In: snapshots and doors behind ports (pods, health checks, runtime, streams, logs, usage, reviews). Out: HTTP. Tables say which path
+//! In: snapshots and doors behind ports (pods, node, health checks, runtime, streams, logs, usage, reviews). Out: HTTP. Tables say which path
 //! is served by which listener ([`routes`], [`main_routes`]); a module per answer says what it answers; [`run`] owns sockets,
 //! limits and shutdown and knows no path; [`auth`] stands before every path of the main listener.
 //!
@@ -10,7 +10,8 @@
 //!  10250 main      ┘   └ tls    └ main_routes (behind auth)
 //!                                 ├ container_logs ─ LogFiles           /containerLogs
 //!                                 ├ streams ─ Streams, then bytes       /exec, /attach, /portForward, /run
-//!                                 └ running_pods, configz, pages        /runningpods/, /configz, /flagz, /statusz
+//!                                 ├ running_pods, configz, pages        /runningpods/, /configz, /flagz, /statusz
+//!  page (loopback, if asked for) ────┴ page                                /page/
 //! ```
 //!
 //! Refuses: changing any state of the engine; request bodies; writing files; process-wide TLS defaults.
@@ -25,6 +26,7 @@ mod main_routes;
 #[cfg(test)]
 mod main_tests;
 mod metrics;
+mod page;
 mod pages;
 mod pods;
 mod query;
@@ -44,6 +46,7 @@ mod tls;
 pub use auth::{Authentication, Authorization, Gate};
 pub use main_routes::{MainDoors, main_router};
 pub use metrics::Figures;
+pub use page::{PageDoors, RecentEvents, page_router};
 pub use pages::About;
 pub use routes::{Listener, Views, read_only_router, router};
 pub use run::{BindError, Limits, Server};

@@ -17,6 +17,7 @@ use ferrolet_ports::{Clock, LogFiles, Runtime, Streams};
 
 use crate::auth::{self, Gate};
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::page::{self, PageDoors};
 use crate::pages::{self, About};
 use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
 use crate::{container_logs, running_pods, streams};
@@ -42,6 +43,8 @@ pub struct MainDoors {
     pub about: About,
     /// Figures to show; none, and their paths are not served.
     pub figures: Option<Figures>,
+    /// What the node's page shows; none, and it is not served.
+    pub page: Option<PageDoors>,
     /// `enableDebuggingHandlers`.
     pub has_debugging_handlers: bool,
     /// The gate `PodLogsQuerySplitStreams`.
@@ -53,6 +56,12 @@ pub struct MainDoors {
 /// The doors, shared by all handlers.
 #[derive(Clone)]
 pub(crate) struct Main(Arc<MainDoors>);
+
+impl Main {
+    pub(crate) fn new(doors: Arc<MainDoors>) -> Self {
+        Self(doors)
+    }
+}
 
 impl Deref for Main {
     type Target = MainDoors;
@@ -109,7 +118,7 @@ const SWITCHED_OFF: [&str; 8] = [
 ];
 
 /// Everything the main listener serves, behind the gate.
-pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
+pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
     let http = HttpFigures::new("readwrite");
     let mut shared = router(Listener::Main, doors.views.clone());
     if let Some(figures) = doors.figures.clone() {
@@ -124,6 +133,9 @@ pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
         for (path, answer) in INTO_PODS {
             own = own.route(path, answer());
         }
+        if doors.page.is_some() {
+            own = own.merge(page::routes());
+        }
     } else {
         for path in SWITCHED_OFF {
             let below = format!("{path}/{{*rest}}");
@@ -134,7 +146,7 @@ pub fn main_router(doors: MainDoors, gate: Arc<Gate>) -> Router {
     }
     let own = own
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Main(Arc::new(doors)));
+        .with_state(Main::new(doors));
     // The gate is a layer around everything, fallbacks included.
     Router::new()
         .merge(shared)

@@ -29,6 +29,7 @@ mod restart;
 mod terminate;
 #[cfg(test)]
 mod tests;
+mod why;
 
 pub use compute::compute;
 pub use inputs::{ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason};
@@ -37,3 +38,4 @@ pub use merge::{
 };
 pub use normalize::normalize;
 pub use patch::{plan_difference, plan_patch};
+pub use why::{Trouble, headline, why};

@@ -31,7 +31,7 @@ pub(super) fn start(
     server: Server,
     certificate: Arc<ServingCertificate>,
     reviews: Option<Arc<dyn Reviews>>,
-    doors: MainDoors,
+    doors: Arc<MainDoors>,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<()> {
     let config = &loaded.config;

@@ -206,7 +206,11 @@ pub(super) fn gather(
 }
 
 /// What the runtime's health means after what it was before.
-fn answer(before: &RuntimeAnswer, now: RuntimeHealth, clock: &dyn Clock) -> RuntimeAnswer {
+pub(super) fn answer(
+    before: &RuntimeAnswer,
+    now: RuntimeHealth,
+    clock: &dyn Clock,
+) -> RuntimeAnswer {
     match (now, before) {
         (RuntimeHealth::Answered(status), _) => RuntimeAnswer::Answered(status),
         (_, RuntimeAnswer::Answered(last)) => RuntimeAnswer::Silent {

@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{PodsView, Runtime as _};
+use ferrolet_ports::{Fut, NodeView, PodsView, Runtime as _};
 use ferrolet_testkit::{
     FakeLogs, FakeReviews, FakeStreams, FakeUsage, World, container_spec, pod, sandbox_spec,
 };
 use ferrolet_types::{ContainerId, Pod, SandboxId};
+use k8s_openapi::api::core::v1::Node;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
@@ -24,7 +25,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     About, Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, MainDoors,
-    OldestTls, Server, ServingCertificate, TlsOptions, Views, main_router, tls_setup,
+    OldestTls, PageDoors, RecentEvents, Server, ServingCertificate, TlsOptions, Views, main_router,
+    tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -90,6 +92,16 @@ pub(super) struct Board(pub(super) std::sync::Mutex<Vec<Pod>>);
 impl PodsView for Board {
     fn pods(&self) -> Vec<Pod> {
         self.0.lock().unwrap().clone()
+    }
+}
+
+/// A node that only has a name.
+struct NodeOne;
+
+impl NodeView for NodeOne {
+    fn node(&self) -> Fut<'_, Node> {
+        let node = json!({"metadata": {"name": "node-1"}});
+        Box::pin(async { serde_json::from_value(node).unwrap() })
     }
 }
 
@@ -210,6 +222,10 @@ impl Rig {
                 usage: Arc::new(usage.clone()),
                 sources: Arc::new([]),
             }),
+            page: Some(PageDoors {
+                node: Arc::new(NodeOne),
+                events: Arc::new(RecentEvents::new(world.events(), world.clock())),
+            }),
             has_debugging_handlers: wish.has_debugging_handlers,
             has_split_log_streams: false,
             stream_idle_timeout: wish.stream_idle_timeout,
@@ -218,7 +234,7 @@ impl Rig {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = Server::bind(any).await.unwrap();
         let address = server.address();
-        let router = main_router(doors, gate);
+        let router = main_router(Arc::new(doors), gate);
         let forever = std::future::pending();
         let task = tokio::spawn(server.serve_tls(router, tls.config, wish.limits, forever));
         Self {

@@ -1,6 +1,11 @@
 //! The flags that are not part of the configuration: where files are, and what this node is called.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -25,6 +30,8 @@ pub struct Flags {
     pub offline_start: bool,
     /// The node's name instead of the host's.
     pub hostname_override: Option<String>,
+    /// Where the node's page is served to this machine without asking who looks. Ours, not upstream's.
+    pub page_address: Option<SocketAddr>,
     /// The node's addresses, one or one per family.
     pub node_ips: Vec<IpAddr>,
     /// Certificates we are given or make.
@@ -123,6 +130,7 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
         offline_start: switch("offline-start"),
         hostname_override: optional("hostname-override"),
+        page_address: read_page_address(&text("page-address"), faults),
         node_ips: read_node_ips(&text("node-ip"), faults),
         cert_dir: text("cert-dir").into(),
         cloud_provider: optional("cloud-provider"),
@@ -160,6 +168,23 @@ fn shown(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+fn read_page_address(text: &str, faults: &mut Vec<String>) -> Option<SocketAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    let address: Option<SocketAddr> = text.parse().ok();
+    match address {
+        None => faults.push(format!(
+            "--page-address: {text:?} is not an address with a port, such as 127.0.0.1:4194"
+        )),
+        Some(address) if !address.ip().is_loopback() => faults.push(format!(
+            "--page-address: {text:?} is not on loopback; others see the page on the main port, with its authentication"
+        )),
+        Some(_) => {}
+    }
+    address
 }
 
 fn read_node_ips(text: &str, faults: &mut Vec<String>) -> Vec<IpAddr> {

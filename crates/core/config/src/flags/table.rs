@@ -261,6 +261,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     field("read-only-port", Int32, "readOnlyPort", Server, "Port of the server without authentication; 0 for none."),
     field("healthz-port", Int32, "healthzPort", Server, "Port of the health server; 0 for none."),
     field("healthz-bind-address", Address, "healthzBindAddress", Server, "Address of the health server."),
+    own("page-address", Text, "", Server, "Ferrolet's own: serve the node's page here, on loopback, to anybody on this machine: 127.0.0.1:4194."),
     field("enable-debugging-handlers", Bool, "enableDebuggingHandlers", Server, "Serve exec, attach, port-forward and logs."),
     field("contention-profiling", Bool, "enableContentionProfiling", Server, "Profile lock contention."),
     field("streaming-connection-idle-timeout", Duration, "streamingConnectionIdleTimeout", Server, "Silence after which a stream is closed."),

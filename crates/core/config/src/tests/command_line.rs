@@ -42,7 +42,7 @@ fn the_flags_are_those_of_the_specification() {
         "version",
         "help",
     ];
-    let ours = ["offline-start"];
+    let ours = ["offline-start", "page-address"];
     let upstreams = rows().map(|[name, ..]| name).chain(others);
     let expected: BTreeSet<_> = upstreams.chain(ours).collect();
     let found: BTreeSet<_> = flag_names().collect();
