@@ -47,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) control_plane: Part<ControlPlane>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
+    /// A browser, likewise.
+    pub(crate) browser: Part<PathBuf>,
     wants_list: bool,
     /// For the bench's own tests: one pod in a run of its own, then `once` ends,
     /// `hold` waits to be interrupted, and `cluster` does so with a control plane.
@@ -88,6 +90,9 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
     }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_browser) {
+        options.browser = parts::browser();
+    }
     isolation::run(Network::Private, |bench| match &options.sample_run {
         Some(kind) => cases::bench::sample_run(bench, &tools, &options, kind),
         None => runner::run(bench, &tools, &options),
@@ -104,6 +109,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         wants_long: false,
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
+        browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,
         sample_run: None,
     };

@@ -157,7 +157,10 @@ fn missing(case: &Case, options: &Options) -> Option<String> {
     match (&options.control_plane, &options.machine) {
         (Part::Missing(reason), _) if case.needs_control_plane() => Some(reason.clone()),
         (_, Part::Missing(reason)) if case.needs_machine() => Some(reason.clone()),
-        _ => None,
+        _ => match &options.browser {
+            Part::Missing(reason) if case.needs_browser() => Some(reason.clone()),
+            _ => None,
+        },
     }
 }
 

@@ -23,6 +23,7 @@ mod hand_over;
 mod images;
 mod life;
 mod registries;
+mod page;
 mod restarts;
 mod surface;
 
@@ -62,6 +63,11 @@ impl Case {
     /// Whether it boots a virtual machine.
     pub(crate) fn needs_machine(&self) -> bool {
         self.group == "cgroup_v2"
+    }
+
+    /// Whether it looks at a page in a browser.
+    pub(crate) fn needs_browser(&self) -> bool {
+        self.group == "page" && self.name.contains("browser")
     }
 }
 
@@ -111,6 +117,7 @@ pub(crate) fn all() -> Vec<Case> {
         bad_input::cases(),
         containers::cases(),
         surface::cases(),
+        page::cases(),
         bench::cases(),
     ];
     subjects.into_iter().flatten().collect()

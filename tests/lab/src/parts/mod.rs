@@ -162,6 +162,18 @@ fn find_suite() -> Result<Suite> {
     })
 }
 
+/// Finds or installs a browser to look at pages with.
+#[must_use]
+pub fn browser() -> Part<PathBuf> {
+    let find = || -> Result<PathBuf> {
+        if find_program("chromium").is_none() {
+            debian::install(&["chromium", "fonts-dejavu-core"])?;
+        }
+        find_program("chromium").context("chromium is not installed")
+    };
+    find().into()
+}
+
 fn find_toolbox() -> Result<Toolbox> {
     if !rustix::process::geteuid().is_root() {
         bail!("running containers needs root");
