@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ferrolet_lab::{Node, Part, http, process};
+use ferrolet_lab::{Node, Part, http, process, wait_until};
 use serde_json::{Value, json};
 
 use super::{SOON, cases, wait_running};
-use crate::build::{pod, script, sleeper};
+use crate::build::{pod, script};
 use crate::context::Context;
 use crate::runner::Outcome;
 
@@ -28,7 +28,7 @@ fn busy_node(context: &mut Context<'_>) -> Result<Option<(Node, String)>> {
     options.arguments = vec![format!("--page-address={address}")];
     let mut node = context.node_with(options)?;
     let words = "echo words from the talker; exec sleep 100000";
-    node.put_pod(&pod("talker", &[script("main", words), sleeper("beside")]))?;
+    node.put_pod(&pod("talker", &[script("main", words)]))?;
     node.put_pod(&pod("broken", &[script("main", "exit 3")]))?;
     wait_running(&mut node, "talker")?;
     node.wait_pod("broken", "in back-off", SOON, |pod| {
@@ -175,7 +175,7 @@ fn a_page_for_other_machines_is_refused_at_start(context: &mut Context<'_>) -> R
     options.arguments = vec!["--page-address=0.0.0.0:4194".to_owned()];
     let mut node = context.prepare(options)?;
     node.launch()?;
-    node.wait("the agent's refusal", SOON, |node| {
+    wait_until("the agent's refusal", SOON, || {
         let text = node.log_text();
         let is_told = text.contains("--page-address") && text.contains("0.0.0.0:4194");
         Ok(is_told.then_some(()))
