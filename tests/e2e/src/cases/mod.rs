@@ -22,8 +22,8 @@ mod containers;
 mod hand_over;
 mod images;
 mod life;
-mod registries;
 mod page;
+mod registries;
 mod restarts;
 mod surface;
 
