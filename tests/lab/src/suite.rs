@@ -1,7 +1,7 @@
 //! The images that upstream's test suite asks for, made from its own sources and from programs of this machine.
 //!
 //! ```text
-//! busybox (Debian's, and bash) ──► nonroot, ipc-utils, nonewprivs, nginx, kitten
+//! busybox (Debian's, and bash) ──► nonroot, ipc-utils, nonewprivs, nginx, kitten, glibc-dns-testing
 //!        └─► agnhost (upstream's program, certificates, curl, nc, ip, dig)
 //! ```
 //!
@@ -42,8 +42,15 @@ pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
             user: "1234".to_owned(),
             ..busybox.clone()
         }),
-        made(tagged("ipc-utils:1.4"), ipc_utils(&busybox)),
+        made(
+            tagged("ipc-utils:1.4"),
+            with_programs(&busybox, &["ipcs", "ipcmk", "ipcrm"]),
+        ),
         made(tagged("nginx:1.27.0-2"), nginx(suite, &busybox)),
+        made(
+            tagged("glibc-dns-testing:2.1.1"),
+            with_programs(&busybox, &["hostname", "getent", "dig"]),
+        ),
     ];
     images.push(Ok(agnhost));
     images.push(Ok(busybox));
@@ -227,10 +234,16 @@ fn nonewprivs(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
     Ok(image)
 }
 
-fn ipc_utils(base: &ImageSpec) -> Result<ImageSpec> {
+/// The base with programs of this machine.
+fn with_programs(base: &ImageSpec, names: &[&str]) -> Result<ImageSpec> {
     let mut image = base.clone();
-    for name in ["ipcs", "ipcmk", "ipcrm"] {
-        put_program(&mut image, &format!("/usr/bin/{name}"), &program(name)?)?;
+    // A name without a path must mean them, not those of busybox.
+    for name in names {
+        put_program(
+            &mut image,
+            &format!("/usr/local/bin/{name}"),
+            &program(name)?,
+        )?;
     }
     Ok(image)
 }

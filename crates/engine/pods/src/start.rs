@@ -292,7 +292,12 @@ async fn request_container(
         .sandboxes
         .iter()
         .find(|it| it.id == order.sandbox);
-    let pod_ips = sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default();
+    // On the host's network the pod's addresses are the node's, and its sandbox has none.
+    let pod_ips = if pod.is_host_network() {
+        world.spec().host_ips.clone()
+    } else {
+        sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default()
+    };
     let attempt = sandbox_seen.map_or(0, |it| it.attempt);
 
     let newest_log = world

@@ -241,16 +241,25 @@ fn quality_of_service_chooses_the_cgroup(context: &mut Context<'_>) -> Result<Ou
 
 fn a_host_network_pod_has_the_nodes_address(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
+    let told = json!({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});
+    let container = with(
+        script("main", "ip address; echo told $POD_IP; exec sleep 100000"),
+        json!({"env": [told]}),
+    );
     let changed = with(
-        pod("host", &[script("main", "ip address; exec sleep 100000")]),
+        pod("host", &[container]),
         json!({"spec": {"hostNetwork": true}}),
     );
     node.put_pod(&changed)?;
     let seen = wait_running(&mut node, "host")?;
     let ip = context.bench.node_ip();
+    let told = format!("told {ip}");
     node.wait("the node's address in the output", SOON, |node| {
         let lines = look::log_lines(node, &seen, "main", 0)?;
-        Ok(lines.iter().any(|line| line.contains(&ip)).then_some(()))
+        let has_link = lines
+            .iter()
+            .any(|line| line.contains(&format!("inet {ip}/")));
+        Ok((has_link && lines.contains(&told)).then_some(()))
     })?;
     Ok(Outcome::Passed)
 }
