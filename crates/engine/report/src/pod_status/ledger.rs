@@ -77,6 +77,8 @@ pub(crate) struct Job {
     pub(crate) update: StatusUpdate,
     /// False when its deletion was accepted before.
     pub(crate) can_delete: bool,
+    /// How long the pod had to wait for this turn.
+    pause: Duration,
 }
 
 /// What became of a job.
@@ -202,6 +204,7 @@ impl Ledger {
             can_delete: entry.deleted.as_ref() != Some(&api.uid()),
             api,
             update: entry.update.clone(),
+            pause: entry.pause,
         })
     }
 
@@ -215,7 +218,11 @@ impl Ledger {
         match outcome {
             Outcome::Written(pod) => {
                 self.is_back();
+                let is_met = is_met(job, &pod);
                 self.delivered(job, pod, now);
+                if !is_met {
+                    self.compare_soon(job, now);
+                }
             }
             Outcome::Deleted(pod) => {
                 self.is_back();
@@ -273,6 +280,19 @@ impl Ledger {
             entry.pause = Duration::ZERO;
         }
         self.learn(&job.uid, pod);
+    }
+
+    /// The patch was made from an old copy, and what came of it is not what was meant: once more, from the answer. Whoever
+    /// keeps writing against us meets longer and longer pauses.
+    fn compare_soon(&mut self, job: &Job, now: Instant) {
+        if let Some(entry) = self.entry_of(job) {
+            entry.must_compare = true;
+            entry.last_write = None;
+            entry.pause = (job.pause * 2).clamp(RETRY_FIRST, RETRY_LONGEST);
+            if entry.update.version == job.update.version {
+                entry.not_before = Some(now + entry.pause);
+            }
+        }
     }
 
     /// Takes an answer's copy, unless the watch was faster. A pod that was forgotten meanwhile stays forgotten.
@@ -371,6 +391,12 @@ impl Ledger {
         self.queue.remove(&(urgency, seat, uid.clone()));
         Some(seat)
     }
+}
+
+/// Whether the answer says what was meant. A patch that changed nothing will not do better a second time: what is missing is not
+/// the server's to keep.
+fn is_met(job: &Job, answer: &Pod) -> bool {
+    is_same(&answer.metadata, &job.api.metadata) || !differs(answer, &job.update)
 }
 
 impl Entry {

@@ -518,6 +518,50 @@ async fn a_change_that_overtakes_our_own_answer_is_repaired_too() {
     check(Some(copy("3", waiting())), true);
 }
 
+/// The watch is slow, as after an outage: meanwhile somebody else has marked the pod, and our patch is made from an old copy.
+#[tokio::test(start_paused = true)]
+async fn a_patch_from_an_old_copy_is_followed_by_one_from_its_answer() {
+    let copy = |version: &str, status: PodStatus| -> Pod {
+        let pod = pod("a").container("main", "image").build();
+        let mut pod = api::Pod::clone(&pod);
+        pod.metadata.resource_version = Some(version.to_owned());
+        pod.status = Some(status);
+        Arc::new(pod)
+    };
+    let marked = || {
+        let mut marked = running();
+        for condition in marked.conditions.iter_mut().flatten() {
+            condition.status = "False".to_owned();
+        }
+        marked
+    };
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    ledger.note_api_pod(&copy("1", waiting()), now);
+    let update = StatusUpdate {
+        pod: copy("1", running()),
+        version: 1,
+        remains: Remains::Active,
+    };
+    ledger.publish(update, now).unwrap();
+    let mut at = now;
+    // The pauses double for as long as somebody writes against us.
+    for (n, pause) in [0, 200, 400, 800].into_iter().enumerate() {
+        at += Duration::from_millis(pause);
+        let early = at - Duration::from_millis(1);
+        assert!(n == 0 || ledger.take(early).is_none(), "{n}");
+        let job = ledger.take(at).unwrap();
+        let answer = copy(&format!("{}", n + 5), marked());
+        ledger.finish(&job, Outcome::Written(answer), at);
+    }
+    at += Duration::from_millis(1600);
+    let job = ledger.take(at).unwrap();
+    assert_eq!(job.api.metadata.resource_version.as_deref(), Some("8"));
+    // A patch that changes nothing is the last.
+    ledger.finish(&job, Outcome::Written(copy("8", marked())), at);
+    assert!(ledger.take(at + Duration::from_secs(60)).is_none());
+    assert_eq!(ledger.n_pending(), 0);
+}
+
 /// Twelve pods, a server that comes and goes and refuses at random, others who meddle: in the end every last word is there.
 #[tokio::test(start_paused = true)]
 async fn no_last_word_is_lost_whatever_the_server_does() {
