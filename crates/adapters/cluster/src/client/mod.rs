@@ -17,7 +17,10 @@ mod transport;
 mod tests;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,7 +36,10 @@ use k8s_openapi::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
 pub use dial::AddressError;
 pub use frames::Frames;
@@ -115,6 +121,10 @@ struct Shared {
     bucket: Option<Mutex<Bucket>>,
     began: Instant,
     timeout: Duration,
+    /// The last request got no answer.
+    is_away: AtomicBool,
+    /// How often the server came back.
+    returns: watch::Sender<u64>,
 }
 
 impl Client {
@@ -149,8 +159,15 @@ impl Client {
                 },
                 began: Instant::now(),
                 timeout: options.timeout,
+                is_away: AtomicBool::new(false),
+                returns: watch::Sender::new(0),
             }),
         }
+    }
+
+    /// Changes when the server answers again after it did not, so that nobody has to wait out a long pause.
+    pub(crate) fn returns(&self) -> watch::Receiver<u64> {
+        self.shared.returns.subscribe()
     }
 
     /// Stops using every open connection: the next request opens a new one, with the certificate that is current then.
@@ -336,9 +353,15 @@ impl Client {
         let request = self.request(method, path, body);
         let request = request.map_err(|error| unsendable(attempt.clone(), &error))?;
         let sent = self.shared.transport.send(request).await;
+        if sent.is_err() {
+            self.shared.is_away.store(true, Ordering::Relaxed);
+        }
         let answer = sent.map_err(|error| broken(&attempt, &error))?;
         let status = answer.response.status();
         if status.is_success() {
+            if self.shared.is_away.swap(false, Ordering::Relaxed) {
+                self.shared.returns.send_modify(|count| *count += 1);
+            }
             return Ok(answer);
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -386,6 +409,7 @@ impl Client {
             Ok(result) => result,
             Err(_) => {
                 self.shared.transport.retire();
+                self.shared.is_away.store(true, Ordering::Relaxed);
                 Err(ApiError {
                     attempt: attempt.to_owned(),
                     kind: ApiErrorKind::Timeout,

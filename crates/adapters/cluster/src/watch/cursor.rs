@@ -35,6 +35,10 @@ pub(crate) struct Cursor {
     failures: u32,
     first_delay: Duration,
     stay_away: Duration,
+    /// Nobody answered, so an answer to anybody is good news.
+    is_alone: bool,
+    /// How often in a row the server had forgotten the version, without a single event between.
+    n_forgotten: u32,
 }
 
 impl Cursor {
@@ -46,6 +50,8 @@ impl Cursor {
             failures: 0,
             first_delay: FIRST_DELAY,
             stay_away: Duration::ZERO,
+            is_alone: false,
+            n_forgotten: 0,
         }
     }
 
@@ -62,6 +68,7 @@ impl Cursor {
     /// An event or a bookmark brought this version.
     pub(crate) fn advanced(&mut self, version: String) {
         self.step = Step::Watch { version };
+        self.n_forgotten = 0;
         self.calm();
     }
 
@@ -77,6 +84,7 @@ impl Cursor {
         use ApiErrorKind as Kind;
         self.failures += 1;
         self.stay_away = Duration::ZERO;
+        self.is_alone = matches!(error.kind, Kind::Timeout | Kind::Unavailable);
         self.first_delay = match error.kind {
             Kind::Forbidden => FIRST_DELAY_FORBIDDEN,
             _ => FIRST_DELAY,
@@ -87,10 +95,9 @@ impl Cursor {
                 self.step = Step::List {
                     version: String::new(),
                 };
-                // The first time there is no reason to wait.
-                if self.failures == 1 {
-                    self.failures = 0;
-                }
+                self.n_forgotten += 1;
+                // It answers, however long it did not; the first time there is no reason to wait.
+                self.failures = self.n_forgotten - 1;
             }
             (Kind::TooManyRequests { retry_after }, _) => {
                 self.stay_away = retry_after.unwrap_or_default();
@@ -103,6 +110,11 @@ impl Cursor {
             }
             (_, Step::List { .. }) => {}
         }
+    }
+
+    /// True when nobody answered the last time.
+    pub(crate) fn waits_for_server(&self) -> bool {
+        self.is_alone
     }
 
     /// How many times in a row it went wrong.
@@ -228,8 +240,19 @@ mod tests {
     #[test]
     fn repeated_answers_of_gone_are_not_asked_in_a_circle() {
         let mut cursor = Cursor::new();
-        cursor.failed(&error(ApiErrorKind::Unavailable));
+        for _ in 0..9 {
+            cursor.failed(&error(ApiErrorKind::Unavailable));
+        }
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            cursor.failed(&error(ApiErrorKind::Gone));
+            waits.push(cursor.delay(1.0).as_millis());
+            // The list succeeds, and the watch from it is refused again.
+            cursor.listed("9".to_owned());
+        }
+        assert_eq!(waits, [0, 800, 1600, 3200]);
+        cursor.advanced("10".to_owned());
         cursor.failed(&error(ApiErrorKind::Gone));
-        assert!(!cursor.delay(0.0).is_zero());
+        assert!(cursor.delay(1.0).is_zero());
     }
 }

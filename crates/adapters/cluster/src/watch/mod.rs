@@ -59,6 +59,7 @@ pub enum WatchEvent<K> {
 pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<WatchEvent<K>>) {
     let place = Place::all::<K>(scope.namespace.as_deref());
     let mut cursor = Cursor::new();
+    let mut returns = client.returns();
     loop {
         let round = async {
             match cursor.step().clone() {
@@ -106,10 +107,14 @@ pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<Wa
         }
         let delay = cursor.delay(fastrand::f64());
         if !delay.is_zero() {
+            // What came back before this round failed is no news.
+            returns.mark_unchanged();
             tokio::select! {
                 // Nothing is under way.
                 () = sink.closed() => return,
                 () = sleep(delay) => {}
+                // Somebody else got an answer; the client, which we hold, keeps the sender.
+                Ok(()) = returns.changed(), if cursor.waits_for_server() => {}
             }
         }
     }

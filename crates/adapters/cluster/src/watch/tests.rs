@@ -113,3 +113,26 @@ async fn the_loop_ends_with_its_receiver() {
     drop(events);
     task.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_somebody_else_ends_a_long_wait() {
+    let api = FakeApi::new();
+    let client = api.client();
+    let (sink, mut events) = mpsc::channel(8);
+    tokio::spawn(run(client.clone(), Scope::default(), sink));
+    assert_eq!(next(&mut events).await, "restarted ");
+    api.until("watching", |api| api.lines().len() == 2).await;
+    api.go_away();
+    api.put(&path("a"), object("a", "1"));
+    // By now it sleeps for a quarter of a minute at least.
+    sleep(Duration::from_secs(600)).await;
+    let n_dials = api.n_dials();
+    api.until("one more try", |api| api.n_dials() > n_dials)
+        .await;
+    api.come_back();
+    let began = Instant::now();
+    let place = Place::one::<ConfigMap>(Some("n"), "a");
+    client.get::<ConfigMap>(&place).await.unwrap();
+    assert_eq!(next(&mut events).await, "applied a=1");
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
