@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -101,18 +101,14 @@ impl Cluster {
             n_tokens: AtomicU32::new(1),
         };
         cluster.launch_apiserver()?;
-        for (name, command) in [
-            ("proxy", cluster.layout.proxy()),
-            (
-                "kube-controller-manager",
-                cluster.layout.controller_manager(),
-            ),
-            ("kube-scheduler", cluster.layout.scheduler()),
-        ] {
-            let log = cluster.layout.log(name);
-            cluster.others.push(Daemon::spawn(name, command, &log)?);
-        }
+        cluster.launch("proxy", cluster.layout.proxy())?;
         cluster.wait_apiserver()?;
+        // Only now: the controller manager gives up on a server that takes longer than 20 seconds, as on a busy machine.
+        cluster.launch(
+            "kube-controller-manager",
+            cluster.layout.controller_manager(),
+        )?;
+        cluster.launch("kube-scheduler", cluster.layout.scheduler())?;
         cluster.apply(&bindings())?;
         cluster.expect_running()?;
         cluster.wait("the default service account", PATIENCE, |cluster| {
@@ -349,6 +345,12 @@ impl Cluster {
 
     fn ask(&self, path: &str) -> Result<http::Answer> {
         http::get(&self.proxy_address(), path)
+    }
+
+    fn launch(&mut self, name: &str, command: Command) -> Result<()> {
+        let log = self.layout.log(name);
+        self.others.push(Daemon::spawn(name, command, &log)?);
+        Ok(())
     }
 
     fn launch_apiserver(&self) -> Result<()> {
