@@ -33,7 +33,7 @@ use ferrolet_resources::{
 };
 use ferrolet_server::{
     About, Figures, Limits, Listener, MainDoors, PageDoors, RecentEvents, Server, Views,
-    page_router, router,
+    page_router, read_only_router, router,
 };
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
@@ -122,7 +122,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         make_cgroups(loaded, cri.as_ref(), layout.clone()),
         node_facts::look_up(&settings),
     );
-    let cgroups = cgroups?;
+    let (cgroups, driver) = cgroups?;
     let files = NodeFiles::new(NodeFilesSettings {
         root: flags.root_dir.clone(),
         pod_logs: config.sources.pod_logs_dir.clone(),
@@ -306,10 +306,22 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     let views = Views { pods, checks };
     let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
         root: config.cgroups.root.clone(),
-        driver: CgroupDriver::Cgroupfs,
+        driver,
         layout: layout.clone(),
+        systems: main_server::system_cgroups(loaded),
+        root_dir: flags.root_dir.clone(),
+        pod_logs: config.sources.pod_logs_dir.clone(),
         clock: clock.clone(),
     }));
+    let figures = Figures {
+        node_name: node_name.clone(),
+        began: clock.now(),
+        usage,
+        disk: cri.clone(),
+        machine: Arc::new(main_server::about_machine(&machine)),
+        clock: clock.clone(),
+        sources: Arc::new([]),
+    };
     if serving_certificate.is_some() || page_server.is_some() {
         let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
         tasks.spawn(logs.watch_changes());
@@ -330,16 +342,8 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
                     .map(|(name, value)| (name.to_owned(), value))
                     .collect(),
             },
-            figures: Some(Figures {
-                node_name: node_name.clone(),
-                began: clock.now(),
-                usage,
-                sources: Arc::new([]),
-            }),
-            page: Some(PageDoors {
-                node: portrait,
-                events: recent_events,
-            }),
+            figures: Some(figures.clone()),
+            page: Some(PageDoors::new(portrait, recent_events)),
             has_debugging_handlers: config.server.debugging_handlers,
             has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
             stream_idle_timeout: config.server.streaming_idle_timeout,
@@ -367,11 +371,11 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     ] {
         if let Some(server) = server {
             tracing::info!(address = %server.address(), ?listener, "Listening");
-            tasks.spawn(server.serve(
-                router(listener, views.clone()),
-                Limits::LOCAL,
-                std::future::pending(),
-            ));
+            let rows = match listener {
+                Listener::ReadOnly => read_only_router(views.clone(), figures.clone()),
+                Listener::Health | Listener::Main => router(listener, views.clone()),
+            };
+            tasks.spawn(server.serve(rows, Limits::LOCAL, std::future::pending()));
         }
     }
     tasks.spawn(async {
@@ -435,7 +439,7 @@ async fn make_cgroups(
     loaded: &Loaded,
     runtime: &CriClient,
     layout: CgroupLayout,
-) -> anyhow::Result<CgroupTree> {
+) -> anyhow::Result<(CgroupTree, CgroupDriver)> {
     let cgroups = &loaded.config.cgroups;
     let told = tokio::time::timeout(FIRST_ANSWER, runtime.status()).await;
     let told = told
@@ -455,7 +459,7 @@ async fn make_cgroups(
     tree.ensure_node(ferrolet_resources::CgroupLimits::default())
         .await
         .context("make the node's cgroups")?;
-    Ok(tree)
+    Ok((tree, driver))
 }
 
 fn spec_facts(

@@ -8,6 +8,7 @@
 mod clock;
 mod cluster;
 mod events;
+mod figures;
 mod host;
 mod images;
 mod logs;
@@ -20,6 +21,7 @@ mod probing;
 mod pulls;
 mod reviews;
 mod runtime;
+mod runtime_disk;
 mod status;
 mod storage;
 mod streams;
@@ -33,6 +35,11 @@ use std::{future::Future, pin::Pin};
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use events::{Event, EventKind, EventObject, Events};
+pub use figures::{
+    CgroupFigures, CpuFigures, DeviceFigures, DiskFigures, DiskUsage, FileRoom, InUse,
+    InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,
+    TrafficFigures, UsageFigures, VolumeUsage, Whose,
+};
 pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
@@ -52,6 +59,7 @@ pub use runtime::{
     ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
     RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
+pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
 pub use status::{Remains, StatusSink, StatusUpdate};
 pub use storage::StorageObjects;
 pub use streams::{Streams, WantedStreams};

@@ -7,12 +7,21 @@ use std::sync::Arc;
 
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
-use crate::{Fut, HostError};
+use crate::{DiskUsage, FileRoom, Fut, HostError, UsageFigures};
 
 /// Reads what is used.
 pub trait Usage: Send + Sync {
     /// A snapshot, at most about a second old. Callers at the same time share one.
     fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
+
+    /// Everything the kernel tells, at most about a second old. Costs some twenty files per cgroup: for who shows it whole.
+    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>>;
+
+    /// What is on the disks. Costs a walk over logs and volumes; kept for a while.
+    fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>>;
+
+    /// Room on the file system that holds a directory of the operator's or the runtime's choice.
+    fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>>;
 }
 
 /// Everything at one moment.

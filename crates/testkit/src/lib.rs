@@ -48,7 +48,7 @@ pub use probing::{FakeHooks, FakeProbing};
 pub use pulls::{FakeLogins, FakePullFiles};
 pub use runtime::FakeRuntime;
 pub use script::Script;
-pub use serving::{FakeLogs, FakeReviews, FakeStreams, FakeUsage};
+pub use serving::{FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage};
 pub use state::{FakeContainer, FakeSandbox};
 pub use storage::{FakeMounts, FakeStorage, MountTable, StoredObjects};
 pub use streams::{FakeClock, FakeEventStream, FakeEvents};

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrolet_ports::{
-    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, Fut, HostError, LogAsk, LogFiles, LogPieces,
-    Retry, Reviews, RuntimeError, Streams, Subject, TokenVerdict, Usage, UsageSnapshot,
+    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, DiskUsage, FileRoom, Fut, HostError,
+    LayerUsage, LogAsk, LogFiles, LogPieces, Retry, Reviews, RuntimeDisk, RuntimeError,
+    RuntimeStores, Streams, Subject, TokenVerdict, Usage, UsageFigures, UsageSnapshot,
     WantedStreams,
 };
 use ferrolet_types::{ContainerId, SandboxId};
@@ -260,6 +261,9 @@ impl LogPieces for FakePieces {
 #[derive(Clone, Default)]
 pub struct FakeUsage {
     snapshot: Arc<Mutex<Option<Arc<UsageSnapshot>>>>,
+    figures: Arc<Mutex<Option<Arc<UsageFigures>>>>,
+    disk: Arc<Mutex<Option<Arc<DiskUsage>>>>,
+    room: Arc<Mutex<Option<FileRoom>>>,
 }
 
 impl FakeUsage {
@@ -267,16 +271,82 @@ impl FakeUsage {
     pub fn set(&self, snapshot: Option<UsageSnapshot>) {
         *self.snapshot.lock().expect("no panic under this lock") = snapshot.map(Arc::new);
     }
+
+    /// The whole view from now on; none, and reading fails.
+    pub fn set_figures(&self, figures: Option<UsageFigures>) {
+        *self.figures.lock().expect("no panic under this lock") = figures.map(Arc::new);
+    }
+
+    /// What is on disk from now on, and the room every store has.
+    pub fn set_disk(&self, disk: DiskUsage, room: FileRoom) {
+        *self.disk.lock().expect("no panic under this lock") = Some(Arc::new(disk));
+        *self.room.lock().expect("no panic under this lock") = Some(room);
+    }
+}
+
+/// What was set, or the error of a machine without cgroups.
+fn set<T: Clone>(kept: &Mutex<Option<T>>) -> Result<T, HostError> {
+    let kept = kept.lock().expect("no panic under this lock");
+    kept.clone().ok_or_else(|| HostError {
+        attempt: "read usage".to_owned(),
+        cause: "no cgroups".to_owned(),
+        retry: Retry::Later,
+    })
 }
 
 impl Usage for FakeUsage {
     fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
-        let snapshot = self.snapshot.lock().expect("no panic under this lock");
-        let snapshot = snapshot.clone().ok_or_else(|| HostError {
-            attempt: "read usage".to_owned(),
-            cause: "no cgroups".to_owned(),
-            retry: Retry::Later,
-        });
-        Box::pin(async move { snapshot })
+        let found = set(&self.snapshot);
+        Box::pin(async move { found })
+    }
+
+    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
+        let found = set(&self.figures);
+        Box::pin(async move { found })
+    }
+
+    fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>> {
+        let found = set(&self.disk);
+        Box::pin(async move { found })
+    }
+
+    fn room_at<'a>(&'a self, _: &'a str) -> Fut<'a, Result<FileRoom, HostError>> {
+        let found = set(&self.room);
+        Box::pin(async move { found })
+    }
+}
+
+/// A runtime's stores as a test sets them.
+#[derive(Clone, Default)]
+pub struct FakeRuntimeDisk {
+    layers: Arc<Mutex<Vec<LayerUsage>>>,
+    stores: Arc<Mutex<RuntimeStores>>,
+}
+
+impl FakeRuntimeDisk {
+    /// What containers have written, and what the stores take, from now on.
+    pub fn set(&self, layers: Vec<LayerUsage>, stores: RuntimeStores) {
+        *self.layers.lock().expect("no panic under this lock") = layers;
+        *self.stores.lock().expect("no panic under this lock") = stores;
+    }
+}
+
+impl RuntimeDisk for FakeRuntimeDisk {
+    fn written_layers(&self) -> Fut<'_, Result<Vec<LayerUsage>, RuntimeError>> {
+        let layers = self
+            .layers
+            .lock()
+            .expect("no panic under this lock")
+            .clone();
+        Box::pin(async move { Ok(layers) })
+    }
+
+    fn stores(&self) -> Fut<'_, Result<RuntimeStores, RuntimeError>> {
+        let stores = self
+            .stores
+            .lock()
+            .expect("no panic under this lock")
+            .clone();
+        Box::pin(async move { Ok(stores) })
     }
 }

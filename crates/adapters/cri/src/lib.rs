@@ -19,6 +19,7 @@
 mod call;
 mod client;
 mod decode;
+mod disk;
 mod encode;
 mod endpoint;
 mod error;

@@ -4,6 +4,7 @@
 //! nothing here is kept. Refuses: guessing a size; a machine that does not tell its memory is an error.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -115,6 +116,48 @@ pub fn read_machine() -> Result<MachineFacts, MachineError> {
         is_in_user_namespace: is_mapped(&first_of(&["/proc/self/uid_map"])),
         cgroup_mode: CgroupLayout::detect(&mounts).ok().map(|it| it.mode()),
     })
+}
+
+/// Cores and sockets, from the text of `/proc/cpuinfo`; processors that do not say count as a core each in one socket.
+pub fn cores_and_sockets(cpuinfo: &str) -> (u64, u64) {
+    let (mut cores, mut sockets) = (BTreeSet::new(), BTreeSet::new());
+    let mut n = 0_u64;
+    for processor in cpuinfo.split("\n\n") {
+        let field = |name: &str| {
+            processor.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                (key.trim() == name).then(|| value.trim())
+            })
+        };
+        let Some(number) = field("processor") else {
+            continue;
+        };
+        n += 1;
+        let socket = field("physical id").unwrap_or("0");
+        sockets.insert(socket);
+        cores.insert((socket, field("core id").unwrap_or(number)));
+    }
+    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    match n {
+        0 => (0, 0),
+        _ => (count(cores.len()), count(sockets.len())),
+    }
+}
+
+/// Cores and sockets of this machine.
+pub fn read_cores_and_sockets() -> (u64, u64) {
+    cores_and_sockets(&first_of(&["/proc/cpuinfo"]))
+}
+
+/// Bytes of swap this machine has.
+pub fn read_swap_bytes() -> u64 {
+    let meminfo = first_of(&["/proc/meminfo"]);
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("SwapTotal:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB"));
+    let kilobytes: u64 = kilobytes.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
+    kilobytes.saturating_mul(1024)
 }
 
 /// Reads a resolver file, at most ten mebibytes of it.
@@ -231,6 +274,20 @@ fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_a_core_are_counted_once() {
+        let check = |text: &str, expected: (u64, u64)| {
+            assert_eq!(cores_and_sockets(text), expected, "{text}");
+        };
+        let one = |n: u32, socket: u32, core: u32| {
+            format!("processor\t: {n}\nphysical id\t: {socket}\ncore id\t\t: {core}\n\n")
+        };
+        let all: String = (0..8).map(|n| one(n, n / 4, n % 2)).collect();
+        check(&all, (4, 2));
+        check("processor\t: 0\n\nprocessor\t: 1\n\n", (2, 1));
+        check("", (0, 0));
+    }
 
     #[test]
     fn memory_is_counted_in_bytes() {

@@ -45,7 +45,7 @@ mod tls;
 
 pub use auth::{Authentication, Authorization, Gate};
 pub use main_routes::{MainDoors, main_router};
-pub use metrics::Figures;
+pub use metrics::{Figures, Machine};
 pub use page::{PageDoors, RecentEvents, page_router};
 pub use pages::About;
 pub use routes::{Listener, Views, read_only_router, router};

@@ -122,11 +122,8 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
     let http = HttpFigures::new("readwrite");
     let mut shared = router(Listener::Main, doors.views.clone());
     if let Some(figures) = doors.figures.clone() {
-        shared = shared.merge(figure_routes(FigureDoors {
-            views: doors.views.clone(),
-            figures,
-            http: http.clone(),
-        }));
+        let figures = FigureDoors::new(doors.views.clone(), figures, http.clone());
+        shared = shared.merge(figure_routes(figures));
     }
     let mut own: Router<Main> = Router::new();
     if doors.has_debugging_handlers {

@@ -84,11 +84,7 @@ pub fn router(listener: Listener, views: Views) -> Router {
 /// What the read-only listener serves when there are figures to show.
 pub fn read_only_router(views: Views, figures: Figures) -> Router {
     let http = HttpFigures::new("readonly");
-    let doors = FigureDoors {
-        views: views.clone(),
-        figures,
-        http: http.clone(),
-    };
+    let doors = FigureDoors::new(views.clone(), figures, http.clone());
     router(Listener::ReadOnly, views)
         .merge(figure_routes(doors))
         .layer(from_fn_with_state(http, metrics::count))
@@ -100,6 +96,7 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
         .route("/metrics", get(metrics::own))
         .route("/metrics/resource", get(metrics::resources))
         .route("/metrics/probes", get(metrics::probes))
+        .route("/metrics/cadvisor", get(metrics::cadvisor))
         .route(
             "/stats/summary",
             get(metrics::summary).post(metrics::summary),

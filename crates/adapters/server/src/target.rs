@@ -103,6 +103,7 @@ pub(crate) fn runtime_refusal(error: &RuntimeError) -> Refusal {
 pub(crate) struct RunningName<'a> {
     pub(crate) id: &'a str,
     pub(crate) name: &'a str,
+    pub(crate) image: &'a str,
     pub(crate) started: Option<Timestamp>,
 }
 
@@ -122,6 +123,7 @@ pub(crate) fn running_names(pod: &Pod) -> Vec<RunningName<'_>> {
         Some(RunningName {
             id: id.rsplit("://").next().unwrap_or(id),
             name: &status.name,
+            image: &status.image,
             started: running.started_at.as_ref().map(|at| Timestamp(at.0)),
         })
     });

@@ -9,10 +9,11 @@ use ferrolet_config::{
     Loaded,
     config::{AuthorizationMode, TlsVersion},
 };
+use ferrolet_host::machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes};
 use ferrolet_ports::Reviews;
 use ferrolet_server::{
-    Authentication, Authorization, ClientAuthorities, Gate, Limits, MainDoors, OldestTls, Server,
-    ServingCertificate, TlsOptions, main_router, tls_setup,
+    Authentication, Authorization, ClientAuthorities, Gate, Limits, Machine, MainDoors, OldestTls,
+    Server, ServingCertificate, TlsOptions, main_router, tls_setup,
 };
 use tokio::{task::JoinSet, time::sleep};
 
@@ -22,6 +23,40 @@ const READ_AGAIN: Duration = Duration::from_secs(60);
 /// True when somebody can decide about callers.
 pub(super) fn can_open(loaded: &Loaded, has_cluster: bool) -> bool {
     has_cluster || loaded.config.authorization.mode == AuthorizationMode::AlwaysAllow
+}
+
+/// Parts of the system that have a cgroup of their own, by the names summaries give them.
+pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
+    let cgroups = &loaded.config.cgroups;
+    let all = [
+        ("kubelet", &cgroups.kubelet),
+        ("runtime", &loaded.flags.runtime_cgroups),
+        ("misc", &cgroups.system),
+    ];
+    let given = all
+        .into_iter()
+        .filter_map(|(name, cgroup)| Some((name, cgroup.as_ref()?)));
+    given
+        .filter(|(_, cgroup)| cgroup.as_str() != "/" && !cgroup.contains(".."))
+        .map(|(name, cgroup)| (name.to_owned(), cgroup.clone()))
+        .collect()
+}
+
+/// What the metrics say about the machine.
+pub(super) fn about_machine(machine: &MachineFacts) -> Machine {
+    let (n_cores, n_sockets) = read_cores_and_sockets();
+    Machine {
+        boot_id: machine.boot_id.clone(),
+        machine_id: machine.machine_id.clone(),
+        system_uuid: machine.system_uuid.clone(),
+        kernel_version: machine.kernel_version.clone(),
+        os_image: machine.os_image.clone(),
+        n_cpus: u64::from(machine.n_cpus),
+        n_cores,
+        n_sockets,
+        memory_bytes: machine.memory_bytes,
+        swap_bytes: read_swap_bytes(),
+    }
 }
 
 /// Starts the main server.

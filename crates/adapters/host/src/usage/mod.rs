@@ -1,14 +1,19 @@
 //! What is used, from cgroup files: the port `Usage`, for v1 and v2.
 //!
-//! In: the mounted hierarchies and the name of the pods' cgroup. Out: a snapshot of the node, each pod and each container. The
-//! tree itself says who is there, so nothing has to be told about pods; the directories' names carry the identities. One reading
-//! serves everybody who asks within a second. Refuses: names and policy; a second collector (upstream has two).
+//! In: the mounted hierarchies and the name of the pods' cgroup. Out: a snapshot of the node, each pod and each container, slim
+//! ([`read`]) or whole ([`whole`]); and what pods have on disk ([`disk`]). The tree itself says who is there, so nothing has to be
+//! told about pods; the directories' names carry the identities. One reading serves everybody who asks within a second, and
+//! nothing is read while nobody asks. Refuses: names and policy; a second collector (upstream has two).
 
+mod cgroup;
+mod disk;
+mod files;
 mod names;
 mod parse;
 mod read;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,17 +21,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CgroupDriver, CgroupUsage, Clock, Fut, HostError, PodUsage, Usage, UsageSnapshot,
+    CgroupDriver, CgroupUsage, Clock, DiskUsage, FileRoom, Fut, HostError, PodUsage, Usage,
+    UsageFigures, UsageSnapshot, Whose,
 };
 use ferrolet_types::Timestamp;
 use tokio::sync::Mutex;
 
 use crate::cgroups::{CgroupLayout, CgroupName};
 use crate::offload::off_thread;
+use disk::DiskPlaces;
 use read::Places;
 
 /// A snapshot younger than this serves the next caller too.
 const FRESH: Duration = Duration::from_secs(1);
+/// A walk over the disks serves everybody for this long. Upstream walks once a minute, asked or not.
+const DISK_FRESH: Duration = Duration::from_secs(30);
 /// A rate is taken over at least this long, so that a burst of callers does not make it jump.
 const RATE_OVER: Duration = Duration::from_secs(10);
 
@@ -38,6 +47,12 @@ pub struct UsageSettings {
     pub driver: CgroupDriver,
     /// What is mounted.
     pub layout: CgroupLayout,
+    /// Parts of the system with a cgroup of their own: their names in summaries, and the cgroups.
+    pub systems: Vec<(String, String)>,
+    /// The agent's directory.
+    pub root_dir: PathBuf,
+    /// The directory of the pods' logs.
+    pub pod_logs: PathBuf,
     /// Wall time for the readings.
     pub clock: Arc<dyn Clock>,
 }
@@ -47,11 +62,14 @@ pub struct UsageReader {
     places: Arc<Places>,
     clock: Arc<dyn Clock>,
     kept: Mutex<Kept>,
+    disk_places: Arc<DiskPlaces>,
+    disk: Mutex<Option<Arc<DiskUsage>>>,
 }
 
 #[derive(Default)]
 struct Kept {
     last: Option<Arc<UsageSnapshot>>,
+    figures: Option<Arc<UsageFigures>>,
     /// Per cgroup: an earlier reading to take the rate from, and the rate that was taken last.
     bases: HashMap<PathBuf, Base>,
 }
@@ -69,11 +87,45 @@ impl UsageReader {
         let name = CgroupName::parse(&settings.root).child("kubepods");
         let pods = name.to_driver(settings.driver);
         let pods = PathBuf::from(pods.trim_start_matches('/'));
+        let systems = settings.systems.into_iter().map(|(name, cgroup)| {
+            let path = PathBuf::from(cgroup.trim_start_matches('/'));
+            (name, path)
+        });
         Self {
-            places: Arc::new(Places::new(&settings.layout, pods)),
+            places: Arc::new(Places::new(&settings.layout, pods, systems.collect())),
             clock: settings.clock,
             kept: Mutex::new(Kept::default()),
+            disk_places: Arc::new(DiskPlaces {
+                root: settings.root_dir,
+                pod_logs: settings.pod_logs,
+            }),
+            disk: Mutex::new(None),
         }
+    }
+
+    async fn read_whole(&self, kept: &mut Kept) -> Result<Arc<UsageFigures>, HostError> {
+        let (places, at) = (self.places.clone(), self.clock.now());
+        let found = off_thread("read usage from cgroups", move || places.read_whole(at)).await?;
+        let mut bases = HashMap::new();
+        let mut cgroups = found.cgroups;
+        for cgroup in &mut cgroups {
+            let path = base_path(&cgroup.whose, &cgroup.path);
+            let (usage, base) = rate(kept.bases.get(&path).copied(), cgroup.usage);
+            cgroup.usage = usage;
+            if let Some(base) = base {
+                bases.insert(path, base);
+            }
+        }
+        kept.bases = bases;
+        let figures = Arc::new(UsageFigures {
+            at,
+            cgroups,
+            disks: found.disks,
+            processes: found.processes,
+        });
+        kept.last = Some(Arc::new(slim(&figures)));
+        kept.figures = Some(figures.clone());
+        Ok(figures)
     }
 
     async fn read(&self, kept: &mut Kept) -> Result<Arc<UsageSnapshot>, HostError> {
@@ -129,6 +181,94 @@ impl Usage for UsageReader {
             }
             self.read(&mut kept).await
         })
+    }
+
+    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
+        Box::pin(async move {
+            let mut kept = self.kept.lock().await;
+            if let Some(last) = &kept.figures
+                && self.clock.now().since(last.at) < FRESH
+            {
+                return Ok(last.clone());
+            }
+            // The old ones are large; nobody needs them beside the new.
+            kept.figures = None;
+            self.read_whole(&mut kept).await
+        })
+    }
+
+    fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>> {
+        Box::pin(async move {
+            let mut kept = self.disk.lock().await;
+            if let Some(last) = &*kept
+                && self.clock.now().since(last.at) < DISK_FRESH
+            {
+                return Ok(last.clone());
+            }
+            let (places, at) = (self.disk_places.clone(), self.clock.now());
+            let read = off_thread("look at disks", move || Ok(places.read(at))).await?;
+            let read = Arc::new(read);
+            *kept = Some(read.clone());
+            Ok(read)
+        })
+    }
+
+    fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>> {
+        Box::pin(async move {
+            let path = PathBuf::from(place);
+            let attempt = format!("look at the file system of {place}");
+            let lost = attempt.clone();
+            off_thread(attempt, move || {
+                whole::room_at(&path).ok_or_else(|| {
+                    let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+                    crate::offload::refused(lost, &gone)
+                })
+            })
+            .await
+        })
+    }
+}
+
+/// The slim view of a whole reading.
+fn slim(figures: &UsageFigures) -> UsageSnapshot {
+    let mut snapshot = UsageSnapshot {
+        node: CgroupUsage {
+            at: figures.at,
+            cpu_nanos: None,
+            cpu_nano_cores: None,
+            memory: None,
+            swap_bytes: None,
+            swap_limit_bytes: None,
+        },
+        all_pods: None,
+        pods: Vec::new(),
+    };
+    for cgroup in &figures.cgroups {
+        match &cgroup.whose {
+            Whose::Node => snapshot.node = cgroup.usage,
+            Whose::AllPods => snapshot.all_pods = Some(cgroup.usage),
+            Whose::Pod(uid) => snapshot.pods.push(PodUsage {
+                uid: uid.clone(),
+                total: cgroup.usage,
+                containers: Vec::new(),
+            }),
+            Whose::Container(_, id) => {
+                if let Some(pod) = snapshot.pods.last_mut() {
+                    pod.containers.push((id.clone(), cgroup.usage));
+                }
+            }
+            Whose::Class | Whose::System(_) => {}
+        }
+    }
+    snapshot
+}
+
+/// Under which name a cgroup's earlier reading is kept, the same for slim and whole readings.
+fn base_path(whose: &Whose, path: &str) -> PathBuf {
+    let path = PathBuf::from(path.trim_start_matches('/'));
+    match whose {
+        Whose::Container(_, id) => path.with_file_name(id.as_str()),
+        _ => path,
     }
 }
 

@@ -1,29 +1,24 @@
-//! The walk over the pods' cgroups, and what is read in each. Blocking.
+//! The walk over the cgroups, and which of them are read. Blocking.
 //!
 //! A cgroup that goes away under the reader is left out, not an error: pods end at any time.
 
 use std::path::{Path, PathBuf};
 
-use ferrolet_ports::{CgroupUsage, HostError};
+use ferrolet_ports::{CgroupUsage, HostError, Whose};
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
+use super::cgroup::{Cgroup, Hierarchies};
+use super::files::Directory;
 use super::{names, parse};
 use crate::cgroups::CgroupLayout;
 use crate::offload::refused;
-use crate::rooted::{Kind, Rooted};
-
-/// More than any file read here.
-const LIMIT: usize = 64 << 10;
 
 /// Where the numbers are.
 pub(super) struct Places {
     hierarchies: Hierarchies,
     pods: PathBuf,
-}
-
-enum Hierarchies {
-    V1 { cpu: PathBuf, memory: PathBuf },
-    V2 { mount: PathBuf },
+    /// Parts of the system with a cgroup of their own: name and path.
+    systems: Vec<(String, PathBuf)>,
 }
 
 /// What the walk found, without rates.
@@ -40,145 +35,163 @@ pub(super) struct FoundPod {
     pub(super) containers: Vec<(ContainerId, CgroupUsage)>,
 }
 
+/// One cgroup on the way, open.
+pub(super) struct Visited<'a> {
+    pub(super) whose: Whose,
+    pub(super) path: &'a Path,
+    pub(super) cgroup: &'a Cgroup,
+}
+
 impl Places {
-    pub(super) fn new(layout: &CgroupLayout, pods: PathBuf) -> Self {
-        let hierarchies = match layout {
-            CgroupLayout::V2 { mount } => Hierarchies::V2 {
-                mount: mount.clone(),
-            },
-            CgroupLayout::V1 { hierarchies, .. } => {
-                let of = |controller: &str| {
-                    let found = hierarchies
-                        .iter()
-                        .find(|it| it.controllers.iter().any(|name| name == controller));
-                    found.map(|it| it.mount.clone()).unwrap_or_default()
-                };
-                Hierarchies::V1 {
-                    cpu: of("cpuacct"),
-                    memory: of("memory"),
-                }
-            }
-        };
-        Self { hierarchies, pods }
+    pub(super) fn new(
+        layout: &CgroupLayout,
+        pods: PathBuf,
+        systems: Vec<(String, PathBuf)>,
+    ) -> Self {
+        Self {
+            hierarchies: Hierarchies::new(layout),
+            pods,
+            systems,
+        }
     }
 
+    /// The slim view of everything: processor, memory, swap.
     pub(super) fn scan(&self, at: Timestamp) -> Result<Found, HostError> {
-        let listing = match &self.hierarchies {
-            Hierarchies::V1 { memory, .. } => memory,
-            Hierarchies::V2 { mount } => mount,
-        };
+        let mut buffer = Vec::new();
         let mut found = Found {
-            node: self.node(at),
+            node: self.node(at, &mut buffer)?,
             all_pods: None,
             pods: Vec::new(),
         };
-        let root = Rooted::open(listing)
-            .map_err(|cause| refused(format!("open cgroups at {}", listing.display()), &cause))?;
-        let Ok(pods) = root.directory(&self.pods) else {
-            return Ok(found);
-        };
-        found.all_pods = Some((self.pods.clone(), self.usage(&self.pods, at)));
-        self.collect(&pods, &self.pods, at, &mut found.pods);
-        for class in directories(&pods) {
-            if names::is_class(&class)
-                && let Ok(directory) = pods.directory(&class)
-            {
-                self.collect(&directory, &self.pods.join(class), at, &mut found.pods);
+        self.walk(&mut |visited| {
+            let usage = visited.cgroup.usage(at, &mut buffer);
+            match visited.whose {
+                Whose::AllPods => found.all_pods = Some((visited.path.to_owned(), usage)),
+                Whose::Pod(uid) => found.pods.push(FoundPod {
+                    uid,
+                    path: visited.path.to_owned(),
+                    total: usage,
+                    containers: Vec::new(),
+                }),
+                Whose::Container(_, id) => {
+                    // Containers come right after their pod.
+                    if let Some(pod) = found.pods.last_mut() {
+                        pod.containers.push((id, usage));
+                    }
+                }
+                Whose::Node | Whose::Class | Whose::System(_) => {}
             }
-        }
+        })?;
         Ok(found)
     }
 
-    fn collect(&self, directory: &Rooted, path: &Path, at: Timestamp, pods: &mut Vec<FoundPod>) {
-        for name in directories(directory) {
-            let Some(uid) = names::pod(&name) else {
-                continue;
-            };
-            let Ok(pod) = directory.directory(&name) else {
-                continue;
-            };
-            let path = path.join(&name);
-            let containers = directories(&pod).into_iter().filter_map(|name| {
-                let id = names::container(&name)?;
-                Some((id, self.usage(&path.join(name), at)))
-            });
-            let containers = containers.collect();
-            pods.push(FoundPod {
-                uid,
-                total: self.usage(&path, at),
-                containers,
-                path,
-            });
-        }
-    }
-
-    fn usage(&self, path: &Path, at: Timestamp) -> CgroupUsage {
-        let text = |mount: &Path, file: &str| read(&mount.join(path), file);
-        match &self.hierarchies {
-            Hierarchies::V1 { cpu, memory } => {
-                let stat = text(memory, "memory.stat").unwrap_or_default();
-                let usage = text(memory, "memory.usage_in_bytes");
-                let usage = usage.and_then(|text| parse::number(&text));
-                let limit = text(memory, "memory.limit_in_bytes");
-                let limit = limit.and_then(|text| parse::number(&text));
-                CgroupUsage {
-                    at,
-                    cpu_nanos: text(cpu, "cpuacct.usage").and_then(|text| parse::number(&text)),
-                    cpu_nano_cores: None,
-                    memory: usage.map(|usage| parse::memory_v1(usage, &stat, limit)),
-                    // Kernels without swap accounting do not have the field, and then nothing is swapped per cgroup.
-                    swap_bytes: Some(parse::field(&stat, "total_swap").unwrap_or(0)),
-                    swap_limit_bytes: Some(0),
-                }
-            }
-            Hierarchies::V2 { mount } => {
-                let cpu = text(mount, "cpu.stat").unwrap_or_default();
-                let micros = parse::field(&cpu, "usage_usec");
-                let stat = text(mount, "memory.stat").unwrap_or_default();
-                let value = |file| text(mount, file).and_then(|text| parse::number(&text));
-                let limit = value("memory.max");
-                CgroupUsage {
-                    at,
-                    cpu_nanos: micros.map(|micros| micros.saturating_mul(1000)),
-                    cpu_nano_cores: None,
-                    memory: value("memory.current")
-                        .map(|usage| parse::memory_v2(usage, &stat, limit)),
-                    swap_bytes: Some(value("memory.swap.current").unwrap_or(0)),
-                    swap_limit_bytes: value("memory.swap.max"),
-                }
+    /// Visits every cgroup that is looked at: the machine, parts of the system, all pods, classes, pods, containers.
+    pub(super) fn walk(&self, visit: &mut dyn FnMut(Visited<'_>)) -> Result<(), HostError> {
+        let root = self.root()?;
+        visit(Visited {
+            whose: Whose::Node,
+            path: Path::new(""),
+            cgroup: &root,
+        });
+        for (name, path) in &self.systems {
+            if let Some(cgroup) = root.child(path) {
+                visit(Visited {
+                    whose: Whose::System(name.clone()),
+                    path,
+                    cgroup: &cgroup,
+                });
             }
         }
+        let Some(pods) = root.child(&self.pods) else {
+            return Ok(());
+        };
+        visit(Visited {
+            whose: Whose::AllPods,
+            path: &self.pods,
+            cgroup: &pods,
+        });
+        let mut classes = Vec::new();
+        for name in pods.directories() {
+            if names::is_class(&name) {
+                classes.push(name);
+            } else {
+                visit_pod(&pods, &self.pods, &name, visit);
+            }
+        }
+        for class in classes {
+            let path = self.pods.join(&class);
+            let Some(cgroup) = pods.child(&class) else {
+                continue;
+            };
+            visit(Visited {
+                whose: Whose::Class,
+                path: &path,
+                cgroup: &cgroup,
+            });
+            for name in cgroup.directories() {
+                visit_pod(&cgroup, &path, &name, visit);
+            }
+        }
+        Ok(())
     }
 
-    /// The root has no `memory.current` on v2, and its limit is the machine's memory on both.
-    fn node(&self, at: Timestamp) -> CgroupUsage {
-        let mut usage = self.usage(Path::new(""), at);
-        let meminfo = read(Path::new("/proc"), "meminfo").unwrap_or_default();
+    /// The machine: the root has no `memory.current` on v2, and its limit is the machine's memory on both.
+    pub(super) fn node(
+        &self,
+        at: Timestamp,
+        buffer: &mut Vec<u8>,
+    ) -> Result<CgroupUsage, HostError> {
+        let root = self.root()?;
+        let mut usage = root.usage(at, buffer);
+        let meminfo = Directory::open(Path::new("/proc"))
+            .ok()
+            .and_then(|proc| proc.read("meminfo", buffer).map(str::to_owned))
+            .unwrap_or_default();
         if let Some((in_use, total)) = parse::meminfo(&meminfo) {
             let memory = usage.memory.get_or_insert_with(|| {
-                let stat = match &self.hierarchies {
-                    Hierarchies::V1 { memory, .. } => read(memory, "memory.stat"),
-                    Hierarchies::V2 { mount } => read(mount, "memory.stat"),
-                };
-                parse::memory_v2(in_use, &stat.unwrap_or_default(), None)
+                let stat = root.memory_stat(buffer);
+                parse::memory(in_use, &stat, None)
             });
             memory.limit = Some(total);
         }
-        usage.swap_bytes = parse::swap_in_use(&meminfo);
-        usage
+        if let Some((in_use, total)) = parse::swap(&meminfo) {
+            usage.swap_bytes = Some(in_use);
+            usage.swap_limit_bytes = Some(total);
+        }
+        Ok(usage)
+    }
+
+    fn root(&self) -> Result<Cgroup, HostError> {
+        let listing = self.hierarchies.listing();
+        self.hierarchies
+            .open()
+            .map_err(|cause| refused(format!("open cgroups at {}", listing.display()), &cause))
     }
 }
 
-fn read(directory: &Path, file: &str) -> Option<String> {
-    let directory = Rooted::open(directory).ok()?;
-    let bytes = directory.read(file, LIMIT).ok()?;
-    String::from_utf8(bytes).ok()
-}
-
-fn directories(directory: &Rooted) -> Vec<String> {
-    let entries = directory.entries().unwrap_or_default().into_iter();
-    entries
-        .filter(|entry| entry.kind == Kind::Directory)
-        .filter_map(|entry| entry.name.into_string().ok())
-        .collect()
+fn visit_pod(parent: &Cgroup, path: &Path, name: &str, visit: &mut dyn FnMut(Visited<'_>)) {
+    let Some(uid) = names::pod(name) else {
+        return;
+    };
+    let Some(pod) = parent.child(name) else {
+        return;
+    };
+    let path = path.join(name);
+    visit(Visited {
+        whose: Whose::Pod(uid.clone()),
+        path: &path,
+        cgroup: &pod,
+    });
+    for name in pod.directories() {
+        let Some(id) = names::container(&name) else {
+            continue;
+        };
+        if let Some(cgroup) = pod.child(&name) {
+            visit(Visited {
+                whose: Whose::Container(uid.clone(), id),
+                path: &path.join(&name),
+                cgroup: &cgroup,
+            });
+        }
+    }
 }

@@ -33,6 +33,9 @@ fn reader(layout: CgroupLayout, driver: CgroupDriver) -> (UsageReader, Arc<Hand>
         root: String::new(),
         driver,
         layout,
+        systems: Vec::new(),
+        root_dir: "/nonexistent".into(),
+        pod_logs: "/nonexistent".into(),
         clock: clock.clone(),
     };
     (UsageReader::new(settings), clock)
@@ -165,4 +168,282 @@ async fn a_node_without_pods_is_a_node() {
     let snapshot = reader.snapshot().await.unwrap();
     assert_eq!((snapshot.all_pods, snapshot.pods.len()), (None, 0));
     assert!(snapshot.node.memory.is_some());
+}
+
+#[tokio::test]
+async fn the_whole_of_a_v2_tree_is_read() {
+    let held = tempfile::tempdir().unwrap();
+    let (root, id) = (held.path(), "c".repeat(64));
+    let pod = "kubepods.slice/kubepods-pod12_ab.slice";
+    let files: &[(&str, &str)] = &[
+        (
+            "cpu.stat",
+            "usage_usec 5000\nuser_usec 3000\nsystem_usec 2000\nnr_periods 4\nnr_throttled 1\nthrottled_usec 7\n",
+        ),
+        ("cpu.weight", "79\n"),
+        ("cpu.max", "20000 100000\n"),
+        ("memory.current", "1000\n"),
+        ("memory.peak", "5000\n"),
+        ("memory.max", "4096\n"),
+        (
+            "memory.stat",
+            "anon 100\nfile 400\nkernel 30\ninactive_file 300\nfile_dirty 2\npgscan 9\n",
+        ),
+        ("memory.events", "low 0\nhigh 3\nmax 2\noom 1\noom_kill 1\n"),
+        ("pids.current", "6\n"),
+        ("pids.max", "max\n"),
+        (
+            "io.stat",
+            "254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n",
+        ),
+        (
+            "cpu.pressure",
+            "some avg10=1.50 avg60=0.20 avg300=0.00 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n",
+        ),
+        (
+            "memory.pressure",
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
+        ),
+        ("io.pressure", ""),
+    ];
+    write(root, &format!("{pod}/cri-containerd-{id}.scope"), files);
+    let layout = CgroupLayout::V2 {
+        mount: root.to_owned(),
+    };
+    let (reader, clock) = reader(layout, CgroupDriver::Systemd);
+    let figures = reader.figures().await.unwrap();
+    let paths: Vec<&str> = figures.cgroups.iter().map(|it| it.path.as_str()).collect();
+    let scope = format!("/{pod}/cri-containerd-{id}.scope");
+    assert_eq!(paths, ["/", "/kubepods.slice", &format!("/{pod}"), &scope]);
+    let last = figures.cgroups.last().unwrap();
+    assert_eq!(last.usage.cpu_nanos, Some(5_000_000));
+    assert_eq!(last.usage.memory.unwrap().working_set, 700);
+    let cpu = last.cpu;
+    assert_eq!(
+        (cpu.user_nanos, cpu.system_nanos),
+        (Some(3_000_000), Some(2_000_000))
+    );
+    assert_eq!((cpu.shares, cpu.quota_micros), (Some(2046), Some(20_000)));
+    assert_eq!(
+        (cpu.n_periods, cpu.n_throttled, cpu.throttled_nanos),
+        (4, 1, 7000)
+    );
+    let memory = last.memory;
+    assert_eq!(
+        (memory.cache, memory.kernel, memory.max_usage),
+        (400, 30, 5000)
+    );
+    assert_eq!(
+        (
+            memory.n_high_events,
+            memory.n_max_events,
+            memory.n_oom_kills
+        ),
+        (3, 2, 1)
+    );
+    assert_eq!((last.n_threads, last.max_threads), (Some(6), None));
+    let device = &last.devices[0];
+    assert_eq!(
+        (
+            device.major,
+            device.minor,
+            device.read_bytes,
+            device.n_writes
+        ),
+        (254, 0, 4096, 2)
+    );
+    let pressure = last.pressure.unwrap();
+    assert_eq!(
+        (
+            pressure.cpu.some.total_micros,
+            pressure.cpu.full.total_micros
+        ),
+        (123, 4)
+    );
+    assert_eq!(
+        (pressure.cpu.some.avg10, pressure.memory.some.total_micros),
+        (1.5, 5)
+    );
+    // A slim reading right after is the same one; rates go on from either.
+    let slim = reader.snapshot().await.unwrap();
+    assert_eq!(slim.pods[0].containers[0].1, last.usage);
+    write(
+        root,
+        &format!("{pod}/cri-containerd-{id}.scope"),
+        &[("cpu.stat", "usage_usec 1005000\n")],
+    );
+    clock.0.store(1010, Ordering::Relaxed);
+    let later = reader.snapshot().await.unwrap();
+    assert_eq!(
+        later.pods[0].containers[0].1.cpu_nano_cores,
+        Some(100_000_000)
+    );
+}
+
+#[tokio::test]
+async fn the_whole_of_v1_hierarchies_is_read() {
+    let held = tempfile::tempdir().unwrap();
+    let at = |name: &str| held.path().join(name);
+    let id = "d".repeat(64);
+    let path = format!("kubepods/besteffort/pod1/{id}");
+    write(
+        &at("cpu"),
+        &path,
+        &[
+            ("cpuacct.usage", "123456789\n"),
+            ("cpuacct.stat", "user 5\nsystem 3\n"),
+            (
+                "cpu.stat",
+                "nr_periods 2\nnr_throttled 1\nthrottled_time 99\n",
+            ),
+            ("cpu.shares", "2\n"),
+            ("cpu.cfs_quota_us", "-1\n"),
+            ("cpu.cfs_period_us", "100000\n"),
+        ],
+    );
+    write(
+        &at("memory"),
+        &path,
+        &[
+            (
+                "memory.stat",
+                "pgfault 3\ntotal_rss 10\ntotal_cache 60\ntotal_swap 4\n",
+            ),
+            ("memory.usage_in_bytes", "50\n"),
+            ("memory.max_usage_in_bytes", "80\n"),
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.failcnt", "1\n"),
+            ("memory.kmem.usage_in_bytes", "7\n"),
+            ("memory.soft_limit_in_bytes", "9223372036854771712\n"),
+            (
+                "memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
+        ],
+    );
+    write(
+        &at("pids"),
+        &path,
+        &[("pids.current", "4\n"), ("pids.max", "100\n")],
+    );
+    write(
+        &at("blkio"),
+        &path,
+        &[
+            (
+                "blkio.throttle.io_service_bytes_recursive",
+                "8:0 Read 4096\n8:0 Write 0\n8:0 Total 4096\nTotal 4096\n",
+            ),
+            (
+                "blkio.throttle.io_serviced_recursive",
+                "8:0 Read 1\n8:0 Write 0\n",
+            ),
+        ],
+    );
+    let hierarchy = |name: &str, mount: &str| Hierarchy {
+        controllers: vec![name.to_owned()],
+        mount: at(mount),
+    };
+    let layout = CgroupLayout::V1 {
+        hierarchies: vec![
+            hierarchy("cpuacct", "cpu"),
+            hierarchy("memory", "memory"),
+            hierarchy("pids", "pids"),
+            hierarchy("blkio", "blkio"),
+        ],
+        unified: None,
+    };
+    let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
+    let figures = reader.figures().await.unwrap();
+    let last = figures.cgroups.last().unwrap();
+    assert_eq!(last.path, format!("/{path}"));
+    assert_eq!(
+        (last.cpu.user_nanos, last.cpu.throttled_nanos),
+        (Some(50_000_000), 99)
+    );
+    assert_eq!(
+        (last.cpu.quota_micros, last.cpu.period_micros),
+        (None, Some(100_000))
+    );
+    let memory = last.memory;
+    assert_eq!(
+        (memory.max_usage, memory.n_failures, memory.kernel),
+        (80, 1, 7)
+    );
+    assert_eq!(
+        (memory.reservation, memory.n_oom_kills, memory.cache),
+        (0, 2, 60)
+    );
+    assert_eq!((last.n_threads, last.max_threads), (Some(4), Some(100)));
+    assert_eq!(
+        (last.devices[0].read_bytes, last.devices[0].n_reads),
+        (4096, 1)
+    );
+    assert_eq!(last.pressure, None);
+    let node = &figures.cgroups[0];
+    assert!(node.usage.memory.is_some() && !figures.disks.iter().any(|it| it.room.capacity == 0));
+    assert!(figures.processes.is_some_and(|it| it.n > 0 && it.max > 0));
+}
+
+#[tokio::test]
+async fn disks_are_walked_without_following_links() {
+    let held = tempfile::tempdir().unwrap();
+    let (root, logs) = (held.path().join("kubelet"), held.path().join("logs"));
+    let big = held.path().join("big");
+    fs::write(&big, vec![1; 1 << 20]).unwrap();
+    write(
+        &logs,
+        "shop_web_uid-1/main",
+        &[("0.log", &"x".repeat(5000))],
+    );
+    std::os::unix::fs::symlink(&big, logs.join("shop_web_uid-1/main/1.log")).unwrap();
+    std::os::unix::fs::symlink(held.path(), logs.join("shop_web_uid-1/link")).unwrap();
+    write(
+        &root,
+        "pods/uid-1",
+        &[("etc-hosts", "127.0.0.1 localhost\n")],
+    );
+    let volume = "pods/uid-1/volumes/kubernetes.io~empty-dir/cache";
+    write(
+        &root,
+        &format!("{volume}/deep"),
+        &[("file", &"y".repeat(9000))],
+    );
+    std::os::unix::fs::symlink("/", root.join(volume).join("root")).unwrap();
+    let clock = Arc::new(Hand(AtomicI64::new(1000)));
+    let reader = UsageReader::new(UsageSettings {
+        root: String::new(),
+        driver: CgroupDriver::Cgroupfs,
+        layout: CgroupLayout::V2 {
+            mount: held.path().to_owned(),
+        },
+        systems: Vec::new(),
+        root_dir: root.clone(),
+        pod_logs: logs,
+        clock: clock.clone(),
+    });
+    let disk = reader.disk().await.unwrap();
+    let [(uid, container, used)] = &disk.container_logs[..] else {
+        panic!("{:?}", disk.container_logs);
+    };
+    assert_eq!(
+        (uid.as_str(), container.as_str(), used.inodes),
+        ("uid-1", "main", 2)
+    );
+    assert!((5000..100_000).contains(&used.bytes), "{used:?}");
+    let [volume] = &disk.volumes[..] else {
+        panic!("{:?}", disk.volumes);
+    };
+    assert_eq!((volume.name.as_str(), volume.is_on_node), ("cache", true));
+    // Two directories, a file and a link.
+    assert_eq!(volume.room.inodes_used, 4);
+    assert!((9000..100_000).contains(&volume.room.used), "{volume:?}");
+    assert_eq!(disk.pod_files[0].1.inodes, 1);
+    assert!(disk.node.capacity > 0);
+    // Kept for a while, then looked at again.
+    fs::remove_dir_all(root.join("pods")).unwrap();
+    assert!(Arc::ptr_eq(&disk, &reader.disk().await.unwrap()));
+    clock.0.store(1060, Ordering::Relaxed);
+    assert!(reader.disk().await.unwrap().volumes.is_empty());
+    assert!(reader.room_at("/nonexistent").await.is_err());
 }

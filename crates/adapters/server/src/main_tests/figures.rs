@@ -1,8 +1,12 @@
 //! Figures: what metrics-server and Prometheus get, and what is said when nothing can be read.
 
-use ferrolet_ports::{CgroupUsage, MemoryUsage, PodUsage, UsageSnapshot};
+use ferrolet_ports::{
+    CgroupFigures, CgroupUsage, CpuFigures, DiskUsage, FileRoom, InUse, InterfaceFigures,
+    LayerUsage, MemoryFigures, MemoryUsage, PodUsage, Pressure, ProcessFigures, ProcessRoom,
+    RuntimeStores, StoreUsage, TrafficFigures, UsageFigures, UsageSnapshot, Whose,
+};
 use ferrolet_types::{ContainerId, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rig::{Rig, Wish};
 
@@ -106,8 +110,177 @@ async fn the_summary_tells_the_same_in_json() {
         );
     }
     rig.usage.set(None);
-    let (status, words) = rig.ask(Some(&admin), "GET", "/stats/summary", "").await;
-    assert_eq!((status, words.as_str()), (500, "read usage: no cgroups"));
+    let path = "/stats/summary?only_cpu_and_memory=true";
+    for (path, expected) in [
+        (path, (500, "read usage: no cgroups")),
+        ("/stats/summary", (500, "read usage: no cgroups")),
+        (
+            "/stats/summary?only_cpu_and_memory=maybe",
+            (400, "invalid value \"maybe\" of only_cpu_and_memory\n"),
+        ),
+    ] {
+        let (status, words) = rig.ask(Some(&admin), "GET", path, "").await;
+        assert_eq!((status, words.as_str()), expected, "{path}");
+    }
+}
+
+fn cgroup(whose: Whose, n_processes: u64) -> CgroupFigures {
+    CgroupFigures {
+        interfaces: match &whose {
+            Whose::Container(_, id) if id.as_str() == "the-sandbox" => vec![InterfaceFigures {
+                name: "eth0".to_owned(),
+                received: TrafficFigures {
+                    bytes: 9,
+                    ..TrafficFigures::default()
+                },
+                ..InterfaceFigures::default()
+            }],
+            _ => Vec::new(),
+        },
+        path: "/x".to_owned(),
+        made: Timestamp::from_second(1_767_225_000),
+        usage: usage(1_500_000_000),
+        cpu: CpuFigures::default(),
+        memory: MemoryFigures::default(),
+        n_threads: None,
+        max_threads: None,
+        processes: ProcessFigures {
+            n_processes,
+            ..ProcessFigures::default()
+        },
+        devices: Vec::new(),
+        pressure: (whose == Whose::Node).then(Pressure::default),
+        whose,
+    }
+}
+
+#[tokio::test]
+async fn the_whole_summary_has_disks_networks_and_processes() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let at = Timestamp::from_second(1_767_225_600);
+    let uid = || "uid-web".into();
+    rig.usage.set_figures(Some(UsageFigures {
+        at,
+        cgroups: vec![
+            cgroup(Whose::Node, 80),
+            cgroup(Whose::System("runtime".to_owned()), 1),
+            cgroup(Whose::AllPods, 0),
+            cgroup(Whose::Class, 0),
+            cgroup(Whose::Pod(uid()), 0),
+            cgroup(Whose::Container(uid(), rig.container.clone()), 2),
+            cgroup(Whose::Container(uid(), "the-sandbox".into()), 1),
+        ],
+        disks: Vec::new(),
+        processes: Some(ProcessRoom { max: 32768, n: 99 }),
+    }));
+    let room = FileRoom {
+        capacity: 1000,
+        available: 400,
+        used: 600,
+        inodes: 100,
+        inodes_free: 40,
+        inodes_used: 60,
+    };
+    let in_use = |bytes, inodes| InUse { bytes, inodes };
+    rig.usage.set_disk(
+        DiskUsage {
+            at,
+            node: room,
+            logs: room,
+            container_logs: vec![(uid(), "main".to_owned(), in_use(10, 1))],
+            pod_files: vec![(uid(), in_use(4, 1))],
+            volumes: Vec::new(),
+        },
+        room,
+    );
+    let store = StoreUsage {
+        place: "/var/lib/runtime".to_owned(),
+        at: Some(at),
+        used: in_use(50, 5),
+    };
+    rig.disk.set(
+        vec![LayerUsage {
+            id: rig.container.clone(),
+            at: Some(at),
+            used: in_use(7, 3),
+        }],
+        RuntimeStores {
+            images: Some(store),
+            containers: None,
+        },
+    );
+    let (status, text) = rig.ask(Some(&admin), "GET", "/stats/summary", "").await;
+    assert_eq!(status, 200);
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    let (node, pod) = (&summary["node"], &summary["pods"][0]);
+    let check = |got: &Value, path: &str, expected: Value| {
+        assert_eq!(got.pointer(path), Some(&expected), "{path} in {got}");
+    };
+    check(node, "/fs/usedBytes", json!(600));
+    check(node, "/runtime/imageFs/usedBytes", json!(50));
+    check(node, "/runtime/containerFs/capacityBytes", json!(1000));
+    check(node, "/rlimit/curproc", json!(99));
+    check(node, "/cpu/psi/some/avg10", json!(0.0));
+    check(node, "/systemContainers/0/name", json!("runtime"));
+    check(node, "/systemContainers/1/name", json!("pods"));
+    check(pod, "/network/rxBytes", json!(9));
+    check(pod, "/process_stats/process_count", json!(3));
+    check(pod, "/containers/0/rootfs/usedBytes", json!(7));
+    check(pod, "/containers/0/logs/usedBytes", json!(10));
+    check(pod, "/ephemeral-storage/usedBytes", json!(21));
+    check(pod, "/ephemeral-storage/inodesUsed", json!(5));
+    assert_eq!(pod.pointer("/cpu/psi"), None, "only what the kernel told");
+    let keys = |value: &Value| -> Vec<String> {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    };
+    // As recorded from upstream, and what upstream adds where it can.
+    assert_eq!(
+        keys(node),
+        [
+            "cpu",
+            "fs",
+            "io",
+            "memory",
+            "network",
+            "nodeName",
+            "rlimit",
+            "runtime",
+            "startTime",
+            "swap",
+            "systemContainers"
+        ]
+    );
+    assert_eq!(
+        keys(pod),
+        [
+            "containers",
+            "cpu",
+            "ephemeral-storage",
+            "io",
+            "memory",
+            "network",
+            "podRef",
+            "process_stats",
+            "startTime",
+            "swap"
+        ]
+    );
+    assert_eq!(
+        keys(&pod["containers"][0]),
+        [
+            "cpu",
+            "io",
+            "logs",
+            "memory",
+            "name",
+            "rootfs",
+            "startTime",
+            "swap"
+        ]
+    );
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ferrolet_ports::{Fut, NodeView, PodsView, Runtime as _};
 use ferrolet_testkit::{
-    FakeLogs, FakeReviews, FakeStreams, FakeUsage, World, container_spec, pod, sandbox_spec,
+    FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage, World, container_spec, pod,
+    sandbox_spec,
 };
 use ferrolet_types::{ContainerId, Pod, SandboxId};
 use k8s_openapi::api::core::v1::Node;
@@ -24,9 +25,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    About, Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, MainDoors,
-    OldestTls, PageDoors, RecentEvents, Server, ServingCertificate, TlsOptions, Views, main_router,
-    tls_setup,
+    About, Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, Machine,
+    MainDoors, OldestTls, PageDoors, RecentEvents, Server, ServingCertificate, TlsOptions, Views,
+    main_router, tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -113,6 +114,7 @@ pub(super) struct Rig {
     pub(super) reviews: FakeReviews,
     pub(super) logs: FakeLogs,
     pub(super) usage: FakeUsage,
+    pub(super) disk: FakeRuntimeDisk,
     pub(super) streams: FakeStreams,
     pub(super) board: Arc<Board>,
     pub(super) container: ContainerId,
@@ -201,6 +203,7 @@ impl Rig {
             .unwrap();
         let logs = FakeLogs::default();
         let usage = FakeUsage::default();
+        let disk = FakeRuntimeDisk::default();
         let doors = MainDoors {
             views: Views {
                 pods: board.clone(),
@@ -220,12 +223,15 @@ impl Rig {
                 node_name: "node-1".to_owned(),
                 began: world.now(),
                 usage: Arc::new(usage.clone()),
+                disk: Arc::new(disk.clone()),
+                machine: Arc::new(Machine::default()),
+                clock: world.clock(),
                 sources: Arc::new([]),
             }),
-            page: Some(PageDoors {
-                node: Arc::new(NodeOne),
-                events: Arc::new(RecentEvents::new(world.events(), world.clock())),
-            }),
+            page: Some(PageDoors::new(
+                Arc::new(NodeOne),
+                Arc::new(RecentEvents::new(world.events(), world.clock())),
+            )),
             has_debugging_handlers: wish.has_debugging_handlers,
             has_split_log_streams: false,
             stream_idle_timeout: wish.stream_idle_timeout,
@@ -244,6 +250,7 @@ impl Rig {
             reviews,
             logs,
             usage,
+            disk,
             streams: wish.streams,
             board,
             container,

@@ -1,10 +1,13 @@
-//! What Prometheus and metrics-server scrape: `/metrics`, `/metrics/resource`, `/metrics/probes`.
+//! What Prometheus and metrics-server scrape: `/metrics`, `/metrics/resource`, `/metrics/probes`, `/metrics/cadvisor`; and
+//! `/stats/summary`, from the same readings.
 //!
 //! One [`table`] says what each family is called, of which type, with which labels and how stable; a test holds it against the
 //! list of upstream's names (`upstream.txt`). Sources ([`Measured`]) give figures by the table's names; [`text`] writes them. `resource`
 //! is computed from a usage snapshot at each scrape. Figures are true or absent: a family nobody measures is not shown.
 
+mod cadvisor;
 mod http;
+mod layers;
 mod resource;
 mod table;
 mod text;
@@ -12,18 +15,21 @@ mod text;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use ferrolet_ports::{Measured, Sample, Usage};
-use ferrolet_types::Timestamp;
+use ferrolet_ports::{Clock, HostError, Measured, RuntimeDisk, Sample, Usage};
+use ferrolet_types::{Pod, Timestamp};
 
 pub(crate) use http::{HttpFigures, count};
+pub(crate) use layers::Layers;
 use table::{Endpoint, Family};
 use text::Exposition;
 
+use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::routes::Views;
+use crate::summary;
 
 /// Where figures come from.
 #[derive(Clone)]
@@ -34,8 +40,39 @@ pub struct Figures {
     pub began: Timestamp,
     /// What is used.
     pub usage: Arc<dyn Usage>,
+    /// What the runtime keeps on disk.
+    pub disk: Arc<dyn RuntimeDisk>,
+    /// The machine.
+    pub machine: Arc<Machine>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
     /// Parts of the agent that keep figures of their own.
     pub sources: Arc<[Arc<dyn Measured>]>,
+}
+
+/// What is told about the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Differs after each boot.
+    pub boot_id: String,
+    /// Stays over boots.
+    pub machine_id: String,
+    /// The firmware's identity.
+    pub system_uuid: String,
+    /// The kernel's release.
+    pub kernel_version: String,
+    /// The distribution.
+    pub os_image: String,
+    /// Logical processors.
+    pub n_cpus: u64,
+    /// Cores.
+    pub n_cores: u64,
+    /// Sockets.
+    pub n_sockets: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of swap.
+    pub swap_bytes: u64,
 }
 
 /// What the handlers of figures need.
@@ -44,6 +81,18 @@ pub(crate) struct FigureDoors {
     pub(crate) views: Views,
     pub(crate) figures: Figures,
     pub(crate) http: Arc<HttpFigures>,
+    pub(crate) layers: Arc<Layers>,
+}
+
+impl FigureDoors {
+    pub(crate) fn new(views: Views, figures: Figures, http: Arc<HttpFigures>) -> Self {
+        Self {
+            views,
+            figures,
+            http,
+            layers: Arc::default(),
+        }
+    }
 }
 
 pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
@@ -72,17 +121,73 @@ pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {
     answer(exposition)
 }
 
-/// `/stats/summary`, from the same snapshot.
-pub(crate) async fn summary(State(doors): State<FigureDoors>) -> Response {
-    match doors.figures.usage.snapshot().await {
-        Ok(snapshot) => {
-            let pods = doors.views.pods.pods();
-            let summary = crate::summary::summary(&doors.figures, &snapshot, &pods);
-            axum::Json(summary).into_response()
-        }
+pub(crate) async fn cadvisor(State(doors): State<FigureDoors>) -> Response {
+    let figures = doors.figures.usage.figures().await;
+    if let Err(error) = &figures {
+        tracing::warn!(err = %error, "Usage cannot be read");
+    }
+    let pods = doors.views.pods.pods();
+    let now = doors.figures.clock.now();
+    let figures = figures.as_deref().ok();
+    let text = cadvisor::write(figures, &pods, &doors.figures.machine, now);
+    plain(text)
+}
+
+/// `/stats/summary`, from the same readings.
+pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Response {
+    let pairs = pairs_of(uri.query().unwrap_or_default());
+    let is_slim = match values(&pairs, "only_cpu_and_memory").next() {
+        None | Some("") => false,
+        Some(text) => match go_bool(text) {
+            Some(value) => value,
+            None => {
+                let words = format!("invalid value {text:?} of only_cpu_and_memory\n");
+                return Refusal::bad(words).into_response();
+            }
+        },
+    };
+    let summary = if is_slim {
+        let snapshot = doors.figures.usage.snapshot().await;
+        snapshot.map(|snapshot| summary::slim(&doors.figures, &snapshot, &doors.views.pods.pods()))
+    } else {
+        whole_summary(&doors.figures, &doors.layers, &doors.views.pods.pods()).await
+    };
+    match summary {
+        Ok(summary) => axum::Json(summary).into_response(),
         Err(error) => {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
         }
+    }
+}
+
+/// The whole summary of these pods.
+pub(crate) async fn whole_summary(
+    known: &Figures,
+    layers: &Layers,
+    pods: &[Pod],
+) -> Result<serde_json::Value, HostError> {
+    let figures = known.usage.figures().await?;
+    // Disks and the runtime may be slow or away; the rest of the summary is true without them.
+    let disk = known.usage.disk().await;
+    if let Err(error) = &disk {
+        tracing::warn!(err = %error, "Disks cannot be looked at");
+    }
+    let kept = layers.read(known).await;
+    let readings = summary::Readings {
+        figures: &figures,
+        disk: disk.as_deref().ok(),
+        layers: &kept.layers,
+        stores: kept.stores,
+    };
+    Ok(summary::whole(known, &readings, pods))
+}
+
+/// Go's idea of a boolean.
+fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 
@@ -106,6 +211,10 @@ fn exposed(families: impl Iterator<Item = &'static Family>, samples: &[Sample]) 
 }
 
 fn answer(exposition: Exposition) -> Response {
+    plain(exposition.into_text())
+}
+
+fn plain(text: String) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], exposition.into_text()).into_response()
+    ([(CONTENT_TYPE, kind)], text).into_response()
 }

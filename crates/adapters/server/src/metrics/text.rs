@@ -1,5 +1,6 @@
 //! Prometheus' text format, written.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ferrolet_ports::{Sample, SampleValue};
@@ -111,11 +112,16 @@ fn braces(family: &Family, values: &[String], bound: Option<&str>) -> String {
     }
 }
 
-fn escaped(value: &str) -> String {
-    value
+/// A label's value as it is written between quotes; most need no change.
+pub(super) fn escaped(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    let escaped = value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
-        .replace('\n', "\\n")
+        .replace('\n', "\\n");
+    Cow::Owned(escaped)
 }
 
 #[cfg(test)]

@@ -27,10 +27,11 @@ use sha2::{Digest as _, Sha256};
 
 pub use recent::RecentEvents;
 
+use crate::container_logs;
 use crate::main_routes::{Main, MainDoors};
+use crate::metrics::{Layers, whole_summary};
 use crate::refusal::Refusal;
 use crate::routes::{not_found, wrong_method};
-use crate::{container_logs, summary};
 
 const DOCUMENT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -38,10 +39,20 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// What only the page shows.
 pub struct PageDoors {
-    /// The node as it would describe itself to a cluster.
-    pub node: Arc<dyn NodeView>,
-    /// What happened lately.
-    pub events: Arc<RecentEvents>,
+    node: Arc<dyn NodeView>,
+    events: Arc<RecentEvents>,
+    layers: Layers,
+}
+
+impl PageDoors {
+    /// The node as it would describe itself to a cluster, and what happened lately.
+    pub fn new(node: Arc<dyn NodeView>, events: Arc<RecentEvents>) -> Self {
+        Self {
+            node,
+            events,
+            layers: Layers::default(),
+        }
+    }
 }
 
 /// The page alone, for a listener on loopback.
@@ -113,8 +124,8 @@ async fn shown(State(main): State<Main>) -> Response {
     };
     let pods = main.views.pods.pods();
     let stats = match &main.figures {
-        Some(figures) => match figures.usage.snapshot().await {
-            Ok(snapshot) => Some(summary::summary(figures, &snapshot, &pods)),
+        Some(figures) => match whole_summary(figures, &page.layers, &pods).await {
+            Ok(summary) => Some(summary),
             // The rest is worth showing without figures.
             Err(error) => {
                 tracing::warn!(err = %error, "Usage cannot be read");
