@@ -4,6 +4,7 @@
 //! through [`Rooted`]: no link is followed, and a walk never leaves the file system it began on. Refuses: walking more than
 //! [`MOST_ENTRIES`]; what was not reached by then is left out.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,13 @@ use crate::rooted::{Kind, Rooted};
 const MOST_ENTRIES: usize = 2_000_000;
 /// Directories within directories that are entered.
 const DEEPEST: usize = 64;
+
+/// What one look has walked over so far.
+struct Walked {
+    budget: usize,
+    /// Files with several names that were counted: device and inode.
+    seen: HashSet<(u64, u64)>,
+}
 
 /// Where pods leave things.
 pub(super) struct DiskPlaces {
@@ -37,9 +45,12 @@ impl DiskPlaces {
             pod_files: Vec::new(),
             volumes: Vec::new(),
         };
-        let mut budget = MOST_ENTRIES;
+        let mut walked = Walked {
+            budget: MOST_ENTRIES,
+            seen: HashSet::new(),
+        };
         if let Ok(logs) = Rooted::open(&self.pod_logs) {
-            container_logs(&logs, &mut found, &mut budget);
+            container_logs(&logs, &mut found, &mut walked);
         }
         let pods = Rooted::open(&self.root).and_then(|root| root.directory("pods"));
         if let Ok(pods) = pods {
@@ -53,14 +64,14 @@ impl DiskPlaces {
                 add_entry(&pod, "etc-hosts", &mut own);
                 found.pod_files.push((uid.clone(), own));
                 if let Ok(volumes) = pod.directory("volumes") {
-                    self.volumes(&volumes, &uid, &mut found, &mut budget);
+                    self.volumes(&volumes, &uid, &mut found, &mut walked);
                 }
             }
         }
         found
     }
 
-    fn volumes(&self, volumes: &Rooted, uid: &PodUid, found: &mut DiskUsage, budget: &mut usize) {
+    fn volumes(&self, volumes: &Rooted, uid: &PodUid, found: &mut DiskUsage, walked: &mut Walked) {
         for (plugin, _) in directories(volumes) {
             let Ok(plugin) = volumes.directory(&plugin) else {
                 continue;
@@ -72,7 +83,7 @@ impl DiskPlaces {
                     (true, Ok(place)) => mounted_room(&place).map(|room| (room, false)),
                     _ => plugin.directory(&name).ok().map(|volume| {
                         let mut used = InUse::default();
-                        walk(&volume, &mut used, budget, 0);
+                        walk(&volume, &mut used, walked, 0);
                         let room = FileRoom {
                             used: used.bytes,
                             inodes_used: used.inodes,
@@ -104,7 +115,7 @@ fn mounted_room(place: &Path) -> Option<FileRoom> {
     Some(room_of(&stat))
 }
 
-fn container_logs(logs: &Rooted, found: &mut DiskUsage, budget: &mut usize) {
+fn container_logs(logs: &Rooted, found: &mut DiskUsage, walked: &mut Walked) {
     for (directory, _) in directories(logs) {
         let Some((_, uid)) = directory.rsplit_once('_') else {
             continue;
@@ -117,7 +128,7 @@ fn container_logs(logs: &Rooted, found: &mut DiskUsage, budget: &mut usize) {
                 continue;
             };
             let mut used = InUse::default();
-            walk(&own, &mut used, budget, 0);
+            walk(&own, &mut used, walked, 0);
             // Its directory is not a log.
             used.inodes = used.inodes.saturating_sub(1);
             used.bytes = used.bytes.saturating_sub(own_bytes(&own));
@@ -168,31 +179,33 @@ fn add_entry(directory: &Rooted, name: &str, used: &mut InUse) {
 }
 
 /// Counts a directory and everything below it on the same file system.
-fn walk(directory: &Rooted, used: &mut InUse, budget: &mut usize, depth: usize) {
+fn walk(directory: &Rooted, used: &mut InUse, walked: &mut Walked, depth: usize) {
     let Ok(own) = stat_of(directory, ".") else {
         return;
     };
     used.bytes += bytes_of(&own);
     used.inodes += 1;
     for entry in directory.entries().unwrap_or_default() {
-        if *budget == 0 {
+        if walked.budget == 0 {
             return;
         }
-        *budget -= 1;
+        walked.budget -= 1;
         if entry.kind == Kind::Directory {
             // Another mount is refused by the kernel, and not counted.
             if depth < DEEPEST
                 && let Ok(below) = directory.directory(&entry.name)
             {
-                walk(&below, used, budget, depth + 1);
+                walk(&below, used, walked, depth + 1);
             }
             continue;
         }
         let name = entry.name.to_string_lossy();
         if let Ok(stat) = stat_of(directory, &name) {
-            // A file with several names is shared between them.
-            let n = u64::try_from(stat.st_nlink).unwrap_or(1).max(1);
-            used.bytes += bytes_of(&stat) / n;
+            // A file with several names is there once.
+            if stat.st_nlink > 1 && !walked.seen.insert((stat.st_dev, stat.st_ino)) {
+                continue;
+            }
+            used.bytes += bytes_of(&stat);
             used.inodes += 1;
         }
     }

@@ -64,7 +64,7 @@ impl Directory {
             }
             let more = rustix::io::read(&file, &mut buffer[n..]).ok()?;
             n += more;
-            if more == 0 || n < ONE_PIECE || n > LIMIT {
+            if more == 0 || !(ONE_PIECE..=LIMIT).contains(&n) {
                 break;
             }
         }
