@@ -69,7 +69,12 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
 
 /// A pod that is done gets no new sandbox just to be torn down again.
 fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
-    let has_history = !facts.seen.containers.is_empty();
+    // A container that was made and never started is no history: the pod has yet to run.
+    let has_history = facts
+        .seen
+        .containers
+        .iter()
+        .any(|it| it.state != ContainerState::Created);
     if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
         return false;
     }

@@ -305,6 +305,14 @@ fn a_pod_that_is_done_gets_no_new_sandbox() {
 }
 
 #[test]
+fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
+    let made = vec![seen_container("c", 0, ContainerState::Created)];
+    let scene = Scene::new(pod("Never", vec![], vec![container("c")]));
+    let scene = scene.sandboxes(vec![sandbox(0, false)]).with(made);
+    assert_eq!(scene.plan(), "sandbox 1");
+}
+
+#[test]
 fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
     let scene = Scene::new(pod("Always", vec![container("i")], vec![container("c")]))
         .sandboxes(vec![sandbox(0, false)])

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ferrolet_lifecycle::{Wish, doubling};
-use ferrolet_ports::EventKind;
+use ferrolet_ports::{EventKind, StoredPod};
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport};
 use tokio::task::JoinSet;
 
@@ -26,6 +26,8 @@ const LONGEST_PANIC_PAUSE: Duration = Duration::from_secs(300);
 
 /// Everything that can wake the dispatcher.
 pub(crate) enum Event {
+    /// Pods that have a directory: an earlier life of the agent had taken them.
+    Earlier(Vec<StoredPod>),
     /// A source changed its mind.
     Changes(PodChanges),
     /// The runtime hinted at something.
@@ -93,6 +95,9 @@ impl Dispatcher {
     /// Handles one event.
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
+            Event::Earlier(stored) => self
+                .roster
+                .lived_before(stored.into_iter().map(|pod| (pod.uid, pod.key))),
             Event::Changes(changes) => {
                 for change in changes.changes {
                     let commands = self.with_gate(|roster, gate| roster.change(change, gate));
@@ -148,11 +153,6 @@ impl Dispatcher {
                 self.obey(commands);
             }
         }
-    }
-
-    /// Notes pods that an earlier life of the agent had taken.
-    pub(crate) fn were_admitted(&mut self, uids: impl IntoIterator<Item = PodUid>) {
-        self.roster.were_admitted(uids);
     }
 
     fn with_gate<T>(&mut self, ask: impl FnOnce(&mut Roster, &Gate<'_>) -> T) -> T {

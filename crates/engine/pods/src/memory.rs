@@ -1,8 +1,13 @@
 //! What a worker remembers of its pod between two decisions. Lost with the process, and rebuilt by looking.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
-use ferrolet_lifecycle::{Failure, FailureKind, PodState, Presence, Setup, Waiting};
+use ferrolet_lifecycle::{
+    Failure, FailureKind, PodState, Presence, Setup, Stage, Waiting, doubling,
+};
 use ferrolet_ports::VolumeMount;
 use ferrolet_status::StatusOverride;
 use ferrolet_types::{
@@ -14,6 +19,10 @@ use ferrolet_types::{
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::{probing::Probed, start::StartFailure};
+
+/// First and longest pause between repetitions of a step without effect.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One pod, as its worker knows it.
 pub(crate) struct Memory {
@@ -36,6 +45,37 @@ pub(crate) struct Memory {
     pub(crate) runtime_name: String,
     /// Termination messages by container: read once, when the container is first seen dead.
     pub(crate) last_words: HashMap<ContainerId, String>,
+    pub(crate) effort: Effort,
+}
+
+/// The step that was executed last, and how often in a row. What is repeated again and again has no effect, however well
+/// the runtime says that it went.
+#[derive(Debug, Default)]
+pub(crate) struct Effort {
+    stages: Vec<Stage>,
+    n_repeated: u32,
+}
+
+impl Effort {
+    /// Notes what is about to be executed and answers how long to wait before it.
+    pub(crate) fn pause_before(&mut self, stages: &[Stage]) -> Duration {
+        if self.stages != stages {
+            self.stages = stages.to_vec();
+            self.n_repeated = 0;
+            return Duration::ZERO;
+        }
+        self.n_repeated = self.n_repeated.saturating_add(1);
+        match self.n_repeated {
+            // One repetition may be a look that came too early.
+            1 => Duration::ZERO,
+            n => doubling(FIRST_PAUSE, LONGEST_PAUSE, n - 2),
+        }
+    }
+
+    /// Forgets: there was nothing to do, or what failed has a back-off of its own.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl Memory {
@@ -58,6 +98,7 @@ impl Memory {
             verdict: None,
             runtime_name: String::new(),
             last_words: HashMap::new(),
+            effort: Effort::default(),
         }
     }
 
@@ -204,6 +245,26 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_step_without_effect_is_repeated_ever_more_slowly() {
+        let mut effort = Effort::default();
+        let stages = |id: &str| {
+            vec![vec![ferrolet_lifecycle::Action::StopSandbox {
+                id: id.into(),
+            }]]
+        };
+        let pauses: Vec<u128> = ["a", "b", "b", "b", "b", "b", "a"]
+            .map(|id| effort.pause_before(&stages(id)).as_millis())
+            .into();
+        assert_eq!(pauses, [0, 0, 0, 100, 200, 400, 0]);
+        for _ in 0..20 {
+            effort.pause_before(&stages("a"));
+        }
+        assert_eq!(effort.pause_before(&stages("a")), LONGEST_PAUSE);
+        effort.reset();
+        assert_eq!(effort.pause_before(&stages("a")), Duration::ZERO);
+    }
 
     #[test]
     fn a_start_that_its_caller_gave_up_never_happened() {

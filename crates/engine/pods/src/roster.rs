@@ -1,6 +1,7 @@
 //! Who has a worker, who waits for one, and who is left over. Pure: it answers with what the dispatcher shall do.
 //!
-//! Static pods of one name take turns: a changed manifest is a new pod, and it starts when the old one is gone.
+//! Static pods of one name take turns: a changed manifest is a new pod, and it starts when the old one is gone. That holds
+//! for an old one of an earlier life of the agent too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -39,6 +40,8 @@ pub(crate) struct Roster {
     census: BTreeSet<PodUid>,
     /// Every pod the node has taken, in this life or an earlier one; it is not asked about again.
     admitted: BTreeSet<PodUid>,
+    /// Static pods of an earlier life, by name, until somebody wants them or their name.
+    earlier: HashMap<PodKey, Vec<PodUid>>,
 }
 
 /// What admission looks at besides the pod.
@@ -51,8 +54,16 @@ pub(crate) struct Gate<'a> {
 
 impl Roster {
     /// Notes pods that an earlier life of the agent had taken.
-    pub(crate) fn were_admitted(&mut self, uids: impl IntoIterator<Item = PodUid>) {
-        self.admitted.extend(uids);
+    pub(crate) fn lived_before(
+        &mut self,
+        pods: impl IntoIterator<Item = (PodUid, Option<PodKey>)>,
+    ) {
+        for (uid, key) in pods {
+            if let Some(key) = key.filter(|_| is_manifest_hash(&uid)) {
+                self.earlier.entry(key).or_default().push(uid.clone());
+            }
+            self.admitted.insert(uid);
+        }
     }
 
     /// Takes one change of one source.
@@ -152,19 +163,42 @@ impl Roster {
                 Vec::new()
             };
         }
-        let is_name_taken = self.at_work.values().flatten().any(|taken| *taken == key);
-        if pod.is_static() && is_name_taken {
-            let queue = self.queues.entry(key).or_default();
-            if !queue.contains(&uid) {
-                queue.push_back(uid);
+        let mut commands = Vec::new();
+        if pod.is_static() {
+            commands = self.evict_predecessors(&uid, &key);
+            let is_name_taken = self.at_work.values().flatten().any(|taken| *taken == key);
+            if is_name_taken {
+                let queue = self.queues.entry(key).or_default();
+                if !queue.contains(&uid) {
+                    queue.push_back(uid);
+                }
+                return commands;
             }
-            return Vec::new();
         }
         self.at_work.insert(uid, Some(key));
-        match self.judge(&pod, gate) {
-            Ok(()) => vec![Command::Start(pod)],
-            Err(rejection) => vec![Command::Reject(pod, rejection)],
+        commands.push(match self.judge(&pod, gate) {
+            Ok(()) => Command::Start(pod),
+            Err(rejection) => Command::Reject(pod, rejection),
+        });
+        commands
+    }
+
+    /// Takes down what was made from earlier versions of a manifest. Its source has just shown the new version, so there is
+    /// no other source to wait for: an edited API server must not wait for the API.
+    fn evict_predecessors(&mut self, uid: &PodUid, key: &PodKey) -> Vec<Command> {
+        let predecessors = self.earlier.remove(key).unwrap_or_default();
+        let mut commands = Vec::new();
+        for old in predecessors {
+            if old == *uid || self.wanted.contains_key(&old) || self.at_work.contains_key(&old) {
+                continue;
+            }
+            self.at_work.insert(old.clone(), Some(key.clone()));
+            commands.push(Command::TakeDown {
+                uid: old,
+                key: Some(key.clone()),
+            });
         }
+        commands
     }
 
     /// Asks whether the node takes a pod; one that it took before, or that is about to end, is not asked about.
@@ -211,4 +245,10 @@ impl Roster {
         }
         Vec::new()
     }
+}
+
+/// A static pod's UID is a hash of its manifest, 32 hex digits; the API hands out UUIDs, which have dashes.
+fn is_manifest_hash(uid: &PodUid) -> bool {
+    let text = uid.as_str();
+    text.len() == 32 && text.bytes().all(|it| it.is_ascii_hexdigit())
 }

@@ -1,6 +1,6 @@
 //! The loop around the dispatcher: everything that can wake it, in one select.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
 use tokio::sync::{mpsc, watch};
@@ -29,19 +29,25 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     let mut dispatcher = Dispatcher::new(world.clone());
     let (left_over, mut found) = mpsc::channel(1);
     let mut search = Some(left_over);
-    // A pod that has a directory was taken before: it is never asked about again.
-    match world.files.list().await {
-        Ok(stored) => dispatcher.were_admitted(stored.into_iter().map(|pod| pod.uid)),
-        Err(error) => tracing::warn!(%error, "Pods of an earlier life cannot be listed"),
-    }
+    let mut earlier = pin!(world.files.list());
+    let mut knows_earlier = false;
     dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
     loop {
         pulse.beat();
         let event = tokio::select! {
             // The rarest first: wishes never wait behind a crowd of hints, and a run on paused time can be repeated.
             biased;
-            // Receiving from a channel is cancel-safe: a message is taken only when it is returned.
-            changes = inputs.changes.recv() => match changes {
+            // Polled on where it was: the future is kept, not made anew. A disk that hangs holds up new pods only.
+            stored = &mut earlier, if !knows_earlier => {
+                knows_earlier = true;
+                Event::Earlier(stored.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "Pods of an earlier life cannot be listed");
+                    Vec::new()
+                }))
+            }
+            // Receiving from a channel is cancel-safe: a message is taken only when it is returned. Before pods of an earlier
+            // life are known, nobody can tell whether a pod was taken before.
+            changes = inputs.changes.recv(), if knows_earlier => match changes {
                 Some(changes) => Event::Changes(changes),
                 None => return,
             },

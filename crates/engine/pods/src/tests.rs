@@ -49,8 +49,9 @@ enum Happens {
     Found(&'static str, Option<PodKey>),
     Finished(&'static str),
     Panicked(&'static str),
+    Earlier(&'static str, Option<PodKey>),
 }
-use Happens::{Census, Change, Finished, Found, Panicked, Ready};
+use Happens::{Census, Change, Earlier, Finished, Found, Panicked, Ready};
 
 fn check(story: Vec<(Happens, &str)>) {
     let mut roster = Roster::default();
@@ -62,6 +63,10 @@ fn check(story: Vec<(Happens, &str)>) {
             Found(found, key) => roster.left_over(uid(found), key).into_iter().collect(),
             Finished(done) => roster.finished(&uid(done), &open()),
             Panicked(gone) => roster.panicked(&uid(gone), &open()),
+            Earlier(lived, key) => {
+                roster.lived_before([(uid(lived), key)]);
+                Vec::new()
+            }
         };
         assert_eq!(brief(commands), expected, "line {index}");
     }
@@ -158,6 +163,38 @@ fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
         (Found("z", Some(key)), "take down z default/web"),
         (Finished("x"), ""),
         (Census("a x"), "take down x"),
+    ]);
+}
+
+#[test]
+fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
+    const OLD: &str = "0123456789abcdef0123456789abcdef";
+    const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+    let new = web("new").static_file().build();
+    let same = web(OLD).static_file().build();
+    let key = || Some(new.key());
+    check(vec![
+        (Earlier(OLD, key()), ""),
+        (
+            added(&new),
+            "take down 0123456789abcdef0123456789abcdef default/web",
+        ),
+        (Ready, ""),
+        (Finished(OLD), "start new"),
+    ]);
+    // The same manifest is the same pod, and what the API may still want is not touched before the API has spoken.
+    check(vec![
+        (Earlier(OLD, key()), ""),
+        (added(&same), "start 0123456789abcdef0123456789abcdef"),
+    ]);
+    check(vec![
+        (Earlier(UUID, key()), ""),
+        (added(&new), "start new"),
+        (Ready, ""),
+        (
+            Census(UUID),
+            "take down 01234567-89ab-cdef-0123-456789abcdef",
+        ),
     ]);
 }
 

@@ -72,6 +72,7 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         }
         must_look = !step.stages.is_empty();
         if step.stages.is_empty() {
+            worker.memory.effort.reset();
             worker.wait(step.wake_at).await;
         } else {
             worker.execute(step, orders.wish).await;
@@ -285,6 +286,15 @@ impl Worker {
     /// Executes a step, stage by stage, until it is done, one of it fails, or the wish tightens.
     async fn execute(&mut self, step: Step, wish: Wish) {
         let (world, inbox, state) = (self.world.clone(), self.inbox.clone(), step.next);
+        let pause = self.memory.effort.pause_before(&step.stages);
+        if !pause.is_zero() {
+            tokio::select! {
+                biased;
+                // The wish is looked at, not taken, and a timer loses nothing.
+                () = inbox.tightened(wish, state) => return,
+                () = sleep(pause) => {}
+            }
+        }
         for stage in step.stages {
             let outcomes = tokio::select! {
                 // First: a wish that came while we looked must not find its pod being started.
@@ -302,6 +312,7 @@ impl Worker {
                 outcome.remember(&mut self.memory, &world, now);
             }
             if !is_ok {
+                self.memory.effort.reset();
                 return;
             }
         }

@@ -3,7 +3,7 @@
 use ferrolet_ports::RuntimeErrorKind;
 use ferrolet_testkit::{Act, Call, Script, World, pod};
 use ferrolet_types::{
-    PodUid,
+    PodChange, PodUid,
     pod::{PodView as _, RestartPolicy},
 };
 
@@ -249,4 +249,39 @@ async fn a_dead_sandbox_is_replaced_with_everything_in_it() {
         world.newest_container(&uid, "main").unwrap().spec.attempt,
         1
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_was_edited_while_the_agent_was_away_starts_when_the_old_pod_is_gone() {
+    let world = world();
+    let version = |uid: &str| {
+        let pod = pod("web").container("main", IMAGE).uid(uid);
+        pod.static_file().build()
+    };
+    let old = version("0123456789abcdef0123456789abcdef");
+    let new = version("fedcba9876543210fedcba9876543210");
+    let agent = Agent::start(&world);
+    agent.add(&old).await;
+    world
+        .until("it runs", SOON, |world| {
+            world.is_running(&old.uid(), "main")
+        })
+        .await;
+    drop(agent);
+    world.script_name("main", Script::IgnoresSignal);
+    let agent = Agent::start(&world);
+    // Another source has yet to speak; the edited manifest is news enough.
+    agent
+        .tell_when([PodChange::Added(new.clone())], false)
+        .await;
+    world
+        .until("the new one runs", secs(60), |world| {
+            assert!(
+                !(world.is_running(&old.uid(), "main") && world.is_running(&new.uid(), "main")),
+                "never side by side"
+            );
+            world.is_running(&new.uid(), "main")
+        })
+        .await;
+    assert!(world.is_gone(&old.uid()));
 }
