@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{HealthCheck, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvents};
+use ferrolet_ports::{
+    Fut, HealthCheck, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvent, RuntimeEvents,
+    RuntimeListing,
+};
 use ferrolet_types::hint::Hint;
 use tokio::{
     sync::mpsc,
@@ -74,6 +77,7 @@ pub async fn watch_containers(
             pause: REOPEN_FIRST,
         },
         list_at: Instant::now(),
+        listing: None,
         quiet_period: FASTEST_PERIOD,
         is_failing: false,
     };
@@ -92,6 +96,8 @@ struct Watch {
     known: Known,
     stream: Stream,
     list_at: Instant,
+    /// The listing that is under way: events go on being heard while the runtime takes its time.
+    listing: Option<Listing>,
     quiet_period: Duration,
     is_failing: bool,
 }
@@ -106,20 +112,39 @@ enum Stream {
     Unsupported,
 }
 
+/// A listing under way.
+struct Listing {
+    answer: Fut<'static, Result<RuntimeListing, RuntimeError>>,
+    /// What happened since it was asked for, which its answer may not know of. Bounded by the deadline of the call.
+    meanwhile: Vec<RuntimeEvent>,
+}
+
 enum Woken {
-    Event(Option<Result<ferrolet_ports::RuntimeEvent, RuntimeError>>),
+    Event(Option<Result<RuntimeEvent, RuntimeError>>),
     Reopen(Duration),
     List,
+    Listed(Result<RuntimeListing, RuntimeError>),
 }
 
 impl Watch {
     async fn next_hints(&mut self) -> Vec<Hint> {
         let list_at = self.list_at;
+        let listing = &mut self.listing;
+        // Both halves are cancel-safe: a timer loses nothing, and a listing under way is kept and polled on.
+        let next_listing = async {
+            match listing {
+                Some(listing) => Woken::Listed((&mut listing.answer).await),
+                None => {
+                    sleep_until(list_at).await;
+                    Woken::List
+                }
+            }
+        };
         let woken = match &mut self.stream {
             Stream::Open(stream) => tokio::select! {
                 // The listing first: however many events there are, it repairs what they miss.
                 biased;
-                () = sleep_until(list_at) => Woken::List,
+                woken = next_listing => woken,
                 // `next` is cancel-safe by contract: an event is only taken when it is returned.
                 event = stream.next() => Woken::Event(event),
             },
@@ -127,18 +152,20 @@ impl Watch {
                 let (reopen_at, pause) = (*reopen_at, *pause);
                 tokio::select! {
                     biased;
-                    // Timers lose nothing when dropped.
+                    // A timer loses nothing when dropped.
                     () = sleep_until(reopen_at) => Woken::Reopen(pause),
-                    () = sleep_until(list_at) => Woken::List,
+                    woken = next_listing => woken,
                 }
             }
-            Stream::Unsupported => {
-                sleep_until(list_at).await;
-                Woken::List
-            }
+            Stream::Unsupported => next_listing.await,
         };
         match woken {
-            Woken::Event(Some(Ok(event))) => self.known.take_event(event).into_iter().collect(),
+            Woken::Event(Some(Ok(event))) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.meanwhile.push(event.clone());
+                }
+                self.known.take_event(event).into_iter().collect()
+            }
             Woken::Event(ended) => {
                 let error = ended.and_then(Result::err).map(|error| error.to_string());
                 tracing::info!(
@@ -156,7 +183,15 @@ impl Watch {
                 self.reopen(pause).await;
                 Vec::new()
             }
-            Woken::List => self.list().await,
+            Woken::List => {
+                let runtime = self.runtime.clone();
+                self.listing = Some(Listing {
+                    answer: Box::pin(async move { runtime.list().await }),
+                    meanwhile: Vec::new(),
+                });
+                Vec::new()
+            }
+            Woken::Listed(answer) => self.take_listing(answer),
         }
     }
 
@@ -165,7 +200,8 @@ impl Watch {
             Ok(stream) => {
                 tracing::debug!("Container event stream is open");
                 self.stream = Stream::Open(stream);
-                // What happened before the stream was open is only found by looking.
+                // What happened before the stream was open is only found by looking, and not by a look that began before.
+                self.listing = None;
                 self.list_at = Instant::now();
             }
             Err(error) if error.kind == RuntimeErrorKind::Unimplemented => {
@@ -183,12 +219,16 @@ impl Watch {
         }
     }
 
-    async fn list(&mut self) -> Vec<Hint> {
-        let hints = match self.runtime.list().await {
+    fn take_listing(&mut self, answer: Result<RuntimeListing, RuntimeError>) -> Vec<Hint> {
+        let meanwhile = self.listing.take().map(|listing| listing.meanwhile);
+        let hints = match answer {
             Ok(listing) => {
                 self.health.note();
                 self.is_failing = false;
-                self.known.take_listing(&listing)
+                let mut hints = self.known.take_listing(&listing);
+                let later = meanwhile.into_iter().flatten();
+                hints.extend(later.filter_map(|event| self.known.take_event(event)));
+                hints
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {

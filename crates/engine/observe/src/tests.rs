@@ -228,6 +228,21 @@ async fn a_lost_event_is_found_by_the_next_listing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_listing_that_hangs_holds_no_event_up() {
+    let mut bench = Bench::start(|_| {});
+    sleep(secs(1)).await;
+    bench.world.hang_call(Call::List);
+    sleep(secs(61)).await;
+    assert_eq!(bench.world.in_flight(Call::List), 1);
+    let id = started(&bench.world, &web()).await;
+    assert_eq!(bench.hears(&id, Seen::Running).await, Duration::ZERO);
+    bench.world.crash_container(&id, 1);
+    assert_eq!(bench.hears(&id, Seen::Ended).await, Duration::ZERO);
+    bench.world.free_hung();
+    bench.censuses(1).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_ran_before_the_watch_began_is_told() {
     let world = World::new();
     world.add_image(IMAGE);
