@@ -56,8 +56,11 @@ fn class_of<'a>(all: impl Iterator<Item = Option<&'a ResourceRequirements>>) -> 
             let request = amount(resources.and_then(|r| r.requests.as_ref()), name);
             let limit = amount(resources.and_then(|r| r.limits.as_ref()), name);
             anything |= request.is_some() || limit.is_some();
-            // A limit without a request is defaulted to an equal request by the API.
-            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+            // A limit without a request is defaulted to an equal request by the API; an explicit request of nothing is not.
+            let is_defaulted = resources
+                .and_then(|r| r.requests.as_ref())
+                .is_none_or(|requests| !requests.contains_key(name));
+            guaranteed &= limit.is_some() && (is_defaulted || request == limit);
         }
     }
     match (anything, guaranteed) {
@@ -136,6 +139,13 @@ mod tests {
         check(vec![full(), Container::default()], Qos::Burstable);
         check(vec![container(&[("cpu", "1")], &[])], Qos::Burstable);
         check(vec![container(&[("cpu", "0")], &[])], Qos::BestEffort);
+        check(
+            vec![container(
+                &[("cpu", "0"), ("memory", "1Gi")],
+                &[("cpu", "1"), ("memory", "1Gi")],
+            )],
+            Qos::Burstable,
+        );
         check(
             vec![container(
                 &[("cpu", "1"), ("memory", "1Gi")],
