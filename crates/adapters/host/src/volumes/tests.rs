@@ -19,7 +19,7 @@ use super::{
     group::{Access, give_to_group},
     payload, room, sub_path, take_away,
 };
-use crate::rooted::Rooted;
+use crate::rooted::{Rooted, tests::skip};
 
 const GROUP: u32 = 2000;
 const NOON: i64 = 1_794_744_000;
@@ -73,6 +73,8 @@ fn payload_of(files: &[(&str, &str)]) -> Payload {
         group: None,
     }
 }
+
+const NEEDS_ROOT: &str = "needs root";
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -205,7 +207,7 @@ fn what_a_crash_left_behind_is_tidied_by_the_next_write() {
 #[test]
 fn modes_owners_and_groups_are_as_recorded_from_upstream() {
     if !is_root() {
-        return;
+        return skip(NEEDS_ROOT);
     }
     let node = Node::new();
     let place = place("kubernetes.io~projected", "t");
@@ -255,7 +257,7 @@ fn a_payload_path_that_leads_out_is_refused_and_leaves_nothing() {
 #[test]
 fn a_group_gets_everything_but_links_keep_their_targets_as_they_are() {
     if !is_root() {
-        return;
+        return skip(NEEDS_ROOT);
     }
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret");

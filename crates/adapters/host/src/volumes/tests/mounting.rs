@@ -1,5 +1,5 @@
 //! What mounts, in a mount namespace of its own: the test runs itself again under `unshare`, so that nothing leaks into the
-//! machine even when it fails. Needs root; says nothing where there is none.
+//! machine even when it fails. Needs root; skipped where there is none.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, sync::Arc};
 
@@ -8,9 +8,10 @@ use ferrolet_ports::{
 };
 use ferrolet_types::{PodUid, Timestamp};
 
-use super::{GROUP, NOON, Node, facts, is_root, payload_of, place};
+use super::{GROUP, NEEDS_ROOT, NOON, Node, facts, is_root, payload_of, place};
 use crate::{
     mountinfo,
+    rooted::tests::skip,
     volumes::{NodeVolumes, mounts, payload, room, sub_path, take_away},
 };
 
@@ -22,6 +23,7 @@ fn is_inside(test: &str) -> bool {
         return true;
     }
     if !is_root() {
+        skip(NEEDS_ROOT);
         return false;
     }
     let ended = Command::new("unshare")
