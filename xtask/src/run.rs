@@ -128,7 +128,9 @@ fn judge(pods: &[PodView], reached: &BTreeSet<String>, n_examples: usize) -> u8 
 /// The table: redrawn in a terminal, and elsewhere printed line by line when something changed.
 struct Table {
     is_terminal: bool,
+    /// How many lines of the table the terminal shows, and the size it had then.
     n_drawn: usize,
+    size: Option<(usize, usize)>,
     first_seen: BTreeMap<String, Instant>,
     printed: BTreeMap<String, String>,
 }
@@ -138,6 +140,7 @@ impl Table {
         Table {
             is_terminal: std::io::stdout().is_terminal(),
             n_drawn: 0,
+            size: None,
             first_seen: BTreeMap::new(),
             printed: BTreeMap::new(),
         }
@@ -147,7 +150,11 @@ impl Table {
         let mut pods: Vec<&PodView> = pods.iter().collect();
         pods.sort_by_key(|pod| pod.name().to_owned());
         let now = Instant::now();
-        let mut text = String::new();
+        let head = format!(
+            "{:<32} {:<20} {:>8} {:>7}  {}",
+            "NAME", "STATE", "RESTARTS", "AGE", "IP"
+        );
+        let (mut lines, mut news) = (vec![head.clone()], Vec::new());
         for pod in pods {
             let first = *self.first_seen.entry(pod.uid().to_owned()).or_insert(now);
             let facts = format!(
@@ -157,35 +164,86 @@ impl Table {
                 pod.restarts()
             );
             let (age, ip) = (brief(now - first), pod.ip().unwrap_or("-"));
-            let line = format!("{facts} {age:>7}  {ip}\n");
-            let is_news = self
-                .printed
-                .insert(pod.uid().to_owned(), format!("{facts} {ip}"))
-                != Some(format!("{facts} {ip}"));
-            if self.is_terminal || is_news {
-                text.push_str(&line);
+            let line = format!("{facts} {age:>7}  {ip}");
+            let facts = format!("{facts} {ip}");
+            if self.printed.get(pod.uid()) != Some(&facts) {
+                self.printed.insert(pod.uid().to_owned(), facts);
+                news.push(line.clone());
             }
+            lines.push(line);
         }
         let mut out = std::io::stdout().lock();
-        let head = format!(
-            "{:<32} {:<20} {:>8} {:>7}  {}\n",
-            "NAME", "STATE", "RESTARTS", "AGE", "IP"
-        );
         if self.is_terminal {
-            if self.n_drawn > 0 {
-                // Back to the head of the table, and everything below it away.
-                write!(out, "\x1b[{}A\x1b[J", self.n_drawn)?;
-            }
-            self.n_drawn = text.lines().count() + 1;
-            write!(out, "{head}{text}")?;
+            self.redraw(&lines, &mut out)?;
         } else {
             if self.n_drawn == 0 {
                 self.n_drawn = 1;
-                write!(out, "{head}")?;
+                writeln!(out, "{head}")?;
             }
-            write!(out, "{text}")?;
+            for line in news {
+                writeln!(out, "{line}")?;
+            }
         }
         out.flush()?;
         Ok(())
+    }
+
+    fn redraw(&mut self, lines: &[String], out: &mut impl Write) -> Result<()> {
+        let size = terminal_size();
+        if self.size.is_some_and(|was| was != size) {
+            // A terminal of another width has broken the lines anew: nobody knows where the table began.
+            write!(out, "\x1b[H\x1b[2J")?;
+        } else if self.n_drawn > 0 {
+            // Back to the head of the table, and everything below it away.
+            write!(out, "\x1b[{}A\r\x1b[J", self.n_drawn)?;
+        }
+        let lines = fitted(lines, size);
+        for line in &lines {
+            writeln!(out, "{line}")?;
+        }
+        (self.size, self.n_drawn) = (Some(size), lines.len());
+        Ok(())
+    }
+}
+
+/// Columns and rows; a terminal that does not tell is taken for a usual one.
+fn terminal_size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        _ => (80, 24),
+    }
+}
+
+/// As much of a table as a terminal can show without breaking lines or scrolling: what scrolled away is never redrawn.
+fn fitted(lines: &[String], (columns, rows): (usize, usize)) -> Vec<String> {
+    let room = rows.saturating_sub(1).max(2);
+    let mut fitted: Vec<String> = lines.to_vec();
+    if lines.len() > room {
+        fitted.truncate(room - 1);
+        fitted.push(format!("and {} more", lines.len() - (room - 1)));
+    }
+    for line in &mut fitted {
+        *line = line.chars().take(columns).collect();
+    }
+    fitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_cut_to_its_terminal() {
+        let lines: Vec<String> = ["NAME  STATE", "a  Running", "b  Pending", "c  Running"]
+            .map(str::to_owned)
+            .into();
+        let check = |size, expected: &[&str]| assert_eq!(fitted(&lines, size), expected);
+        check(
+            (80, 24),
+            &["NAME  STATE", "a  Running", "b  Pending", "c  Running"],
+        );
+        check((4, 24), &["NAME", "a  R", "b  P", "c  R"]);
+        check((80, 4), &["NAME  STATE", "a  Running", "and 2 more"]);
+        check((80, 1), &["NAME  STATE", "and 3 more"]);
     }
 }
