@@ -44,19 +44,19 @@ pub(crate) fn read<K: DeserializeOwned>(attempt: &str, line: &[u8]) -> Result<Fr
     let envelope: Envelope<'_> =
         serde_json::from_slice(line).map_err(|error| bad(error.to_string()))?;
     let text = envelope.object.get();
-    let object = || serde_json::from_str::<K>(text).map_err(|error| bad(error.to_string()));
+    let object = || serde_json::from_slice::<K>(text.as_bytes()).map_err(|error| bad(error.to_string()));
     match envelope.kind {
         "ADDED" | "MODIFIED" => object().map(Frame::Applied),
         "DELETED" => object().map(Frame::Deleted),
         "BOOKMARK" => {
             let marked: Marked =
-                serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+                serde_json::from_slice(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
             let version = marked.metadata.resource_version.unwrap_or_default();
             Ok(Frame::Bookmark(version))
         }
         "ERROR" => {
             let status: Status =
-                serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+                serde_json::from_slice(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
             Err(answer::from_status(attempt.to_owned(), None, None, &status))
         }
         other => Err(bad(format!("unknown kind of event {other:?}"))),
