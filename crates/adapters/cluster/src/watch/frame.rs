@@ -44,7 +44,8 @@ pub(crate) fn read<K: DeserializeOwned>(attempt: &str, line: &[u8]) -> Result<Fr
     let envelope: Envelope<'_> =
         serde_json::from_slice(line).map_err(|error| bad(error.to_string()))?;
     let text = envelope.object.get();
-    let object = || serde_json::from_slice::<K>(text.as_bytes()).map_err(|error| bad(error.to_string()));
+    let object =
+        || serde_json::from_slice::<K>(text.as_bytes()).map_err(|error| bad(error.to_string()));
     match envelope.kind {
         "ADDED" | "MODIFIED" => object().map(Frame::Applied),
         "DELETED" => object().map(Frame::Deleted),
