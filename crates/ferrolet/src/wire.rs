@@ -54,6 +54,7 @@ mod node_views;
 mod offline;
 mod portrait;
 mod pulls;
+mod reclaim;
 mod serving;
 mod sources;
 mod statics;
@@ -213,6 +214,14 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     world.describe(node_host_ips(&described), allocatable);
 
     let mut tasks: JoinSet<()> = JoinSet::new();
+    reclaim::start(
+        loaded,
+        &cri,
+        board.clone(),
+        world.events.clone(),
+        clock.clone(),
+        &mut tasks,
+    );
     let (update_sender, updates) = mpsc::channel(CHANNEL);
     let (change_sender, changes) = mpsc::channel(CHANNEL);
     let (hint_sender, hints) = mpsc::channel(HINTS);

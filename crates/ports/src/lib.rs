@@ -19,6 +19,7 @@ mod object_change;
 mod offline;
 mod probing;
 mod pulls;
+mod reclaim;
 mod reviews;
 mod runtime;
 mod runtime_disk;
@@ -53,6 +54,7 @@ pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
 pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
+pub use reclaim::{DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,

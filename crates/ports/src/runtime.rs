@@ -183,6 +183,8 @@ pub struct ListedContainer {
     pub state: ListedState,
     /// The image it was made from, by reference.
     pub image_ref: String,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
 }
 
 /// What a listed container is doing.

@@ -131,6 +131,7 @@ pub(crate) fn list(state: &State) -> RuntimeListing {
             ContainerState::Unknown => ListedState::Unknown,
         },
         image_ref: container.spec.image_ref.clone(),
+        created_at: Some(container.created_at),
     });
     RuntimeListing {
         sandboxes: sandboxes.collect(),

@@ -128,6 +128,7 @@ pub(crate) fn listed_container(container: proto::Container) -> Option<ListedCont
         sandbox: container.pod_sandbox_id.into(),
         state,
         image_ref: container.image_ref,
+        created_at: moment(container.created_at),
     })
 }
 

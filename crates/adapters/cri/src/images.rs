@@ -1,6 +1,8 @@
 //! The `Images` port.
 
-use ferrolet_ports::{Fut, ImageError, ImageInfo, Images, RegistryAuth, RuntimeError};
+use std::path::PathBuf;
+
+use ferrolet_ports::{Fut, ImageError, ImageInfo, ImagePlace, Images, RegistryAuth, RuntimeError};
 
 use crate::call::Call;
 use crate::client::CriClient;
@@ -93,6 +95,29 @@ impl Images for CriClient {
                     })
                     .await,
             )
+        })
+    }
+}
+
+impl ImagePlace for CriClient {
+    fn image_directory(&self) -> Fut<'_, Result<PathBuf, RuntimeError>> {
+        Box::pin(async move {
+            let mut client = self.images();
+            let call = self.call("ImageFsInfo");
+            let answer = call
+                .run(proto::ImageFsInfoRequest {}, |request| async move {
+                    client.image_fs_info(request).await
+                })
+                .await?;
+            let places = answer.image_filesystems.into_iter();
+            let mut places = places.filter_map(|it| Some(it.fs_id?.mountpoint));
+            match places.find(|place| !place.is_empty()) {
+                Some(place) => Ok(PathBuf::from(place)),
+                None => {
+                    let message = "the runtime names no file system of images".to_owned();
+                    Err(incomplete(call.method, message))
+                }
+            }
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Addresses of streams into containers (port `Streams`); live resource changes and reopened logs, not in a port yet.
+//! Addresses of streams into containers (port `Streams`); reopened logs (port `LogReopen`); live resource changes, not in a port yet.
 //!
 //! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
 
-use ferrolet_ports::{Fut, RuntimeError, Streams, WantedStreams};
+use ferrolet_ports::{Fut, LogReopen, RuntimeError, Streams, WantedStreams};
 use ferrolet_spec::LinuxResources;
 use ferrolet_types::{ContainerId, SandboxId};
 
@@ -110,19 +110,22 @@ impl CriClient {
             .await
             .map(drop)
     }
+}
 
-    /// Makes the runtime open a container's log file anew, after it was moved away.
-    pub async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let request = proto::ReopenContainerLogRequest {
-            container_id: id.to_string(),
-        };
-        let mut client = self.runtime();
-        self.call("ReopenContainerLog")
-            .run(request, |request| async move {
-                client.reopen_container_log(request).await
-            })
-            .await
-            .map(drop)
+impl LogReopen for CriClient {
+    fn reopen_log<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            let request = proto::ReopenContainerLogRequest {
+                container_id: id.to_string(),
+            };
+            let mut client = self.runtime();
+            self.call("ReopenContainerLog")
+                .run(request, |request| async move {
+                    client.reopen_container_log(request).await
+                })
+                .await
+                .map(drop)
+        })
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CgroupDriver, Clock, Images, ListedState, RegistryAuth, Runtime, RuntimeErrorKind,
-    RuntimeEventKind,
+    CgroupDriver, Clock, Images, ListedState, LogReopen as _, RegistryAuth, Runtime,
+    RuntimeErrorKind, RuntimeEventKind,
 };
 use ferrolet_spec::LinuxResources;
 use ferrolet_types::{ContainerId, GracePeriod, PodUid, SandboxId, Timestamp};
@@ -393,7 +393,7 @@ async fn streams_and_live_changes_reach_the_runtime() {
         linux.resources.as_ref().unwrap().cpu_shares
     });
     assert_eq!(shares, 2);
-    client.reopen_container_log(&container).await.unwrap();
+    client.reopen_log(&container).await.unwrap();
     client.set_pod_cidr("10.0.0.0/24").await.unwrap();
     assert_eq!(
         stage.fake.look(|world| world.pod_cidr.clone()),

@@ -9,6 +9,7 @@ pub mod cgroups;
 mod clock;
 pub mod contract;
 pub mod files;
+pub mod log_store;
 pub mod logs;
 pub mod machine;
 pub mod manifests;

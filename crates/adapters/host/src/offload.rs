@@ -20,7 +20,8 @@ where
     within(DEADLINE, attempt, work).await
 }
 
-async fn within<T, F>(
+/// The same, with a deadline of the caller's.
+pub(crate) async fn within<T, F>(
     deadline: Duration,
     attempt: impl fmt::Display,
     work: F,

@@ -79,6 +79,7 @@ mod tests {
             sandbox: format!("s-{uid}").into(),
             state,
             image_ref: "sha256:1".to_owned(),
+            created_at: None,
         };
         let listing = RuntimeListing {
             sandboxes: vec![sandbox("1", true), sandbox("2", false), sandbox("1", false)],

@@ -56,6 +56,7 @@ fn listing(text: &str) -> RuntimeListing {
                     _ => ListedState::Unknown,
                 },
                 image_ref: String::new(),
+                created_at: None,
             });
         }
     }

@@ -23,6 +23,7 @@ mod hand_over;
 mod images;
 mod life;
 mod page;
+mod reclaim;
 mod registries;
 mod restarts;
 mod surface;
@@ -101,6 +102,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_pace::cases(),
         cluster_images::cases(),
         registries::cases(),
+        reclaim::cases(),
         cluster_serving::cases(),
         cluster_streams::cases(),
         cluster_static::cases(),

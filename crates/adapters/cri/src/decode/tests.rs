@@ -62,6 +62,7 @@ fn listed_containers_tell_their_state() {
                 sandbox: "s".into(),
                 state: expected,
                 image_ref: "sha256:1".to_owned(),
+                created_at: Timestamp::from_nanos(0),
             })
         );
     };

@@ -1,0 +1,78 @@
+//! The loop: once a minute, and once at the start.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_ports::{
+    Clock, Event, EventKind, EventObject, Events, HostError, LogStore, PodsView, Runtime,
+    RuntimeError,
+};
+use ferrolet_types::{GracePeriod, pod::PodView as _};
+use tokio::time::sleep;
+
+use super::plan::{Policy, dead_links, excess};
+
+const PERIOD: Duration = Duration::from_secs(60);
+/// A container that nobody knows about gets no time: whatever it was, it is not watched any more.
+const AT_ONCE: GracePeriod = GracePeriod(Duration::ZERO);
+
+/// The doors of container collection.
+pub struct Doors {
+    /// Containers.
+    pub runtime: Arc<dyn Runtime>,
+    /// Pods whose containers are kept within limits.
+    pub pods: Arc<dyn PodsView>,
+    /// Links to logs.
+    pub logs: Arc<dyn LogStore>,
+    /// What the node says.
+    pub events: Arc<dyn Events>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a round could not be finished.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error("{0}")]
+    Runtime(#[from] RuntimeError),
+    #[error("{0}")]
+    Links(#[from] HostError),
+}
+
+/// Collects remains for ever.
+pub async fn run(doors: Doors, policy: Policy) {
+    loop {
+        if let Err(error) = collect(&doors, &policy).await {
+            tracing::error!(%error, "Container garbage collection failed");
+            doors.events.record(Event {
+                object: EventObject::Node,
+                kind: EventKind::Warning,
+                reason: "ContainerGCFailed".to_owned(),
+                message: error.to_string(),
+            });
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+async fn collect(doors: &Doors, policy: &Policy) -> Result<(), RoundError> {
+    let listing = doors.runtime.list().await?;
+    let known = doors.pods.pods().iter().map(|pod| pod.uid()).collect();
+    for dead in excess(policy, &listing, &known, doors.clock.now()) {
+        tracing::info!(container = %dead.id, "Removing dead container");
+        if dead.is_unknown {
+            doors.runtime.stop_container(&dead.id, AT_ONCE).await?;
+        }
+        doors.runtime.remove_container(&dead.id).await?;
+    }
+    // Links first, then what lives: a container made in between is alive when it is looked for.
+    let dangling = doors.logs.dangling_links().await?;
+    if dangling.is_empty() {
+        return Ok(());
+    }
+    let listing = doors.runtime.list().await?;
+    for link in dead_links(dangling, &listing) {
+        tracing::debug!(link, "Removing link to a log that is gone");
+        doors.logs.remove_link(&link).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! The loop of image collection: look, plan, remove one at a time, measure after each.
+
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
+
+use ferrolet_images::record::decode_record;
+use ferrolet_ports::{
+    Clock, DiskSpace, Disks, Event, EventKind, EventObject, Events, HostError, ImagePlace, Images,
+    PodsView, PullFile, PullFiles, Runtime, RuntimeError,
+};
+use ferrolet_types::Timestamp;
+use tokio::time::sleep;
+
+use super::{
+    ledger::{Known, Ledger, used},
+    plan::{FreePlan, Policy, SpacePlan, by_age, by_space, complaint, still_needed},
+};
+
+/// How often images are looked at when nothing calls for it sooner.
+const PERIOD: Duration = Duration::from_secs(300);
+/// Never sooner than this after the last look.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The doors of image collection.
+pub struct Doors {
+    /// Images.
+    pub images: Arc<dyn Images>,
+    /// Containers that use them.
+    pub runtime: Arc<dyn Runtime>,
+    /// Pods that name them.
+    pub pods: Arc<dyn PodsView>,
+    /// Where they are kept.
+    pub place: Arc<dyn ImagePlace>,
+    /// How full that is.
+    pub disks: Arc<dyn Disks>,
+    /// What was pulled, for records of images that are gone.
+    pub records: Arc<dyn PullFiles>,
+    /// What the node says.
+    pub events: Arc<dyn Events>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a round could not be finished.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error("{0}")]
+    Runtime(#[from] RuntimeError),
+    #[error("{0}")]
+    Disk(#[from] HostError),
+    #[error("invalid capacity 0 on image filesystem")]
+    NoCapacity,
+    #[error("wanted to free {wanted} bytes, but image {image} cannot be removed: {cause}")]
+    Remove {
+        wanted: u64,
+        image: String,
+        cause: RuntimeError,
+    },
+    #[error("{0}")]
+    TooFull(String),
+}
+
+/// Collects images for ever.
+pub async fn run(doors: Doors, policy: Policy) {
+    if !policy.is_active() {
+        tracing::info!(
+            "Images are never collected: imageGCHighThresholdPercent is 100 and imageMaximumGCAge is 0"
+        );
+        return std::future::pending().await;
+    }
+    let mut collector = Collector {
+        began: doors.clock.now(),
+        doors,
+        policy,
+        ledger: Ledger::default(),
+    };
+    let mut has_failed = false;
+    loop {
+        let (next, result) = collector.round().await;
+        match result {
+            Ok(()) => has_failed = false,
+            Err(error) => {
+                tracing::error!(%error, "Image garbage collection failed");
+                // The first failure may be the runtime's own start.
+                if has_failed {
+                    collector.say("ImageGCFailed", error.to_string());
+                }
+                has_failed = true;
+            }
+        }
+        sleep(next).await;
+    }
+}
+
+struct Collector {
+    doors: Doors,
+    policy: Policy,
+    ledger: Ledger,
+    began: Timestamp,
+}
+
+impl Collector {
+    /// One round, and how long to wait for the next.
+    async fn round(&mut self) -> (Duration, Result<(), RoundError>) {
+        let mut next = None;
+        let result = self.collect(&mut next).await;
+        let now = self.doors.clock.now();
+        // Strictly after the moment, because an age has to be exceeded.
+        let wait = next.map_or(PERIOD, |at: Timestamp| at.since(now) + SHORTEST);
+        (wait.clamp(SHORTEST, PERIOD), result)
+    }
+
+    async fn collect(&mut self, next: &mut Option<Timestamp>) -> Result<(), RoundError> {
+        let started = self.doors.clock.now();
+        let mut known = self.look(started).await?;
+        let aged = by_age(&self.policy, &known, self.began, started);
+        *next = aged.next;
+        let mut has_removed = false;
+        for image in &aged.remove {
+            self.remove(image, 0).await?;
+            known.retain(|it| it.id != image.id);
+            has_removed = true;
+        }
+        let freed = self
+            .free_space(&known, started, next, &mut has_removed)
+            .await;
+        if has_removed {
+            self.forget_records(started).await;
+        }
+        freed
+    }
+
+    async fn look(&mut self, now: Timestamp) -> Result<Vec<Known>, RoundError> {
+        let images = self.doors.images.list_images().await?;
+        let listing = self.doors.runtime.list().await?;
+        let used = used(&images, &listing, &self.doors.pods.pods());
+        Ok(self.ledger.look(&images, &used, now))
+    }
+
+    async fn free_space(
+        &self,
+        known: &[Known],
+        now: Timestamp,
+        next: &mut Option<Timestamp>,
+        has_removed: &mut bool,
+    ) -> Result<(), RoundError> {
+        if self.policy.high_percent >= 100 {
+            return Ok(());
+        }
+        let place = self.doors.place.image_directory().await?;
+        let space = self.space(&place).await?;
+        let SpacePlan::Free(plan) = by_space(&self.policy, space, known, now) else {
+            return Ok(());
+        };
+        *next = (*next).into_iter().chain(plan.next).min();
+        tracing::info!(
+            used = plan.used_percent,
+            high = self.policy.high_percent,
+            low = self.policy.low_percent,
+            needed = plan.needed,
+            images = plan.remove.len(),
+            "Disk usage on image filesystem is over the high threshold"
+        );
+        let after = self.execute(&plan, &place, space, has_removed).await?;
+        if still_needed(&self.policy, after) == 0 {
+            return Ok(());
+        }
+        let freed = after.available.saturating_sub(space.available);
+        let message = complaint(&plan, after, freed);
+        self.say("FreeDiskSpaceFailed", message.clone());
+        Err(RoundError::TooFull(message))
+    }
+
+    /// Removes what was planned, one at a time; images share layers, so the disk itself says when it is enough.
+    async fn execute(
+        &self,
+        plan: &FreePlan,
+        place: &Path,
+        before: DiskSpace,
+        has_removed: &mut bool,
+    ) -> Result<DiskSpace, RoundError> {
+        let (mut space, mut failure) = (before, None);
+        for image in &plan.remove {
+            match self.remove(image, plan.needed).await {
+                Ok(()) => *has_removed = true,
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            }
+            space = self.space(place).await?;
+            if still_needed(&self.policy, space) == 0 {
+                return Ok(space);
+            }
+        }
+        failure.map_or(Ok(space), Err)
+    }
+
+    async fn space(&self, place: &Path) -> Result<DiskSpace, RoundError> {
+        let space = self.doors.disks.space(place).await?;
+        if space.capacity == 0 {
+            let error = RoundError::NoCapacity;
+            self.say("InvalidDiskCapacity", error.to_string());
+            return Err(error);
+        }
+        Ok(space)
+    }
+
+    async fn remove(&self, image: &Known, wanted: u64) -> Result<(), RoundError> {
+        tracing::info!(
+            image = image.id,
+            name = image.name,
+            size = image.size,
+            "Removing image to free bytes"
+        );
+        let removed = self.doors.images.remove_image(&image.id).await;
+        removed.map_err(|cause| RoundError::Remove {
+            wanted,
+            image: image.name.clone(),
+            cause,
+        })
+    }
+
+    /// Removes records of images that are gone, unless they were written since this round began.
+    async fn forget_records(&self, started: Timestamp) {
+        let (images, files) = (
+            self.doors.images.list_images().await,
+            self.doors.records.list(PullFile::Record).await,
+        );
+        let (Ok(images), Ok(files)) = (images, files) else {
+            tracing::warn!("Records of removed images stay until the next round");
+            return;
+        };
+        let here: BTreeSet<&str> = images.iter().map(|it| it.id.as_str()).collect();
+        let started = started.to_second_precision();
+        for (name, content) in files {
+            let Ok(record) = decode_record(&content) else {
+                continue;
+            };
+            if here.contains(record.image_ref.as_str()) || record.last_updated >= started {
+                continue;
+            }
+            if let Err(error) = self.doors.records.remove(PullFile::Record, &name).await {
+                tracing::warn!(record = name, %error, "The record of a removed image cannot be removed");
+            }
+        }
+    }
+
+    fn say(&self, reason: &str, message: String) {
+        self.doors.events.record(Event {
+            object: EventObject::Node,
+            kind: EventKind::Warning,
+            reason: reason.to_owned(),
+            message,
+        });
+    }
+}

@@ -1,0 +1,15 @@
+//! What the node takes back: images that nobody needs, logs that grew too big, remains of containers that are gone.
+//!
+//! ```text
+//!  images      listing, use, disk ─► Ledger, plan ─► remove one, measure, next    every 5 min, or when a plan says so
+//!  logs        sizes ─► Watch ─► rotate: remove, rename, reopen; compress         every containerLogMonitorInterval, or sooner
+//!  containers  listing, links ─► plan ─► remove                                   every minute
+//! ```
+//!
+//! Each has a pure `plan` and a loop in `run`. Dead containers of a pod are mostly its worker's business; what is here keeps
+//! the node-wide limits. Refuses: eviction of pods, and deciding anything about a pod's life.
+#![forbid(unsafe_code)]
+
+pub mod containers;
+pub mod images;
+pub mod logs;

@@ -1,0 +1,194 @@
+//! What the node takes back: images, logs, and links to logs that are gone.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::Node;
+use ferrolet_lab::image::{BUSYBOX, PAUSE};
+use serde_json::json;
+
+use super::registries::app;
+use super::{LATER, SOON, cases, wait_running};
+use crate::build::{pod, script, sleeper};
+use crate::context::Context;
+use crate::look;
+use crate::runner::Outcome;
+
+cases![
+    a_full_disk_loses_unused_images_and_says_what_holds_the_rest,
+    an_image_that_nobody_used_for_long_goes,
+    a_log_is_rotated_compressed_and_kept_within_its_number,
+    a_link_to_a_log_that_is_gone_goes,
+];
+
+const SPARE: &str = "spare.test/app:1";
+
+fn has_image(context: &mut Context<'_>, name: &str) -> Result<bool> {
+    let listed = context.containerd()?.ctr(&["images", "ls", "--quiet"])?;
+    Ok(listed.lines().any(|line| line == name))
+}
+
+/// A node that runs one pod of busybox while an image is there that nobody uses.
+fn with_spare(context: &mut Context<'_>, configuration: serde_json::Value) -> Result<Node> {
+    let spare = app(context.tools, SPARE)?;
+    context.containerd()?.import(&[spare])?;
+    let mut options = context.node_options();
+    options.configuration = configuration;
+    let mut node = context.prepare(options)?;
+    node.put_pod(&pod("web", &[sleeper("main")]))?;
+    node.launch()?;
+    wait_running(&mut node, "web")?;
+    Ok(node)
+}
+
+fn wait_image_gone(context: &mut Context<'_>) -> Result<()> {
+    ferrolet_lab::wait_until("the spare image to go", LATER, || {
+        Ok((!has_image(context, SPARE)?).then_some(()))
+    })
+}
+
+fn a_full_disk_loses_unused_images_and_says_what_holds_the_rest(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    // Every disk is full for these marks, and none can be made as empty as the lower one.
+    let marks = json!({
+        "imageGCHighThresholdPercent": 1,
+        "imageGCLowThresholdPercent": 0,
+        "imageMinimumGCAge": "3s",
+    });
+    let mut node = with_spare(context, marks)?;
+    wait_image_gone(context)?;
+    for name in [BUSYBOX, PAUSE] {
+        ensure!(has_image(context, name)?, "{name} went too");
+    }
+    node.wait("what holds the space", SOON, |node| {
+        let log = node.log_text().replace('\\', "");
+        let parts = [
+            "FreeDiskSpaceFailed",
+            "1 image in use (the largest: docker.io/library/busybox:latest)",
+            "1 image pinned",
+            "in anything but images",
+        ];
+        Ok(parts.iter().all(|part| log.contains(part)).then_some(()))
+    })?;
+    wait_running(&mut node, "web")?;
+    Ok(Outcome::Passed)
+}
+
+fn an_image_that_nobody_used_for_long_goes(context: &mut Context<'_>) -> Result<Outcome> {
+    let ages = json!({"imageMinimumGCAge": "1s", "imageMaximumGCAge": "4s"});
+    let mut node = with_spare(context, ages)?;
+    wait_image_gone(context)?;
+    ensure!(has_image(context, BUSYBOX)?, "busybox went too");
+    wait_running(&mut node, "web")?;
+    Ok(Outcome::Passed)
+}
+
+/// The files of a container's log, by name.
+fn log_files(directory: &Path) -> Result<Vec<(String, u64)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        files.push((
+            entry.file_name().to_string_lossy().into_owned(),
+            entry.metadata()?.len(),
+        ));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn a_log_is_rotated_compressed_and_kept_within_its_number(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({
+        "containerLogMaxSize": "20Ki",
+        "containerLogMaxFiles": 3,
+        "containerLogMonitorInterval": "3s",
+    });
+    let mut node = context.node_with(options)?;
+    // About 10 KiB in a second: every line has its number.
+    let text = "n=0; while :; do i=0; while [ $i -lt 20 ]; do echo \"line $n ........................................\"; n=$((n+1)); i=$((i+1)); done; sleep 0.2; done";
+    node.put_pod(&pod("talker", &[script("main", text)]))?;
+    let seen = wait_running(&mut node, "talker")?;
+    let pod_logs = node.pod_logs();
+    let directory = pod_logs
+        .join(format!(
+            "{}_{}_{}",
+            seen.namespace(),
+            seen.name(),
+            seen.uid()
+        ))
+        .join("main");
+    let files = node.wait("a compressed log", LATER, |_| {
+        let files = log_files(&directory)?;
+        ensure!(files.len() <= 4, "there are {files:?}");
+        let is_there = |ending: &str| files.iter().any(|(name, _)| name.ends_with(ending));
+        ensure!(is_there(".gz") && is_there("0.log"), "there are {files:?}");
+        Ok(Some(files))
+    })?;
+    let stamp = files
+        .iter()
+        .find_map(|(name, _)| name.strip_prefix("0.log.")?.strip_suffix(".gz"))
+        .context("no compressed log")?;
+    ensure!(
+        stamp.len() == 15 && stamp.as_bytes()[8] == b'-',
+        "its stamp is {stamp}"
+    );
+    for (name, size) in &files {
+        // One look's growth beyond the mark.
+        ensure!(*size < 60 * 1024, "{name} has {size} bytes");
+    }
+    node.wait("three files", LATER, |_| {
+        let files = log_files(&directory)?;
+        let rotated = files.iter().filter(|(name, _)| name.starts_with("0.log."));
+        Ok((rotated.count() == 2).then_some(()))
+    })?;
+    // The newest rotated file and the current one follow each other without a gap.
+    let (plain, first) = node.wait("a rotated log that can be read", SOON, |node| {
+        let newest = log_files(&directory)?
+            .into_iter()
+            .map(|(name, _)| name)
+            .rfind(|name| name.starts_with("0.log.") && !name.ends_with(".gz"))
+            .context("every rotated log is compressed")?;
+        let plain = fs::read_to_string(directory.join(newest))?;
+        let current = look::log_lines(node, &seen, "main", 0)?;
+        Ok(current.first().cloned().map(|first| (plain, first)))
+    })?;
+    let number = |line: &str| -> Result<u64> {
+        let after = line.split("line ").nth(1).context("no number")?;
+        let digits = after.split_whitespace().next().context("no number")?;
+        Ok(digits.parse()?)
+    };
+    let last = plain.lines().last().context("an empty log")?;
+    ensure!(
+        number(&first)? == number(last)? + 1,
+        "{last:?} is followed by {first:?}"
+    );
+    ensure!(
+        wait_running(&mut node, "talker")?.restarts() == 0,
+        "the container was restarted"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn a_link_to_a_log_that_is_gone_goes(context: &mut Context<'_>) -> Result<Outcome> {
+    let options = context.node_options();
+    let mut node = context.prepare(options)?;
+    let links = Path::new("/var/log/containers");
+    fs::create_dir_all(links)?;
+    let name = format!("gone_default_{}-0123456789ab.log", node.name());
+    let link: PathBuf = links.join(name);
+    symlink("/nowhere/0.log", &link)?;
+    node.put_pod(&pod("web", &[sleeper("main")]))?;
+    node.launch()?;
+    node.wait("the link to go", Duration::from_secs(70), |_| {
+        Ok(link.symlink_metadata().is_err().then_some(()))
+    })?;
+    wait_running(&mut node, "web")?;
+    Ok(Outcome::Passed)
+}
