@@ -9,7 +9,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
-use ferrolet_config::{CgroupVersion, CommandLine, Loaded, config::ChangeDetection, flag_values};
+use ferrolet_config::{
+    CgroupVersion, CommandLine, Loaded,
+    config::{ChangeDetection, CpuManagerPolicy, MemoryManagerPolicy},
+    flag_values,
+};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
     SystemClock,
@@ -18,12 +22,13 @@ use ferrolet_host::{
     logs::NodeLogs,
     machine::{MachineFacts, read_hosts_file, read_machine, read_resolver_file},
     mountinfo, paging,
+    state_files::NodeState,
     usage::{UsageReader, UsageSettings},
     volumes::NodeVolumes,
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
-use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, World};
+use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{host_ips as node_host_ips, node_object};
@@ -187,6 +192,15 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         became_ready: Some(volumes_ready_sender),
     }));
     let (pull_settings, pull_doors) = pulls::wire(loaded)?;
+    let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
+        root: config.cgroups.root.clone(),
+        driver,
+        layout: layout.clone(),
+        systems: main_server::system_cgroups(loaded),
+        root_dir: flags.root_dir.clone(),
+        pod_logs: config.sources.pod_logs_dir.clone(),
+        clock: clock.clone(),
+    }));
     let doors = Doors {
         probing: Arc::new(probing),
         objects,
@@ -197,6 +211,8 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         pulls: Some(pull_doors),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
+        state_files: Arc::new(NodeState::new(&flags.root_dir)),
+        usage: Some(usage.clone()),
         volumes: volumes.clone(),
         clock: clock.clone(),
         events,
@@ -313,15 +329,6 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         None => board,
     };
     let views = Views { pods, checks };
-    let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
-        root: config.cgroups.root.clone(),
-        driver,
-        layout: layout.clone(),
-        systems: main_server::system_cgroups(loaded),
-        root_dir: flags.root_dir.clone(),
-        pod_logs: config.sources.pod_logs_dir.clone(),
-        clock: clock.clone(),
-    }));
     let figures = Figures {
         node_name: node_name.clone(),
         began: clock.now(),
@@ -521,6 +528,9 @@ fn spec_facts(
         cluster_domain,
         back_off: BackOffPolicy::upstream(config.runtime.max_restart_back_off),
         pulls,
+        user_ids: user_ids(loaded)?,
+        has_static_cpus: config.resources.cpu_policy == CpuManagerPolicy::Static,
+        has_static_memory: config.resources.memory_policy == MemoryManagerPolicy::Static,
         // Two per processor keep every processor busy; more only make the median pod wait for the last one.
         n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
         spec: ferrolet_spec::NodeFacts {
@@ -539,8 +549,14 @@ fn spec_facts(
                 memory_capacity: i64::try_from(machine.memory_bytes)?,
                 swap: SwapPolicy {
                     is_controlled: paging::swap_is_controlled(layout),
-                    behavior: SwapBehavior::NoSwap,
-                    capacity: 0,
+                    behavior: match config.cgroups.swap {
+                        ferrolet_config::config::SwapBehavior::Unset
+                        | ferrolet_config::config::SwapBehavior::NoSwap => SwapBehavior::NoSwap,
+                        ferrolet_config::config::SwapBehavior::LimitedSwap => {
+                            SwapBehavior::LimitedSwap
+                        }
+                    },
+                    capacity: i64::try_from(machine.swap_bytes)?,
                 },
                 huge_page_sizes: paging::huge_page_sizes(),
                 single_process_oom_kill: config
@@ -557,6 +573,21 @@ fn spec_facts(
             extra_masked_paths: Vec::new(),
         },
     })
+}
+
+/// The ids that pods with users of their own get.
+fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
+    let config = &loaded.config;
+    let per_pod = config.cgroups.user_namespace_ids_per_pod;
+    let ids = match ferrolet_host::subids::read_sub_ids().context("kubelet mappings")? {
+        Some((first, n_ids)) => UserIds {
+            first,
+            n_ids,
+            per_pod,
+        },
+        None => UserIds::all(per_pod),
+    };
+    Ok(ids.check(config.node.max_pods)?)
 }
 
 /// How often objects are looked at when their changes are not announced.

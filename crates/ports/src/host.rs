@@ -15,6 +15,8 @@ pub trait PodCgroups: Send + Sync {
     fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>>;
     /// Makes the pod's cgroup, with its parents, and writes its bounds. Idempotent.
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>>;
+    /// Sets the CPU weight of all burstable pods together.
+    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>>;
     /// Removes the pod's cgroup wherever it stands, ending what still runs in it. Absent is success.
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Every pod that has a cgroup.
@@ -44,6 +46,33 @@ pub trait PodFiles: Send + Sync {
         uid: &'a PodUid,
         content: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>>;
+    /// Reads a small file of the agent's own in the pod's directory; `None` when there is none.
+    fn read_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        limit: usize,
+    ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>>;
+    /// Replaces a small file of the agent's own in the pod's directory, to stay also after a power cut.
+    fn write_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        content: Vec<u8>,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Removes such a file. Absent is success.
+    fn remove_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), HostError>>;
+    /// Reads a file that a pod left in one of its volumes, whatever the pod made of the path; at most `limit` bytes.
+    fn read_in_volume<'a>(
+        &'a self,
+        volume: &'a str,
+        path: &'a str,
+        limit: usize,
+    ) -> Fut<'a, Result<String, HostError>>;
     /// Makes a container's log directory and answers with the highest restart count that left a log there.
     fn ensure_container_logs<'a>(
         &'a self,

@@ -23,6 +23,7 @@ mod reclaim;
 mod reviews;
 mod runtime;
 mod runtime_disk;
+mod state_files;
 mod status;
 mod storage;
 mod streams;
@@ -58,10 +59,11 @@ pub use reclaim::{DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
     CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
-    ListedState, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind, RuntimeEvent,
-    RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
+    ListedState, PodBounds, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind,
+    RuntimeEvent, RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
+pub use state_files::StateFiles;
 pub use status::{Remains, StatusSink, StatusUpdate};
 pub use storage::StorageObjects;
 pub use streams::{Streams, WantedStreams};

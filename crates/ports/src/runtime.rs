@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrolet_spec::{ContainerSpec, SandboxSpec};
+use ferrolet_spec::{ContainerSpec, LinuxResources, SandboxSpec};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, PodKey, PodUid, SandboxId, Timestamp,
@@ -46,6 +46,18 @@ pub trait Runtime: Send + Sync {
     ) -> Fut<'a, Result<(), RuntimeError>>;
     /// Removes a container that does not run. Not found is success.
     fn remove_container<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>>;
+    /// Bounds a running container anew.
+    fn update_container<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        resources: &'a LinuxResources,
+    ) -> Fut<'a, Result<(), RuntimeError>>;
+    /// Tells the runtime what bounds a pod's cgroup is about to get; `Unimplemented` when it does not want to know.
+    fn announce_resources<'a>(
+        &'a self,
+        sandbox: &'a SandboxId,
+        resources: PodBounds<'a>,
+    ) -> Fut<'a, Result<(), RuntimeError>>;
     /// Runs a command in a container and waits for its end; output is bounded by the adapter.
     fn exec<'a>(
         &'a self,
@@ -55,6 +67,15 @@ pub trait Runtime: Send + Sync {
     ) -> Fut<'a, Result<ExecOutput, RuntimeError>>;
     /// Tells the runtime the node's pod network range.
     fn set_pod_cidr<'a>(&'a self, cidr: &'a str) -> Fut<'a, Result<(), RuntimeError>>;
+}
+
+/// What bounds a pod's cgroup gets, as a runtime is told.
+#[derive(Clone, Copy, Debug)]
+pub struct PodBounds<'a> {
+    /// The containers' part.
+    pub resources: &'a LinuxResources,
+    /// The sandbox's own part.
+    pub overhead: &'a LinuxResources,
 }
 
 /// A stream of container events. Dropping it closes the stream.

@@ -19,6 +19,8 @@ pub enum Call {
     StartContainer,
     StopContainer,
     RemoveContainer,
+    UpdateContainer,
+    AnnounceResources,
     Exec,
     SetPodCidr,
     ImageStatus,
@@ -62,6 +64,7 @@ impl Call {
                 | Self::StartContainer
                 | Self::StopContainer
                 | Self::RemoveContainer
+                | Self::UpdateContainer
         )
     }
 
@@ -80,6 +83,8 @@ impl Call {
             Self::StartContainer => "StartContainer",
             Self::StopContainer => "StopContainer",
             Self::RemoveContainer => "RemoveContainer",
+            Self::UpdateContainer => "UpdateContainerResources",
+            Self::AnnounceResources => "UpdatePodSandboxResources",
             Self::Exec => "ExecSync",
             Self::SetPodCidr => "UpdateRuntimeConfig",
             Self::ImageStatus => "ImageStatus",

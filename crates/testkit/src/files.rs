@@ -33,6 +33,10 @@ impl Files {
         self.contents.entry(path).or_default();
     }
 
+    pub(crate) fn take(&mut self, path: &str) {
+        self.contents.remove(path);
+    }
+
     pub(crate) fn read(&self, path: &str) -> Option<&str> {
         self.contents.get(path).map(String::as_str)
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ferrolet_ports::{Fut, HostError, PodCgroups, PodFiles, Retry, StoredPod};
-use ferrolet_resources::PodCgroup;
+use ferrolet_ports::{Fut, HostError, PodCgroups, PodFiles, Retry, StateFiles, StoredPod};
+use ferrolet_resources::{CgroupLimits, PodCgroup};
 use ferrolet_types::{ContainerId, PodKey, PodUid, Qos};
 
-use crate::files::{log_directory, pod_directory};
+use crate::files::{ROOT_DIRECTORY, log_directory, pod_directory};
 use crate::state::State;
 use crate::{Act, Call, World};
 
@@ -31,6 +31,11 @@ impl World {
     /// The pods that have a cgroup, with its bounds.
     pub fn pod_cgroups(&self) -> BTreeMap<PodUid, PodCgroup> {
         self.look(|state| state.cgroups.clone())
+    }
+
+    /// The CPU weight of all burstable pods together; `None` before anybody set it.
+    pub fn burstable_shares(&self) -> Option<u64> {
+        self.look(|state| state.burstable_shares)
     }
 
     /// A call on the node: through the gate, then the deed.
@@ -85,11 +90,37 @@ impl PodCgroups for FakeCgroups {
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>> {
         let uid = &pod.uid;
         Box::pin(self.world.host(Call::EnsureCgroup, Some(uid), |state| {
-            if state.cgroups.insert(uid.clone(), pod.clone()).is_none() {
+            let Some(held) = state.cgroups.get_mut(uid) else {
+                state.cgroups.insert(uid.clone(), pod.clone());
                 state.write(Some(uid), Act::CgroupMade);
+                return Ok(());
+            };
+            // As the kernel: what is not written stays.
+            let (was, new) = (held.limits, pod.limits);
+            held.qos = pod.qos;
+            held.limits = CgroupLimits {
+                cpu_shares: new.cpu_shares.or(was.cpu_shares),
+                cpu_quota: new.cpu_quota.or(was.cpu_quota),
+                cpu_period: new.cpu_period.or(was.cpu_period),
+                memory: new.memory.or(was.memory),
+                pids: new.pids.or(was.pids),
+            };
+            if held.limits != was {
+                let act = Act::CgroupBounded {
+                    memory: new.memory,
+                    cpu_quota: new.cpu_quota,
+                    cpu_shares: new.cpu_shares,
+                };
+                state.write(Some(uid), act);
             }
             Ok(())
         }))
+    }
+
+    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>> {
+        self.world
+            .quietly(|state| state.burstable_shares = Some(shares));
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
@@ -190,6 +221,51 @@ impl PodFiles for FakeFiles {
             let stored = stored.into_iter();
             Ok(stored.map(|(uid, key)| StoredPod { uid, key }).collect())
         }))
+    }
+
+    fn read_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        _limit: usize,
+    ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
+        let path = format!("{}/{name}", pod_directory(uid));
+        let content = self.world.file(&path).map(String::into_bytes);
+        Box::pin(std::future::ready(Ok(content)))
+    }
+
+    fn write_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        content: Vec<u8>,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let path = format!("{}/{name}", pod_directory(uid));
+        let text = String::from_utf8_lossy(&content).into_owned();
+        self.world.quietly(|state| state.files.put(path, text));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn remove_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let path = format!("{}/{name}", pod_directory(uid));
+        self.world.quietly(|state| state.files.take(&path));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn read_in_volume<'a>(
+        &'a self,
+        volume: &'a str,
+        path: &'a str,
+        _limit: usize,
+    ) -> Fut<'a, Result<String, HostError>> {
+        let path = format!("{volume}/{path}");
+        let found = self.world.file(&path);
+        let absent = || refusal(Call::EnsureVolumes, &path, "no such file or directory");
+        Box::pin(std::future::ready(found.ok_or_else(absent)))
     }
 
     fn write_hosts<'a>(
@@ -306,4 +382,30 @@ impl PodFiles for FakeFiles {
 
 fn link_name(key: &PodKey, container: &str, id: &ContainerId) -> String {
     format!("{}_{}_{container}-{id}.log", key.name, key.namespace)
+}
+
+/// The port of state files on a [`World`]; `World::file` shows them below the root directory.
+pub struct FakeStateFiles {
+    world: World,
+}
+
+impl FakeStateFiles {
+    pub(crate) fn new(world: World) -> Self {
+        Self { world }
+    }
+}
+
+impl StateFiles for FakeStateFiles {
+    fn read<'a>(&'a self, name: &'a str) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
+        let content = self.world.file(&format!("{ROOT_DIRECTORY}/{name}"));
+        Box::pin(std::future::ready(Ok(content.map(String::into_bytes))))
+    }
+
+    fn write<'a>(&'a self, name: &'a str, content: Vec<u8>) -> Fut<'a, Result<(), HostError>> {
+        let path = format!("{ROOT_DIRECTORY}/{name}");
+        let text = String::from_utf8_lossy(&content).into_owned();
+        // Nobody waits for a file of state, so nobody is woken.
+        self.world.quietly(|state| state.files.put(path, text));
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -52,6 +52,12 @@ pub enum Act {
         name: ContainerName,
         code: i32,
     },
+    /// A running container got other bounds.
+    ContainerBounded {
+        name: ContainerName,
+        memory: i64,
+        cpu_quota: i64,
+    },
     /// A container was removed.
     ContainerRemoved {
         id: ContainerId,
@@ -63,6 +69,12 @@ pub enum Act {
     ImageRemoved { image: String },
     /// A pod's cgroup came to be.
     CgroupMade,
+    /// A pod's cgroup got other bounds; only those that were written.
+    CgroupBounded {
+        memory: Option<i64>,
+        cpu_quota: Option<i64>,
+        cpu_shares: Option<u64>,
+    },
     /// A pod's cgroup was removed.
     CgroupRemoved,
     /// A pod's directories came to be.

@@ -41,7 +41,7 @@ pub use build::{PodBuilder, container_spec, pod, sandbox_spec};
 pub use call::Call;
 pub use cluster::{FakeClusterApi, Request};
 pub use files::{LOG_ROOT, ROOT_DIRECTORY};
-pub use host::{FakeCgroups, FakeFiles};
+pub use host::{FakeCgroups, FakeFiles, FakeStateFiles};
 pub use images::FakeImages;
 pub use journal::{Act, Entry};
 pub use objects::FakeObjects;

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CgroupDriver, ExecOutput, Fut, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind,
-    RuntimeEventKind, RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
+    CgroupDriver, ExecOutput, Fut, PodBounds, Runtime, RuntimeCondition, RuntimeError,
+    RuntimeErrorKind, RuntimeEventKind, RuntimeEvents, RuntimeHandler, RuntimeListing,
+    RuntimeStatus, RuntimeVersion,
 };
-use ferrolet_spec::{ContainerSpec, NamespaceMode, SandboxSpec};
+use ferrolet_spec::{ContainerSpec, LinuxResources, NamespaceMode, SandboxSpec};
 use ferrolet_types::observed::{ContainerState, Exit, PodObservation};
 use ferrolet_types::{ContainerId, GracePeriod, PodUid, SandboxId};
 use tokio::time::Instant;
@@ -208,6 +209,29 @@ impl Runtime for FakeRuntime {
         })
     }
 
+    fn update_container<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        resources: &'a LinuxResources,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            let uid = self.owner_of(id);
+            let update = |state: &mut State| update_container(state, id, resources);
+            self.call(Call::UpdateContainer, uid, update).await
+        })
+    }
+
+    fn announce_resources<'a>(
+        &'a self,
+        sandbox: &'a SandboxId,
+        _bounds: PodBounds<'a>,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            let uid = self.owner_of_sandbox(sandbox);
+            self.call(Call::AnnounceResources, uid, |_| Ok(())).await
+        })
+    }
+
     fn exec<'a>(
         &'a self,
         id: &'a ContainerId,
@@ -236,6 +260,29 @@ impl Runtime for FakeRuntime {
             Ok(())
         }))
     }
+}
+
+/// As the real one: only a running container can be bounded anew.
+fn update_container(
+    state: &mut State,
+    id: &ContainerId,
+    resources: &LinuxResources,
+) -> Result<(), Fault> {
+    let found = state.containers.iter_mut().find(|it| it.id == *id);
+    let container = found.ok_or_else(|| not_found("container", id.as_str()))?;
+    if !container.state.is_running() {
+        let message = format!("failed to update resources: container {id} is not running");
+        return Err(Fault::new(RuntimeErrorKind::Unknown, message));
+    }
+    container.spec.resources = resources.clone();
+    let (uid, name) = (container.uid.clone(), container.spec.name.clone());
+    let act = Act::ContainerBounded {
+        name,
+        memory: resources.memory_limit,
+        cpu_quota: resources.cpu_quota,
+    };
+    state.write(Some(&uid), act);
+    Ok(())
 }
 
 fn not_found(what: &str, id: &str) -> Fault {

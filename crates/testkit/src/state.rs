@@ -76,6 +76,7 @@ pub(crate) struct State {
     pub(crate) containers: Vec<FakeContainer>,
     pub(crate) images: Store,
     pub(crate) cgroups: BTreeMap<PodUid, PodCgroup>,
+    pub(crate) burstable_shares: Option<u64>,
     pub(crate) files: Files,
     /// Pods whose volumes are set up.
     pub(crate) volumes: BTreeMap<PodUid, Vec<String>>,

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use crate::faults::Fault;
 use crate::state::State;
 use crate::{
-    Call, FakeCgroups, FakeClock, FakeEvents, FakeFiles, FakeImages, FakeRuntime, FakeVolumes,
+    Call, FakeCgroups, FakeClock, FakeEvents, FakeFiles, FakeImages, FakeRuntime, FakeStateFiles,
+    FakeVolumes,
 };
 
 /// Wall time at which every world begins: 2026-01-01T00:00:00Z.
@@ -89,6 +90,11 @@ impl World {
     /// The port of pod directories and logs.
     pub fn files(&self) -> Arc<FakeFiles> {
         Arc::new(FakeFiles::new(self.clone()))
+    }
+
+    /// The port of state files.
+    pub fn state_files(&self) -> Arc<FakeStateFiles> {
+        Arc::new(FakeStateFiles::new(self.clone()))
     }
 
     /// The port of volumes.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, RuntimeHealth, watch_containers, watch_health};
 use ferrolet_pods::{
-    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, World as Wiring,
+    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, UserIds, World as Wiring,
 };
 use ferrolet_ports::StatusSink;
 use ferrolet_sources::{Merger, merge};
@@ -47,6 +47,8 @@ impl Agent {
             pulls: None,
             cgroups: world.cgroups(),
             files: world.files(),
+            state_files: world.state_files(),
+            usage: None,
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
             hooks: Arc::new(FakeHooks::default()),
@@ -107,6 +109,9 @@ fn node() -> NodeFacts {
             verification: None,
             providers: Vec::new(),
         },
+        user_ids: UserIds::all(65_536),
+        has_static_cpus: false,
+        has_static_memory: false,
         n_parallel_sandboxes: 2,
     }
 }

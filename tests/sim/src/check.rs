@@ -145,6 +145,13 @@ impl Books {
                 self.attempts.remove(id);
                 self.graces.remove(id);
             }
+            Act::ContainerBounded { name, .. } => {
+                let place = (uid.clone(), name.clone());
+                if !self.running.values().any(|it| *it == place) {
+                    return Err(format!("{name} is bounded anew and does not run"));
+                }
+            }
+            Act::CgroupBounded { .. } => {}
             Act::LogsRemoved => {
                 // The history is gone with the logs.
                 self.counts.retain(|(owner, _), _| owner != uid);

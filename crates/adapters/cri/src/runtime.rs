@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    ExecOutput, Fut, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvents, RuntimeListing,
-    RuntimeStatus, RuntimeVersion,
+    ExecOutput, Fut, PodBounds, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvents,
+    RuntimeListing, RuntimeStatus, RuntimeVersion,
 };
-use ferrolet_spec::{ContainerSpec, SandboxSpec};
+use ferrolet_spec::{ContainerSpec, LinuxResources, SandboxSpec};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{ContainerId, GracePeriod, PodUid, SandboxId};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -254,6 +254,61 @@ impl Runtime for CriClient {
                     })
                     .await,
             )
+        })
+    }
+
+    fn update_container<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        resources: &'a LinuxResources,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            let request = proto::UpdateContainerResourcesRequest {
+                container_id: id.to_string(),
+                linux: Some(encode::resources(resources)),
+                ..Default::default()
+            };
+            let mut client = self.runtime();
+            self.call("UpdateContainerResources")
+                .run(request, |request| async move {
+                    client.update_container_resources(request).await
+                })
+                .await
+                .map(drop)
+        })
+    }
+
+    fn announce_resources<'a>(
+        &'a self,
+        sandbox: &'a SandboxId,
+        bounds: PodBounds<'a>,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            let request = proto::UpdatePodSandboxResourcesRequest {
+                pod_sandbox_id: sandbox.to_string(),
+                overhead: Some(encode::resources(bounds.overhead)),
+                resources: Some(encode::resources(bounds.resources)),
+            };
+            let mut client = self.runtime();
+            let told = self
+                .call("UpdatePodSandboxResources")
+                .run(request, |request| async move {
+                    client.update_pod_sandbox_resources(request).await
+                })
+                .await;
+            match told {
+                // containerd 2.2 and 2.3 say it without the code.
+                Err(error)
+                    if error.kind == RuntimeErrorKind::Unknown
+                        && error.message.contains("not implemented") =>
+                {
+                    Err(RuntimeError {
+                        kind: RuntimeErrorKind::Unimplemented,
+                        ..error
+                    })
+                }
+                told => told.map(drop),
+            }
         })
     }
 

@@ -21,6 +21,8 @@ pub mod paging;
 pub mod process;
 pub mod pulls;
 pub mod rooted;
+pub mod state_files;
+pub mod subids;
 mod sys;
 pub mod usage;
 pub mod volumes;

@@ -85,6 +85,8 @@ pub const EFFECTIVE: &[&str] = &[
     "authorization",
     "enableDebuggingHandlers",
     "streamingConnectionIdleTimeout",
+    "memorySwap",
+    "userNamespaces",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

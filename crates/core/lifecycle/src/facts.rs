@@ -1,6 +1,9 @@
 //! Everything a decision rests on.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ferrolet_types::{ContainerName, GracePeriod, Timestamp, observed::PodObservation, pod::Phase};
 use k8s_openapi::api::core::v1::Pod;
@@ -26,10 +29,27 @@ pub struct Facts<'a> {
     pub pod_failure: Option<&'a Failure>,
     /// What probes say, for containers that have any.
     pub probes: &'a BTreeMap<ContainerName, ContainerProbes>,
+    /// Where granted resources are not in force yet.
+    pub resize: &'a ResizeFacts,
+    /// True while a container's exit asks for every container of the pod to start anew, in place.
+    pub is_restarting_all: bool,
     /// True when the runtime can connect pods.
     pub is_network_ready: bool,
     /// How long to wait after crashes and failed pulls.
     pub back_off: BackOffPolicy,
+}
+
+/// Where granted resources are not in force, whether the container runs or not.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ResizeFacts {
+    /// Containers that take new bounds while they run.
+    pub updates: BTreeSet<ContainerName>,
+    /// Containers whose policy asks for a restart.
+    pub restarts: BTreeSet<ContainerName>,
+    /// The pod's own resources.
+    pub is_pod_level: bool,
+    /// What went wrong the last time.
+    pub failure: Option<Failure>,
 }
 
 /// What is wanted of a pod.

@@ -107,7 +107,10 @@ fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer)
         };
     }
     match &seen.state {
-        ContainerState::Running { .. } => Outcome::UnderWay,
+        ContainerState::Running { .. } => {
+            plan.keep(seen);
+            Outcome::UnderWay
+        }
         ContainerState::Exited(exit) if exit.is_success() => Outcome::Done,
         ContainerState::Created => {
             plan.start(container, ContainerKind::Init);
@@ -128,11 +131,10 @@ fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer)
 /// A sidecar runs whenever the pod does.
 fn keep_sidecar(plan: &mut Plan<'_>, sidecar: &Container, seen: Option<&ObservedContainer>) {
     match seen.map(|it| (it, &it.state)) {
-        Some((it, ContainerState::Running { .. })) => {
-            if let Some((cause, _)) = plan.why_stop(sidecar, it) {
-                plan.replace(sidecar, ContainerKind::Sidecar, it, cause);
-            }
-        }
+        Some((it, ContainerState::Running { .. })) => match plan.why_stop(sidecar, it) {
+            Some((cause, _)) => plan.replace(sidecar, ContainerKind::Sidecar, it, cause),
+            None => plan.keep(it),
+        },
         Some((it, ContainerState::Unknown)) => {
             plan.replace(sidecar, ContainerKind::Sidecar, it, StopCause::Unknown);
         }

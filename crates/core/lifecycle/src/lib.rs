@@ -20,6 +20,7 @@ mod decide;
 mod end;
 mod facts;
 mod init;
+mod reset;
 mod restart;
 mod run;
 mod sandbox;
@@ -30,7 +31,9 @@ mod tests;
 pub use backoff::{BackOffPolicy, doubling};
 pub use deadline::deadline;
 pub use decide::decide;
-pub use facts::{ContainerProbes, Facts, Failure, FailureKind, Presence, Setup, Verdict, Wish};
+pub use facts::{
+    ContainerProbes, Facts, Failure, FailureKind, Presence, ResizeFacts, Setup, Verdict, Wish,
+};
 pub use restart::should_restart;
 pub use sandbox::{SandboxNeed, sandbox_need};
 pub use step::{Action, PodState, RestartCount, Stage, Step, StopCause, Waiting};

@@ -47,7 +47,17 @@ pub(crate) fn effective_policy(pod: &Pod, container: &Container) -> RestartPolic
 
 /// The first rule that matches the exit code decides; every action there is means a restart.
 fn has_matching_rule(container: &Container, code: i32) -> bool {
-    container.restart_policy_rules.iter().flatten().any(|rule| {
+    matching_action(container, code).is_some()
+}
+
+/// True when an exit with this code makes the whole pod start anew in place.
+pub(crate) fn restarts_all(container: &Container, code: i32) -> bool {
+    matching_action(container, code) == Some("RestartAllContainers")
+}
+
+fn matching_action(container: &Container, code: i32) -> Option<&str> {
+    let mut rules = container.restart_policy_rules.iter().flatten();
+    let rule = rules.find(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
             let listed = codes.values.iter().flatten().any(|value| *value == code);
             match codes.operator.as_str() {
@@ -56,5 +66,6 @@ fn has_matching_rule(container: &Container, code: i32) -> bool {
                 _ => false,
             }
         })
-    })
+    });
+    rule.map(|rule| rule.action.as_str())
 }

@@ -1,7 +1,7 @@
 //! A pod that shall run: sandbox, then containers, each when its turn comes.
 
 use ferrolet_types::{
-    ContainerName, SandboxId, Timestamp,
+    ContainerId, ContainerName, SandboxId, Timestamp,
     observed::{ContainerState, ObservedContainer},
     pod::{ContainerKind, PodView, RestartPolicy, ephemeral_as_container},
 };
@@ -14,6 +14,7 @@ use crate::{
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
     init::{InitProgress, plan_init},
+    reset::reset,
     restart::{effective_policy, restarts_on_failure, should_restart},
     sandbox_need,
 };
@@ -128,6 +129,13 @@ fn missing_setup(facts: &Facts<'_>) -> Stage {
 
 /// Containers inside a usable sandbox.
 fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> Step {
+    if facts.is_restarting_all {
+        let stages = reset(pod, facts.seen);
+        return Step {
+            stages,
+            ..Step::rest(PodState::Running)
+        };
+    }
     let mut plan = Plan::new(pod, sandbox, facts, now);
     for ephemeral in pod.spec_ref().ephemeral_containers.iter().flatten() {
         if facts.seen.newest_container(&ephemeral.name).is_none() {
@@ -164,6 +172,7 @@ fn plan_regular(plan: &mut Plan<'_>, container: &Container) -> bool {
     match newest.map(|it| (it, &it.state)) {
         Some((it, ContainerState::Running { .. })) => {
             let Some((cause, always_restarts)) = plan.why_stop(container, it) else {
+                plan.keep(it);
                 return true;
             };
             let restarts = always_restarts || restarts_on_failure(plan.pod, container);
@@ -197,6 +206,10 @@ pub(crate) struct Plan<'a> {
     now: Timestamp,
     stops: Stage,
     starts: Vec<Stage>,
+    /// Running containers that take new bounds.
+    resized: Vec<(ContainerName, ContainerId)>,
+    /// The pod's own bounds are not what its containers, those that are about to start included, were granted.
+    must_resize_pod: bool,
     step: Step,
 }
 
@@ -209,6 +222,8 @@ impl<'a> Plan<'a> {
             now,
             stops: Vec::new(),
             starts: Vec::new(),
+            resized: Vec::new(),
+            must_resize_pod: facts.resize.is_pod_level,
             step: Step::rest(PodState::Running),
         }
     }
@@ -222,11 +237,19 @@ impl<'a> Plan<'a> {
         if !is_same_spec(container, it) {
             return Some((StopCause::Changed, true));
         }
-        let probes = self.facts.probes.get(container.name.as_str())?;
-        match (probes.live, probes.started) {
-            (Verdict::Failure { .. }, _) => Some((StopCause::NotLive, false)),
-            (_, Verdict::Failure { .. }) => Some((StopCause::NotStarted, false)),
+        let probes = self.facts.probes.get(container.name.as_str());
+        match probes.map(|probes| (probes.live, probes.started)) {
+            Some((Verdict::Failure { .. }, _)) => Some((StopCause::NotLive, false)),
+            Some((_, Verdict::Failure { .. })) => Some((StopCause::NotStarted, false)),
+            _ if self.facts.resize.restarts.contains(&it.name) => Some((StopCause::Resized, true)),
             _ => None,
+        }
+    }
+
+    /// Lets a running container be, but for its bounds.
+    pub(crate) fn keep(&mut self, it: &ObservedContainer) {
+        if self.facts.resize.updates.contains(&it.name) {
+            self.resized.push((it.name.clone(), it.id.clone()));
         }
     }
 
@@ -347,6 +370,9 @@ impl<'a> Plan<'a> {
             ),
             None => RestartCount::FromLogs,
         };
+        let resize = self.facts.resize;
+        self.must_resize_pod |=
+            resize.updates.contains(&container) || resize.restarts.contains(&container);
         let start = Action::Start {
             container,
             kind,
@@ -375,13 +401,31 @@ impl<'a> Plan<'a> {
         self.step.waiting.insert(container, why);
     }
 
-    fn into_step(self) -> Step {
+    /// The resize, unless there is none or its last failure tells to wait. A step for its own failure's sake wakes.
+    fn resize(&mut self) -> Stage {
+        if self.resized.is_empty() && !self.must_resize_pod {
+            return Vec::new();
+        }
+        let failure = self.facts.resize.failure.as_ref();
+        let due = failure.map(|failure| failure.retry_at(&self.facts.back_off));
+        if let Some(due) = due.filter(|due| *due > self.now) {
+            self.step.wake(due);
+            return Vec::new();
+        }
+        vec![Action::Resize {
+            sandbox: self.sandbox.clone(),
+            containers: std::mem::take(&mut self.resized),
+        }]
+    }
+
+    fn into_step(mut self) -> Step {
+        let resize = self.resize();
         let setup = if self.starts.is_empty() && self.facts.setup.is_complete() {
             Vec::new()
         } else {
             missing_setup(self.facts)
         };
-        let mut step = self.step.then(self.stops).then(setup);
+        let mut step = self.step.then(self.stops).then(setup).then(resize);
         for stage in self.starts {
             step = step.then(stage);
         }

@@ -60,6 +60,13 @@ pub enum Action {
         /// True when it takes the place of another one.
         replaces: bool,
     },
+    /// Put the granted resources in force, for the pod and for containers that run.
+    Resize {
+        /// The sandbox they run in.
+        sandbox: SandboxId,
+        /// Which containers; the pod's own bounds follow from all of them.
+        containers: Vec<(ContainerName, ContainerId)>,
+    },
     /// Make and start a container, after fetching its image.
     Start {
         /// Which.
@@ -133,6 +140,10 @@ pub enum StopCause {
     NotLive,
     /// Its startup probe failed.
     NotStarted,
+    /// Its resources changed, and its policy asks for a restart then.
+    Resized,
+    /// Another container's exit asks for all of them to start anew.
+    AllRestart,
     /// The runtime lost sight of it.
     Unknown,
 }
@@ -154,6 +165,8 @@ impl StopCause {
             Self::Changed => format!("{subject} {container} definition changed{tail}"),
             Self::NotLive => format!("{subject} {container} failed liveness probe{tail}"),
             Self::NotStarted => format!("{subject} {container} failed startup probe{tail}"),
+            Self::Resized => format!("Container {container} resize requires restart"),
+            Self::AllRestart => "killing".to_owned(),
             Self::Unknown => {
                 format!("{subject} is in \"unknown\" state, try killing it before restart")
             }

@@ -122,6 +122,8 @@ struct Scene {
     failures: BTreeMap<ContainerName, Failure>,
     pod_failure: Option<Failure>,
     probes: BTreeMap<ContainerName, ContainerProbes>,
+    resize: ResizeFacts,
+    is_restarting_all: bool,
     is_network_ready: bool,
 }
 
@@ -144,6 +146,8 @@ impl Scene {
             failures: BTreeMap::new(),
             pod_failure: None,
             probes: BTreeMap::new(),
+            resize: ResizeFacts::default(),
+            is_restarting_all: false,
             is_network_ready: true,
         }
     }
@@ -172,6 +176,8 @@ impl Scene {
             failures: &self.failures,
             pod_failure: self.pod_failure.as_ref(),
             probes: &self.probes,
+            resize: &self.resize,
+            is_restarting_all: self.is_restarting_all,
             is_network_ready: self.is_network_ready,
             back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
         };
@@ -190,6 +196,10 @@ fn in_words(step: &Step) -> String {
         Action::EnsureFiles => "files".to_owned(),
         Action::EnsureVolumes => "volumes".to_owned(),
         Action::CreateSandbox { attempt, .. } => format!("sandbox {attempt}"),
+        Action::Resize { containers, .. } => {
+            let names: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();
+            format!("resize {}", names.join("+"))
+        }
         Action::Start {
             container,
             restarts,
@@ -797,4 +807,163 @@ fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     check(0, Some(3), "stop c-0 30s NotLive; start c#1~1");
     check(1, Some(3), "stop c-1 30s NotLive");
     check(1, Some(10), "stop c-1 30s NotLive; start c#2~2");
+}
+
+/// 8.5, 8.10: running containers take new bounds, those whose policy says so restart, and the pod's bounds follow before starts.
+#[test]
+fn granted_resources_are_put_in_force_before_anything_starts() {
+    let names = |list: &str| -> std::collections::BTreeSet<ContainerName> {
+        list.split_whitespace().map(ContainerName::new).collect()
+    };
+    let check = |updates: &str, restarts: &str, containers: Vec<ObservedContainer>, plan: &str| {
+        let two = pod("Never", vec![], vec![container("a"), container("b")]);
+        let mut scene = Scene::new(two).with(containers);
+        scene.resize.updates = names(updates);
+        scene.resize.restarts = names(restarts);
+        assert_eq!(scene.plan(), plan, "{updates}/{restarts}");
+    };
+    let runs = |name: &str| seen_container(name, 0, running());
+    check("", "", vec![runs("a"), runs("b")], "");
+    check("a", "", vec![runs("a"), runs("b")], "resize a");
+    check("a b", "", vec![runs("a"), runs("b")], "resize a+b");
+    check(
+        "a",
+        "b",
+        vec![runs("a"), runs("b")],
+        "stop b-0 30s Resized; resize a; start b#1~0",
+    );
+    check("b", "", vec![runs("a")], "resize ; start b");
+    let done = seen_container("b", 0, exited(0, NOW - 20, NOW - 10));
+    check("b", "", vec![runs("a"), done], "");
+}
+
+/// 8.10: the pod's own resources need no container's.
+#[test]
+fn resources_of_the_pod_itself_are_put_in_force_too() {
+    let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+    scene.resize.is_pod_level = true;
+    assert_eq!(scene.plan(), "resize ");
+}
+
+/// 8.10: a resize that failed is tried again after a pause, and nothing else waits for it.
+#[test]
+fn a_failed_resize_waits_alone() {
+    let two = pod("Always", vec![], vec![container("a"), container("b")]);
+    let mut scene = Scene::new(two).with(vec![seen_container("a", 0, running())]);
+    scene.resize.updates.insert(ContainerName::new("a"));
+    scene.resize.failure = Some(Failure {
+        kind: FailureKind::Other,
+        reason: "Error",
+        message: "no".to_owned(),
+        count: 1,
+        at: at(NOW),
+    });
+    let step = scene.step();
+    assert_eq!(in_words(&step), "start b");
+    assert_eq!(step.wake_at, Some(at(NOW + 1)));
+}
+
+/// 8.6: a sidecar and an init container that runs are resized like any other.
+#[test]
+fn init_containers_and_sidecars_are_resized() {
+    let list = pod(
+        "Always",
+        vec![sidecar("s"), container("i")],
+        vec![container("c")],
+    );
+    let mut scene = Scene::new(list).with(vec![
+        seen_container("i", 0, running()),
+        seen_container("s", 0, running()),
+    ]);
+    scene.resize.updates.insert(ContainerName::new("i"));
+    scene.resize.updates.insert(ContainerName::new("s"));
+    assert_eq!(scene.plan(), "resize s+i");
+    let mut scene = Scene::new(pod("Always", vec![sidecar("s")], vec![container("c")])).with(vec![
+        seen_container("c", 0, running()),
+        seen_container("s", 0, running()),
+    ]);
+    scene.resize.restarts.insert(ContainerName::new("s"));
+    assert_eq!(scene.plan(), "stop s-0 30s Resized; resize ; start s#1~0");
+}
+
+/// 8.5, 8.6: the first rule that fits an exit code stands above the container's policy, and that above the pod's.
+#[test]
+fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() {
+    let check = |pods: &str, own: Option<&str>, rules: &str, code: i32, restarts: bool| {
+        let rules: Vec<k8s_openapi::api::core::v1::ContainerRestartRule> = rules
+            .split_whitespace()
+            .map(|rule| {
+                let (operator, codes) = rule.split_once(':').unwrap();
+                k8s_openapi::api::core::v1::ContainerRestartRule {
+                    action: "Restart".to_owned(),
+                    exit_codes: Some(
+                        k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                            operator: operator.to_owned(),
+                            values: Some(codes.split(',').map(|it| it.parse().unwrap()).collect()),
+                        },
+                    ),
+                }
+            })
+            .collect();
+        let mine = Container {
+            restart_policy: own.map(str::to_owned),
+            restart_policy_rules: Some(rules),
+            ..container("c")
+        };
+        let dead = seen_container("c", 0, exited(code, NOW - 20, NOW - 10));
+        let pod = pod(pods, vec![], vec![mine.clone()]);
+        assert_eq!(
+            should_restart(&pod, &mine, Some(&dead)),
+            restarts,
+            "{pods} {own:?} {code}"
+        );
+    };
+    check("Never", None, "", 1, false);
+    check("Never", Some("Always"), "", 0, true);
+    check("Always", Some("Never"), "", 1, false);
+    check("Always", Some("OnFailure"), "", 0, false);
+    check("Never", Some("OnFailure"), "", 1, true);
+    check("Never", Some("Never"), "In:42", 42, true);
+    check("Never", Some("Never"), "In:42", 43, false);
+    check("Never", Some("Never"), "NotIn:1,2", 3, true);
+    check("Never", Some("Never"), "NotIn:1,2 In:7", 2, false);
+    check("Never", Some("Never"), "NotIn:1,2 In:2", 2, true);
+}
+
+/// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox, volumes and logs stay.
+#[test]
+fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
+    let rule = k8s_openapi::api::core::v1::ContainerRestartRule {
+        action: "RestartAllContainers".to_owned(),
+        exit_codes: Some(
+            k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                operator: "In".to_owned(),
+                values: Some(vec![42]),
+            },
+        ),
+    };
+    let source = Container {
+        restart_policy: Some("Never".to_owned()),
+        restart_policy_rules: Some(vec![rule]),
+        ..container("source")
+    };
+    let all = pod(
+        "Never",
+        vec![container("i"), sidecar("s")],
+        vec![container("c"), source],
+    );
+    let mut scene = Scene::new(all).with(vec![
+        seen_container("source", 0, exited(42, NOW - 20, NOW - 10)),
+        seen_container("c", 0, running()),
+        seen_container("s", 0, running()),
+        seen_container("i", 0, exited(0, NOW - 40, NOW - 30)),
+    ]);
+    scene.is_restarting_all = true;
+    assert_eq!(
+        scene.plan(),
+        "stop c-0 0s AllRestart; remove c-0; stop s-0 0s AllRestart; remove i-0, remove s-0; remove source-0"
+    );
+    scene.seen.containers.clear();
+    scene.is_restarting_all = false;
+    assert_eq!(scene.plan(), "start i");
 }

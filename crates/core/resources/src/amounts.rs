@@ -3,7 +3,8 @@
 //! The rules are part of the API (upstream: `component-helpers/resource`): regular containers and sidecars add up, an init
 //! container needs its own amount besides the sidecars started before it, and the larger of the two counts. Pod-level
 //! values replace the sums. A container's missing request is its limit, as the API defaults it.
-//! Refuses: status resources of pods being resized; callers pass the pod in the copy they mean.
+//! Refuses: choosing between the copies of a pod that is being resized; callers pass the one they mean. Only [`requests_in_use`]
+//! also looks at the status.
 
 use std::collections::BTreeMap;
 
@@ -67,6 +68,33 @@ pub fn pod_requests(pod: &Pod, overhead: Overhead) -> Amounts {
     requests
 }
 
+/// What the pod keeps from others: what it was granted, and what it still has in force while it shrinks.
+pub fn requests_in_use(pod: &Pod) -> Amounts {
+    let granted = pod_requests(pod, Overhead::Included);
+    let Some(status) = pod.status.as_ref() else {
+        return granted;
+    };
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    let in_force = |container: &Container| {
+        let mut own = container_requests(container);
+        let mut all = lists.iter().flat_map(|list| list.iter().flatten());
+        if let Some(seen) = all.find(|it| it.name == container.name) {
+            let actual = seen.resources.as_ref().and_then(|it| it.requests.as_ref());
+            raise(&mut own, &parse_amounts(actual));
+            raise(&mut own, &parse_amounts(seen.allocated_resources.as_ref()));
+        }
+        own
+    };
+    // Pod-level requests stand for the sum, so the status of single containers says nothing there.
+    let mut total = if has_pod_level_requests(pod) {
+        Amounts::new()
+    } else {
+        containers_total(pod, in_force)
+    };
+    raise(&mut total, &granted);
+    total
+}
+
 /// What bounds the pod. Overhead is added only to what is bounded at all.
 pub fn pod_limits(pod: &Pod, overhead: Overhead) -> Amounts {
     let mut limits = containers_total(pod, container_limits);
@@ -85,7 +113,7 @@ pub fn pod_limits(pod: &Pod, overhead: Overhead) -> Amounts {
 }
 
 /// The sum over containers alone, as if the pod had no resources of its own.
-pub(crate) fn containers_total(pod: &Pod, of: fn(&Container) -> Amounts) -> Amounts {
+pub(crate) fn containers_total(pod: &Pod, of: impl Fn(&Container) -> Amounts) -> Amounts {
     let spec = pod.spec_ref();
     let mut total = Amounts::new();
     for container in &spec.containers {

@@ -1,7 +1,8 @@
 //! Resource arithmetic: from requests and limits to the kernel's numbers.
 //!
 //! In: a pod's specification and a few facts about the node. Out: [`PodCgroup`], which the host adapter writes, and
-//! [`LinuxResources`], which the runtime is asked for. Later also admission and assignment policies.
+//! [`LinuxResources`], which the runtime is asked for; [`admit`], whether the node takes a pod; [`plan_resize`], how a running one
+//! gets other resources.
 //! Refuses: touching a cgroup file, naming a cgroup's directory, reading a clock.
 //!
 //! ```
@@ -15,18 +16,22 @@
 #![warn(missing_docs)]
 
 mod admit;
+mod allocation;
 mod amounts;
 mod cgroup;
 mod container;
 mod cpu;
 mod oom;
+mod resize;
 #[cfg(test)]
 mod tests_pods;
 
 pub use admit::{AdmissionNode, Rejection, admit, declared_features, is_chosen};
+pub use allocation::{PodResources, ResizeRules, check_resize, is_growing, with_resources};
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,
+    requests_in_use,
 };
 pub use cgroup::{
     CgroupLimits, CgroupPolicy, PodCgroup, burstable_shares, huge_page_limits, pod_cgroup, pod_qos,
@@ -37,3 +42,6 @@ pub use container::{
 };
 pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares};
 pub use oom::oom_score_adj;
+pub use resize::{
+    ResizeNeed, ResizeNeeds, ResizePlan, ResizeStep, is_resizing, plan_resize, resize_needs,
+};

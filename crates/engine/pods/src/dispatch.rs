@@ -8,13 +8,17 @@ use std::{
 
 use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
+use ferrolet_resources::ResizeRules;
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport};
 use tokio::task::JoinSet;
 
 use crate::{
     World,
+    grants::Assigned,
     inbox::Inbox,
     memory::Memory,
+    records::ByPod,
+    resizing::Resizing,
     roster::{Command, Gate, Roster},
     tell::say_of_pod,
     worker::work,
@@ -38,10 +42,22 @@ pub(crate) enum Event {
     VolumesReady(PodUid),
     /// Pods can be connected, or can no longer be.
     Network(bool),
+    /// Room may have appeared for resizes that wait for it.
+    RetryResizes,
     /// Directories or cgroups of pods were found on the node.
     LeftOver(Vec<(PodUid, Option<PodKey>)>),
     /// A worker ended: it is done, or it panicked.
     WorkerEnded { uid: PodUid, is_done: bool },
+}
+
+impl Event {
+    /// True for what can change which pods live, or what they were granted.
+    pub(crate) fn is_about_pods(&self) -> bool {
+        matches!(
+            self,
+            Self::Changes(_) | Self::RetryResizes | Self::WorkerEnded { .. }
+        )
+    }
 }
 
 /// Owns who has a worker.
@@ -69,6 +85,11 @@ impl Dispatcher {
             is_network_ready: false,
             all_sources_ready: false,
         }
+    }
+
+    /// The weight of all burstable pods together.
+    pub(crate) fn burstable_shares(&mut self) -> u64 {
+        self.with_gate(|roster, gate| roster.burstable_shares(gate))
     }
 
     /// True once every source has spoken, so that left-overs may be looked for.
@@ -105,8 +126,9 @@ impl Dispatcher {
                 }
                 if changes.all_sources_ready && !self.all_sources_ready {
                     self.all_sources_ready = true;
-                    let commands = self.roster.sources_ready();
+                    let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
                     self.obey(commands);
+                    self.world.records.retain(|uid| self.roster.knows(uid));
                 }
             }
             Event::Hint(Hint::Changed { uid, news }) => {
@@ -134,6 +156,10 @@ impl Dispatcher {
                     .values()
                     .for_each(|inbox| inbox.set_network(is_ready));
             }
+            Event::RetryResizes => {
+                let commands = self.with_gate(Roster::retry_resizes);
+                self.obey(commands);
+            }
             Event::LeftOver(found) => {
                 for (uid, key) in found {
                     let command = self.roster.left_over(uid, key);
@@ -155,11 +181,22 @@ impl Dispatcher {
         }
     }
 
+    /// Takes over what an earlier life of the agent had granted.
+    pub(crate) fn were_granted(&mut self, granted: ByPod) {
+        self.roster.were_granted(granted);
+    }
+
     fn with_gate<T>(&mut self, ask: impl FnOnce(&mut Roster, &Gate<'_>) -> T) -> T {
         let node = self.world.admission.borrow().clone();
         let board = self.world.board.clone();
+        let world = self.world.clone();
         let gate = Gate {
             node: node.as_ref(),
+            rules: Some(ResizeRules {
+                node: &world.node.spec.resources,
+                has_static_cpus: world.node.has_static_cpus,
+                has_static_memory: world.node.has_static_memory,
+            }),
             is_active: &|uid| !board.is_terminal(uid),
         };
         ask(&mut self.roster, &gate)
@@ -168,11 +205,14 @@ impl Dispatcher {
     fn obey(&mut self, commands: Vec<Command>) {
         for command in commands {
             match command {
-                Command::Start(pod) => {
+                Command::Start(assigned) => {
+                    let pod = &assigned.pod;
                     tracing::info!(pod = %pod.key(), pod_uid = %pod.uid(), source = pod.source().as_str(), "Pod is to run");
-                    let memory =
-                        Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
-                    let inbox = Inbox::new(Some(pod), Wish::Run, self.is_network_ready);
+                    let now = self.world.clock.now();
+                    let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
+                    memory.actuated = self.world.records.actuated(&pod.uid());
+                    memory.resizing = Resizing::from_status(pod, now);
+                    let inbox = Inbox::new(Some(assigned), Wish::Run, self.is_network_ready);
                     self.spawn(memory, inbox);
                 }
                 Command::Reject(pod, rejection) => {
@@ -188,8 +228,11 @@ impl Dispatcher {
                     let mut memory =
                         Memory::new(pod.uid(), None, Some(pod.clone()), self.world.clock.now());
                     memory.reject(reason, message);
-                    let inbox =
-                        Inbox::new(Some(pod), Wish::End { grace: None }, self.is_network_ready);
+                    let inbox = Inbox::new(
+                        Some(Assigned::whole(pod)),
+                        Wish::End { grace: None },
+                        self.is_network_ready,
+                    );
                     self.spawn(memory, inbox);
                 }
                 Command::TakeDown { uid, key } => {
@@ -200,9 +243,9 @@ impl Dispatcher {
                         Inbox::new(None, Wish::Forget { grace: None }, self.is_network_ready),
                     );
                 }
-                Command::Update(pod) => {
-                    if let Some(inbox) = self.inboxes.get(&pod.uid()) {
-                        inbox.set_pod(pod);
+                Command::Update(assigned) => {
+                    if let Some(inbox) = self.inboxes.get(&assigned.pod.uid()) {
+                        inbox.set_pod(assigned);
                     }
                 }
                 Command::Wish(uid, wish) => {

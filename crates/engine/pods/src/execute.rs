@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
 use ferrolet_ports::{EventKind, HookCall, HookMoment, VolumeMount};
-use ferrolet_resources::pod_cgroup;
+use ferrolet_resources::{PodResources, pod_cgroup};
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, Pod, Timestamp,
     pod::{ContainerKind, PodView},
@@ -15,8 +15,10 @@ use tokio::time::{Instant, timeout};
 use crate::{
     World,
     memory::Memory,
+    resize::resize,
     start::{StartFailure, StartOrder, create_sandbox, start_container},
-    tell::{ContainerEvents, Happened, say_of_pod},
+    tell::{ContainerEvents, Happened, say_of_pod, say_resize},
+    userns::release_users,
 };
 
 /// Even after a hook that took all its time, a process gets this long to end by itself.
@@ -31,6 +33,11 @@ pub(crate) enum Outcome {
     Setup(Part, Presence),
     /// Volumes are mounted.
     Volumes(BTreeMap<String, VolumeMount>),
+    /// Resources were put in force, or as many as the runtime accepted.
+    Resized {
+        actuated: PodResources,
+        error: Option<String>,
+    },
     /// A container was started.
     Started { container: ContainerName },
     /// A container could not be started.
@@ -73,10 +80,20 @@ impl Outcome {
                 memory.volumes = volumes;
                 memory.setup.volumes = Presence::Present;
             }
+            Self::Resized { actuated, error } => {
+                memory.actuated = Some(actuated);
+                if let (Some(pod), Some(message)) = (memory.pod.clone(), error) {
+                    tracing::warn!(pod = %pod.key(), %message, "Pod cannot be resized");
+                    let said = memory.resizing.failed(&pod, &message, now);
+                    said.into_iter()
+                        .for_each(|said| say_resize(world, &pod, said));
+                }
+            }
             Self::Started { container } => {
                 memory.failures.remove(&container);
                 // Should it have to wait again, that is news.
                 memory.waiting.remove(&container);
+                memory.note_in_force(&container, world);
             }
             Self::NotStarted { container, failure } => {
                 if let Some(pod) = &memory.pod {
@@ -153,6 +170,13 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
             }
         }
         (
+            Action::Resize {
+                sandbox,
+                containers,
+            },
+            Some(pod),
+        ) => resize(world, memory, pod, &sandbox, containers).await,
+        (
             Action::Start {
                 container,
                 kind,
@@ -218,7 +242,10 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
             Err(error) => failed(error.reason, error.message),
         },
         Action::RemoveCgroup => match world.cgroups.remove(&memory.uid).await {
-            Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Absent),
+            Ok(()) => {
+                give_back_users(world, memory).await;
+                Outcome::Setup(Part::Cgroup, Presence::Absent)
+            }
             Err(error) => failed("FailedSync", error.to_string()),
         },
         Action::RemoveFiles => match world.files.remove_pod(&memory.uid).await {
@@ -230,7 +257,16 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
         | Action::EnsureFiles
         | Action::EnsureVolumes
         | Action::CreateSandbox { .. }
+        | Action::Resize { .. }
         | Action::Start { .. } => failed("FailedSync", "the pod has no specification".to_owned()),
+    }
+}
+
+/// A pod that runs nothing any more needs no users of its own.
+async fn give_back_users(world: &World, memory: &Memory) {
+    let has_users = |pod: &Pod| pod.spec_ref().host_users == Some(false);
+    if memory.pod.as_ref().is_none_or(has_users) {
+        release_users(world, &memory.uid).await;
     }
 }
 
@@ -260,7 +296,7 @@ async fn stop(
         let kind = pod
             .find_container(container.as_str())
             .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
-        let restarts = *cause == StopCause::Changed
+        let restarts = matches!(cause, StopCause::Changed | StopCause::Resized)
             || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
         let message = cause.message(container.as_str(), kind, restarts);
         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
@@ -291,6 +327,10 @@ async fn see_off(
     let Some((kind, spec)) = pod.find_container(container.as_str()) else {
         return grace;
     };
+    if grace.0.is_zero() {
+        // Without time there is no hook; the process gets its moment all the same.
+        return SHORTEST_STOP;
+    }
     let Some(handler) = spec.lifecycle.as_ref().and_then(|it| it.pre_stop.clone()) else {
         return grace;
     };

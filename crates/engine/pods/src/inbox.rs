@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 
 use ferrolet_lifecycle::{PodState, Wish};
-use ferrolet_types::{GracePeriod, Pod, hint::News, probe::ProbeReport};
+use ferrolet_types::{GracePeriod, hint::News, probe::ProbeReport};
 use tokio::sync::Notify;
+
+use crate::grants::Assigned;
 
 /// More hints than this and the worker simply looks for itself.
 const MOST_NEWS: usize = 32;
@@ -19,7 +21,7 @@ pub(crate) struct Inbox {
 /// What a worker is told to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    pub(crate) pod: Option<Pod>,
+    pub(crate) pod: Option<Assigned>,
     pub(crate) wish: Wish,
     pub(crate) is_network_ready: bool,
     pub(crate) news: Vec<News>,
@@ -30,7 +32,7 @@ pub(crate) struct Orders {
 }
 
 impl Inbox {
-    pub(crate) fn new(pod: Option<Pod>, wish: Wish, is_network_ready: bool) -> Self {
+    pub(crate) fn new(pod: Option<Assigned>, wish: Wish, is_network_ready: bool) -> Self {
         let orders = Orders {
             pod,
             wish,
@@ -47,7 +49,7 @@ impl Inbox {
     }
 
     /// Replaces the specification.
-    pub(crate) fn set_pod(&self, pod: Pod) {
+    pub(crate) fn set_pod(&self, pod: Assigned) {
         self.change(|orders| orders.pod = Some(pod));
     }
 

@@ -14,18 +14,23 @@
 mod board;
 mod dispatch;
 mod execute;
+mod grants;
 mod inbox;
 mod memory;
 mod objects;
 mod probing;
 mod pull;
 mod pulse;
+mod records;
+mod resize;
+mod resizing;
 mod roster;
 mod run;
 mod start;
 mod tell;
 #[cfg(test)]
 mod tests;
+mod userns;
 mod worker;
 mod world;
 
@@ -33,4 +38,5 @@ pub use board::Board;
 pub use pull::{PullDoors, PullLimits, PullRate, PullSettings};
 pub use pulse::LoopHealth;
 pub use run::{Inputs, run};
+pub use userns::{UserIds, UserIdsError};
 pub use world::{Doors, NodeFacts, World};

@@ -9,6 +9,7 @@ use ferrolet_lifecycle::{
     Failure, FailureKind, PodState, Presence, Setup, Stage, Waiting, doubling,
 };
 use ferrolet_ports::VolumeMount;
+use ferrolet_resources::{PodResources, with_resources};
 use ferrolet_status::StatusOverride;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, Timestamp,
@@ -18,7 +19,7 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::PodStatus;
 
-use crate::{probing::Probed, start::StartFailure};
+use crate::{World, grants::Assigned, probing::Probed, resizing::Resizing, start::StartFailure};
 
 /// First and longest pause between repetitions of a step without effect.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +29,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Memory {
     pub(crate) uid: PodUid,
     pub(crate) key: Option<PodKey>,
+    /// The specification with the resources that were granted.
     pub(crate) pod: Option<Pod>,
+    /// The specification as its source wants it.
+    pub(crate) desired: Option<Pod>,
+    /// What the dispatcher handed over last.
+    pub(crate) assigned: Option<Assigned>,
+    /// Resources in force; known from the first decision on.
+    pub(crate) actuated: Option<PodResources>,
+    pub(crate) resizing: Resizing,
     pub(crate) state: PodState,
     pub(crate) seen: PodObservation,
     pub(crate) setup: Setup,
@@ -85,7 +94,11 @@ impl Memory {
             seen: PodObservation::nothing(uid.clone(), now),
             uid,
             key,
+            desired: pod.clone(),
             pod,
+            assigned: None,
+            actuated: None,
+            resizing: Resizing::default(),
             state: PodState::Running,
             setup: Setup::default(),
             volumes: BTreeMap::new(),
@@ -207,10 +220,25 @@ impl Memory {
         });
     }
 
+    /// Notes that a container was started with what it was granted.
+    pub(crate) fn note_in_force(&mut self, container: &ContainerName, world: &World) {
+        let (Some(pod), Some(actuated)) = (&self.pod, &mut self.actuated) else {
+            return;
+        };
+        if let Some((_, spec)) = pod.find_container(container.as_str()) {
+            let granted = spec.resources.clone().unwrap_or_default();
+            actuated.containers.insert(container.to_string(), granted);
+            world.records.put_in_force(&self.uid, actuated);
+        }
+    }
+
     /// Replaces the specification; what was set up for the old one is looked at again.
     pub(crate) fn take_pod(&mut self, pod: Pod) {
         if let Some(old) = &self.pod {
-            if old.spec != pod.spec {
+            // Other resources are put in force step by step, in an order of their own.
+            let granted = PodResources::of(old);
+            let as_before = with_resources(&pod, &granted);
+            if old.spec != as_before.as_ref().unwrap_or(&pod).spec {
                 self.setup.cgroup = Presence::Unknown;
                 self.setup.volumes = Presence::Unknown;
             }

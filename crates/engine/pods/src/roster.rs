@@ -6,23 +6,28 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_resources::{AdmissionNode, Rejection, admit};
+use ferrolet_resources::{AdmissionNode, Rejection, ResizeRules, admit, burstable_shares};
 use ferrolet_types::{
     Pod, PodChange, PodKey, PodUid,
     pod::{Phase, PodView},
+};
+
+use crate::{
+    grants::{Assigned, Grants},
+    records::ByPod,
 };
 
 /// What the dispatcher shall do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Command {
     /// Give this pod a worker.
-    Start(Pod),
+    Start(Assigned),
     /// Give this pod a worker that only says why the node does not take it.
     Reject(Pod, Rejection),
     /// Give something that nobody asked for a worker that takes it down.
     TakeDown { uid: PodUid, key: Option<PodKey> },
     /// Hand the worker a new specification.
-    Update(Pod),
+    Update(Assigned),
     /// Tell the worker that its pod shall end.
     Wish(PodUid, Wish),
 }
@@ -42,12 +47,16 @@ pub(crate) struct Roster {
     admitted: BTreeSet<PodUid>,
     /// Static pods of an earlier life, by name, until somebody wants them or their name.
     earlier: HashMap<PodKey, Vec<PodUid>>,
+    /// What each of them was granted.
+    grants: Grants,
 }
 
 /// What admission looks at besides the pod.
 pub(crate) struct Gate<'a> {
     /// The node; `None` takes everybody.
     pub(crate) node: Option<&'a AdmissionNode>,
+    /// What resizes depend on besides room; `None` allows them all.
+    pub(crate) rules: Option<ResizeRules<'a>>,
     /// Whether a pod that was taken still needs its resources.
     pub(crate) is_active: &'a dyn Fn(&PodUid) -> bool,
 }
@@ -66,8 +75,55 @@ impl Roster {
         }
     }
 
+    /// Takes over what an earlier life of the agent had granted.
+    pub(crate) fn were_granted(&mut self, granted: ByPod) {
+        self.grants.were(granted);
+    }
+
+    /// True for pods that somebody wants or that have a worker.
+    pub(crate) fn knows(&self, uid: &PodUid) -> bool {
+        self.wanted.contains_key(uid) || self.at_work.contains_key(uid)
+    }
+
+    /// Judges resizes that wait for room again.
+    pub(crate) fn retry_resizes(&mut self, gate: &Gate<'_>) -> Vec<Command> {
+        // Until every source has spoken, nobody knows how much room there is.
+        if !self.all_sources_ready || !self.grants.has_line() {
+            return Vec::new();
+        }
+        let admitted = &self.admitted;
+        let is_counted = |uid: &PodUid, pod: &Pod| {
+            admitted.contains(uid)
+                && !pod.api_phase().is_some_and(Phase::is_terminal)
+                && (gate.is_active)(uid)
+        };
+        let changed = self.grants.retry(&self.wanted, gate, is_counted);
+        let at_work = changed.iter().filter(|uid| self.at_work.contains_key(*uid));
+        at_work
+            .filter_map(|uid| self.wanted.get(uid))
+            .map(|pod| Command::Update(self.grants.assigned(pod)))
+            .collect()
+    }
+
+    /// The weight of all burstable pods together: what those that live were granted.
+    pub(crate) fn burstable_shares(&self, gate: &Gate<'_>) -> u64 {
+        let living = self.wanted.iter().filter(|(uid, pod)| {
+            self.admitted.contains(*uid)
+                && !pod.api_phase().is_some_and(Phase::is_terminal)
+                && (gate.is_active)(uid)
+        });
+        let granted: Vec<Pod> = living.map(|(_, pod)| self.grants.allocated(pod)).collect();
+        burstable_shares(granted.iter().map(AsRef::as_ref))
+    }
+
     /// Takes one change of one source.
     pub(crate) fn change(&mut self, change: PodChange, gate: &Gate<'_>) -> Vec<Command> {
+        let mut commands = self.take(change, gate);
+        commands.extend(self.retry_resizes(gate));
+        commands
+    }
+
+    fn take(&mut self, change: PodChange, gate: &Gate<'_>) -> Vec<Command> {
         // The API's copy of a static pod is not a pod to run.
         if change.pod().is_mirror() {
             return Vec::new();
@@ -86,13 +142,15 @@ impl Roster {
     }
 
     /// Notes that every source has spoken; what is then unknown is nobody's.
-    pub(crate) fn sources_ready(&mut self) -> Vec<Command> {
+    pub(crate) fn sources_ready(&mut self, gate: &Gate<'_>) -> Vec<Command> {
         self.all_sources_ready = true;
         let census = std::mem::take(&mut self.census);
-        census
+        let left_over = census
             .into_iter()
-            .filter_map(|uid| self.left_over(uid, None))
-            .collect()
+            .filter_map(|uid| self.left_over(uid, None));
+        let mut commands: Vec<Command> = left_over.collect();
+        commands.extend(self.retry_resizes(gate));
+        commands
     }
 
     /// Takes the list of everything the runtime knows.
@@ -136,6 +194,7 @@ impl Roster {
         if let Some(pod) = next.and_then(|uid| self.wanted.get(&uid).cloned()) {
             commands.extend(self.want(pod, gate));
         }
+        commands.extend(self.retry_resizes(gate));
         commands
     }
 
@@ -154,11 +213,12 @@ impl Roster {
 
     fn want(&mut self, pod: Pod, gate: &Gate<'_>) -> Vec<Command> {
         let (uid, key) = (pod.uid(), pod.key());
-        let was_wanted = self.wanted.insert(uid.clone(), pod.clone()).is_some();
+        let old = self.wanted.insert(uid.clone(), pod.clone());
+        self.grants.wants(old.as_ref(), &pod);
         if self.at_work.contains_key(&uid) {
             // A worker that takes down what nobody wanted a moment ago finishes first.
-            return if was_wanted {
-                vec![Command::Update(pod)]
+            return if old.is_some() {
+                vec![Command::Update(self.grants.assigned(&pod))]
             } else {
                 Vec::new()
             };
@@ -177,7 +237,7 @@ impl Roster {
         }
         self.at_work.insert(uid, Some(key));
         commands.push(match self.judge(&pod, gate) {
-            Ok(()) => Command::Start(pod),
+            Ok(()) => Command::Start(self.grants.assigned(&pod)),
             Err(rejection) => Command::Reject(pod, rejection),
         });
         commands
@@ -216,10 +276,12 @@ impl Roster {
                     && !pod.api_phase().is_some_and(Phase::is_terminal)
                     && (gate.is_active)(other)
             });
+            let others: Vec<Pod> = others.map(|(_, pod)| self.grants.allocated(pod)).collect();
             let others: Vec<&k8s_openapi::api::core::v1::Pod> =
-                others.map(|(_, pod)| pod.as_ref()).collect();
-            admit(pod, node, &others)?;
+                others.iter().map(AsRef::as_ref).collect();
+            admit(&self.grants.allocated(pod), node, &others)?;
         }
+        self.grants.admit(pod);
         self.admitted.insert(uid);
         Ok(())
     }
@@ -227,8 +289,9 @@ impl Roster {
     fn refresh(&mut self, pod: Pod) -> Vec<Command> {
         let uid = pod.uid();
         if self.wanted.contains_key(&uid) && self.at_work.contains_key(&uid) {
-            self.wanted.insert(uid, pod.clone());
-            return vec![Command::Update(pod)];
+            let old = self.wanted.insert(uid, pod.clone());
+            self.grants.wants(old.as_ref(), &pod);
+            return vec![Command::Update(self.grants.assigned(&pod))];
         }
         Vec::new()
     }
@@ -237,6 +300,7 @@ impl Roster {
         let uid = pod.uid();
         self.wanted.remove(&uid);
         self.admitted.remove(&uid);
+        self.grants.forget(&uid);
         if let Some(queue) = self.queues.get_mut(&pod.key()) {
             queue.retain(|waiting| *waiting != uid);
         }

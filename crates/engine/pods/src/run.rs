@@ -1,14 +1,22 @@
 //! The loop around the dispatcher: everything that can wake it, in one select.
 
-use std::{pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc, time::Duration};
 
+use ferrolet_ports::{PodCgroups, StoredPod};
 use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, interval_at},
+};
 
 use crate::{
     LoopHealth, World,
     dispatch::{Dispatcher, Event},
+    userns::remember,
 };
+
+/// Upstream's period for resizes that wait for room nobody told of.
+const RETRY_RESIZES: Duration = Duration::from_secs(180);
 
 /// What the sync loop listens to.
 pub struct Inputs {
@@ -27,9 +35,13 @@ pub struct Inputs {
 /// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that leaves is not an end of pods.
 pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) {
     let mut dispatcher = Dispatcher::new(world.clone());
+    let mut keeper = pin!(world.records.keep(world.state_files.as_ref()));
+    let (weight, weights) = watch::channel(0);
+    let mut scales = pin!(weigh(world.cgroups.as_ref(), weights));
+    let mut retry = interval_at(Instant::now() + RETRY_RESIZES, RETRY_RESIZES);
     let (left_over, mut found) = mpsc::channel(1);
     let mut search = Some(left_over);
-    let mut earlier = pin!(world.files.list());
+    let mut earlier = pin!(look_back(&world));
     let mut knows_earlier = false;
     dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
     loop {
@@ -40,10 +52,8 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             // Polled on where it was: the future is kept, not made anew. A disk that hangs holds up new pods only.
             stored = &mut earlier, if !knows_earlier => {
                 knows_earlier = true;
-                Event::Earlier(stored.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "Pods of an earlier life cannot be listed");
-                    Vec::new()
-                }))
+                dispatcher.were_granted(world.records.allocated());
+                Event::Earlier(stored)
             }
             // Receiving from a channel is cancel-safe: a message is taken only when it is returned. Before pods of an earlier
             // life are known, nobody can tell whether a pod was taken before.
@@ -58,14 +68,47 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             Some(report) = inputs.probes.recv() => Event::Probed(report),
             Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),
+            // A tick that was not waited for comes at once the next time.
+            _ = retry.tick() => Event::RetryResizes,
+            // Goes on where it stopped: the future lives outside the loop.
+            never = &mut keeper => match never {},
+            () = &mut scales => unreachable!("the weight's sender lives as long as this loop"),
             // A timer loses nothing.
             () = tokio::time::sleep(pulse.period()) => continue,
         };
+        let is_about_pods = event.is_about_pods();
         dispatcher.handle(event);
+        if is_about_pods {
+            let shares = dispatcher.burstable_shares();
+            weight.send_if_modified(|old| std::mem::replace(old, shares) != shares);
+        }
         if dispatcher.all_sources_ready()
             && let Some(left_over) = search.take()
         {
             tokio::spawn(search_left_overs(world.clone(), left_over));
+        }
+    }
+}
+
+/// Learns what an earlier life of the agent left: who was taken, what was granted, and whose user ids are taken.
+async fn look_back(world: &World) -> Vec<StoredPod> {
+    world.records.load(world.state_files.as_ref()).await;
+    let stored = world.files.list().await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "Pods of an earlier life cannot be listed");
+        Vec::new()
+    });
+    for pod in &stored {
+        remember(world, &pod.uid).await;
+    }
+    stored
+}
+
+/// Gives the burstable class the weight of its pods, whenever that changes.
+async fn weigh(cgroups: &dyn PodCgroups, mut weights: watch::Receiver<u64>) {
+    while weights.changed().await.is_ok() {
+        let shares = *weights.borrow_and_update();
+        if let Err(error) = cgroups.weigh_burstable(shares).await {
+            tracing::warn!(%error, shares, "Burstable pods cannot be weighed");
         }
     }
 }

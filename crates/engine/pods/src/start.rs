@@ -6,8 +6,8 @@ use ferrolet_lifecycle::{FailureKind, RestartCount};
 use ferrolet_ports::{EventKind, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
-    ContainerInputs, ContainerSpec, ImageUser, Notice, NoticeAbout, PluginResources, SandboxInputs,
-    SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
+    ContainerInputs, ContainerSpec, IdMapping, ImageUser, Notice, NoticeAbout, PluginResources,
+    SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
     node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
 };
 use ferrolet_types::{
@@ -23,6 +23,7 @@ use crate::{
     objects::env_objects,
     pull::Wanted,
     tell::{ContainerEvents, Happened, say_of_pod},
+    userns::user_mappings,
 };
 
 /// A container to start.
@@ -80,8 +81,9 @@ pub(crate) async fn create_sandbox(
     for notice in pod_dns(pod, &world.node.dns).notices {
         say_notice(world, pod, notice);
     }
-    let spec = request_sandbox(world, memory, pod, attempt)
-        .map_err(|error| format!("Failed to create pod sandbox: {error}"))?;
+    let failed = |error: SandboxError| format!("Failed to create pod sandbox: {error}");
+    let users = users_of(world, pod).await.map_err(failed)?;
+    let spec = request_sandbox(world, memory, pod, attempt, users).map_err(failed)?;
     let made = world.runtime.run_sandbox(&spec).await;
     made.map(drop)
         .map_err(|error| format!("Failed to create pod sandbox: {error}"))
@@ -104,6 +106,7 @@ fn request_sandbox(
     memory: &Memory,
     pod: &Pod,
     attempt: u32,
+    user_mappings: Vec<IdMapping>,
 ) -> Result<SandboxSpec, SandboxError> {
     let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
     let spec = sandbox_spec(
@@ -115,7 +118,7 @@ fn request_sandbox(
             cgroup_parent: world.cgroups.parent_of(&cgroup),
             log_directory: world.files.log_directory(&pod.key(), &memory.uid),
             runtime_handler: runtime_handler(world, pod)?,
-            user_mappings: Vec::new(),
+            user_mappings,
             extra_groups: memory.volumes.values().filter_map(|it| it.group).collect(),
         },
     )?;
@@ -129,6 +132,16 @@ pub(crate) enum SandboxError {
     Spec(#[from] SpecError),
     #[error("RuntimeClass.node.k8s.io {0:?} not found")]
     NoSuchClass(String),
+    #[error("{0}")]
+    Users(String),
+}
+
+/// The pod's own users, where it has them.
+async fn users_of(world: &World, pod: &Pod) -> Result<Vec<IdMapping>, SandboxError> {
+    let handler = runtime_handler(world, pod)?;
+    user_mappings(world, pod, &handler)
+        .await
+        .map_err(SandboxError::Users)
 }
 
 /// The handler of the pod's runtime class; empty for the default.
@@ -330,7 +343,11 @@ async fn request_container(
     } else {
         false
     };
-    let objects = env_objects(world, pod, container).await;
+    let objects = env_objects(world, memory, pod, container).await;
+    let users = users_of(world, pod)
+        .await
+        .map_err(|error| config_error(error.to_string()))?;
+    let target = target_of(memory, pod, order).map_err(config_error)?;
     let node = world.spec();
     let mut inputs = ContainerInputs {
         node: &node,
@@ -349,8 +366,8 @@ async fn request_container(
         pod_ips: &pod_ips,
         hosts_file: Some(&hosts_path),
         termination_log: Some(&termination_log),
-        target: None,
-        user_mappings: &[],
+        target: target.as_ref(),
+        user_mappings: &users,
         extra_groups: &extra_groups,
         supports_recursive_read_only,
         plugins: PluginResources::default(),
@@ -360,7 +377,7 @@ async fn request_container(
     inputs.sub_paths = &sub_paths;
     let request = container_spec(pod, order.kind, container, &inputs)
         .map_err(|error| config_error(error.to_string()))?;
-    let sandbox = request_sandbox(world, memory, pod, attempt)
+    let sandbox = request_sandbox(world, memory, pod, attempt, users.clone())
         .map_err(|error| config_error(error.to_string()))?;
     Ok((sandbox, request))
 }
@@ -407,6 +424,25 @@ async fn volume_image(world: &World, pod: &Pod, volume: &str) -> Result<String, 
     };
     let image = world.puller.ensure(world, wanted, &tell).await?;
     Ok(image.id)
+}
+
+/// The container whose processes an ephemeral one is to see.
+fn target_of(
+    memory: &Memory,
+    pod: &Pod,
+    order: &StartOrder,
+) -> Result<Option<ContainerId>, String> {
+    let mut ephemeral = pod.spec_ref().ephemeral_containers.iter().flatten();
+    let target = ephemeral
+        .find(|it| order.kind == ContainerKind::Ephemeral && it.name == order.container.as_str())
+        .and_then(|it| it.target_container_name.as_deref())
+        .filter(|name| !name.is_empty());
+    let Some(name) = target else {
+        return Ok(None);
+    };
+    let found = memory.seen.newest_container(name);
+    let found = found.ok_or_else(|| format!("unable to find target container {name}"))?;
+    Ok(Some(found.id.clone()))
 }
 
 fn hosts_text(world: &World, pod: &Pod, pod_ips: &[String]) -> Result<String, SpecError> {

@@ -3,6 +3,8 @@
 use ferrolet_ports::{Event, EventKind, EventObject, Events, HookMoment};
 use ferrolet_types::{Pod, PodKey, PodUid, pod::ContainerKind, pod::PodView};
 
+use crate::{World, resizing::Said};
+
 /// Says things about one container.
 pub(crate) struct ContainerEvents<'a> {
     events: &'a dyn Events,
@@ -129,6 +131,16 @@ pub(crate) fn say_of_pod(
         reason: reason.to_owned(),
         message,
     });
+}
+
+/// Says how far a pod's resize is.
+pub(crate) fn say_resize(world: &World, pod: &Pod, said: Said) {
+    let kind = if said.is_warning {
+        EventKind::Warning
+    } else {
+        EventKind::Normal
+    };
+    say_of_pod(world.events.as_ref(), pod, kind, said.reason, said.message);
 }
 
 fn pod_object(pod: &Pod, field_path: Option<String>) -> EventObject {

@@ -9,6 +9,7 @@ use crate::roster::{Command, Gate, Roster};
 fn open() -> Gate<'static> {
     Gate {
         node: None,
+        rules: None,
         is_active: &|_| true,
     }
 }
@@ -24,13 +25,13 @@ fn uid(text: &str) -> PodUid {
 /// Commands in brief, as a table shows them.
 fn brief(commands: Vec<Command>) -> String {
     let brief = |command: Command| match command {
-        Command::Start(pod) => format!("start {}", pod.uid()),
+        Command::Start(assigned) => format!("start {}", assigned.pod.uid()),
         Command::Reject(pod, rejection) => format!("reject {} {}", pod.uid(), rejection.reason),
         Command::TakeDown { uid, key } => match key {
             Some(key) => format!("take down {uid} {key}"),
             None => format!("take down {uid}"),
         },
-        Command::Update(pod) => format!("update {}", pod.uid()),
+        Command::Update(assigned) => format!("update {}", assigned.pod.uid()),
         Command::Wish(uid, Wish::Run) => format!("run {uid}"),
         Command::Wish(uid, Wish::End { grace }) => {
             format!("end {uid} {:?}", grace.map(|it| it.as_secs()))
@@ -58,7 +59,7 @@ fn check(story: Vec<(Happens, &str)>) {
     for (index, (happens, expected)) in story.into_iter().enumerate() {
         let commands = match happens {
             Change(change) => roster.change(change, &open()),
-            Ready => roster.sources_ready(),
+            Ready => roster.sources_ready(&open()),
             Census(uids) => roster.take_census(uids.split_whitespace().map(uid).collect()),
             Found(found, key) => roster.left_over(uid(found), key).into_iter().collect(),
             Finished(done) => roster.finished(&uid(done), &open()),

@@ -5,14 +5,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use ferrolet_lifecycle::{Action, Facts, PodState, Step, Waiting, Wish, decide};
+use ferrolet_lifecycle::{Action, Facts, PodState, ResizeFacts, Step, Waiting, Wish, decide};
 use ferrolet_ports::{EventKind, Remains, RuntimeError};
+use ferrolet_resources::{
+    CgroupLimits, CgroupMode, PodResources, ResizeNeed, is_resizing, pod_cgroup, resize_needs,
+    with_resources,
+};
 use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
 use ferrolet_types::{
     ContainerName, Timestamp,
-    observed::{Exit, PodObservation},
+    observed::{Exit, ObservedResources, PodObservation},
     pod::{Phase, PodView},
 };
 use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
@@ -21,11 +25,12 @@ use tokio::time::sleep;
 use crate::{
     World,
     execute::execute_stage,
+    grants::Assigned,
     inbox::{Inbox, Orders},
     memory::Memory,
     probing::{has_probes, with_probes},
     start::runtime_handler,
-    tell::{ContainerEvents, Happened, pod_in_words, say_of_pod},
+    tell::{ContainerEvents, Happened, pod_in_words, say_of_pod, say_resize},
 };
 
 /// First and longest pause before a runtime that does not answer is asked again about this pod.
@@ -68,6 +73,7 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         worker.tell_probes();
         if step.next == PodState::Gone {
             worker.world.board.forget(&worker.memory.uid);
+            worker.world.records.forget(&worker.memory.uid);
             return;
         }
         must_look = !step.stages.is_empty();
@@ -93,16 +99,81 @@ impl Worker {
 
     fn take_orders(&mut self) -> Orders {
         let orders = self.inbox.take();
-        if let Some(pod) = &orders.pod
+        if let Some(assigned) = &orders.pod
             && self
                 .memory
-                .pod
+                .assigned
                 .as_ref()
-                .is_none_or(|old| !Arc::ptr_eq(old, pod))
+                .is_none_or(|old| !old.is_same_as(assigned))
         {
-            self.memory.take_pod(pod.clone());
+            self.take_assignment(assigned.clone());
         }
         orders
+    }
+
+    /// Takes another version of the pod, and notes what its resources have to do with the one before.
+    fn take_assignment(&mut self, assigned: Assigned) {
+        let now = self.now();
+        let granted = PodResources::of(&assigned.pod);
+        let is_resize = self
+            .memory
+            .pod
+            .as_ref()
+            .is_some_and(|old| !PodResources::of(old).is_same(&granted));
+        let resizing = &mut self.memory.resizing;
+        let mut said = Vec::new();
+        if is_resize {
+            said.push(resizing.started(&assigned.pod, now));
+        }
+        said.extend(resizing.judged(&assigned.desired, assigned.pending.as_ref(), now));
+        for said in said {
+            say_resize(&self.world, &assigned.pod, said);
+        }
+        if !matches!(self.memory.verdict, Some(StatusOverride::Rejected { .. })) {
+            self.world.records.grant(&self.memory.uid, granted);
+        }
+        self.memory.desired = Some(assigned.desired.clone());
+        self.memory.take_pod(assigned.pod.clone());
+        self.memory.assigned = Some(assigned);
+    }
+
+    /// Where granted resources are not in force, and what is to be said about that.
+    fn look_at_resources(&mut self, now: Timestamp) -> ResizeFacts {
+        let Some(pod) = self.memory.pod.clone() else {
+            return ResizeFacts::default();
+        };
+        if self.memory.state != PodState::Running {
+            self.memory.resizing.ended();
+            return ResizeFacts::default();
+        }
+        let memory = &mut self.memory;
+        let actuated = memory.actuated.get_or_insert_with(|| {
+            // Nobody noted anything else, so what runs was made from what was granted.
+            let granted = PodResources::of(&pod);
+            self.world.records.put_in_force(&memory.uid, &granted);
+            granted
+        });
+        let needs = resize_needs(&pod, actuated);
+        let seen = &memory.seen;
+        let is_under_way = is_resizing(&pod, &needs, |name| {
+            let newest = seen.newest_container(name);
+            newest.is_some_and(|it| it.state.is_running())
+        });
+        let said = memory.resizing.looked_at(&pod, is_under_way, now);
+        said.into_iter()
+            .for_each(|said| say_resize(&self.world, &pod, said));
+        let named = |need: ResizeNeed| {
+            let those = needs.containers.iter().filter(|(_, it)| **it == need);
+            those
+                .map(|(name, _)| ContainerName::new(name.as_str()))
+                .collect()
+        };
+        ResizeFacts {
+            updates: named(ResizeNeed::Update),
+            restarts: named(ResizeNeed::Restart),
+            is_pod_level: needs.is_pod_level,
+            failure: self.memory.resizing.failure.clone(),
+        }
     }
 
     /// Keeps what the pod refers to at hand for as long as it may start containers.
@@ -242,12 +313,13 @@ impl Worker {
     fn decide(&mut self, orders: &Orders) -> Step {
         let now = self.now();
         let deadline = self.check_deadline(now);
-        let phase = match &self.memory.pod {
-            Some(_) => self
-                .compute_status(now)
-                .and_then(|status| phase_of(&status))
-                .unwrap_or(Phase::Pending),
-            None => Phase::Running,
+        let resize = self.look_at_resources(now);
+        let (phase, is_restarting_all) = match self.compute_status(now) {
+            Some(status) => (
+                phase_of(&status).unwrap_or(Phase::Pending),
+                is_restarting_all(&status),
+            ),
+            None => (Phase::Running, false),
         };
         let memory = &self.memory;
         let probes = memory
@@ -264,6 +336,8 @@ impl Worker {
             failures: &memory.failures,
             pod_failure: memory.pod_failure.as_ref(),
             probes: &probes,
+            resize: &resize,
+            is_restarting_all,
             is_network_ready: orders.is_network_ready,
             back_off: self.world.node.back_off,
         };
@@ -341,6 +415,12 @@ impl Worker {
                 message: waiting.message.clone(),
             });
         }
+        for (name, actuated) in memory.actuated.iter().flat_map(|it| &it.containers) {
+            let fact = containers
+                .entry(ContainerName::new(name.as_str()))
+                .or_default();
+            fact.actuated = Some(actuated.clone());
+        }
         for name in memory.probes.keys() {
             let fact = containers.remove(name).unwrap_or_default();
             containers.insert(name.clone(), with_probes(fact, memory.probe_facts(name)));
@@ -364,11 +444,20 @@ impl Worker {
                 PodState::Settled | PodState::Gone => Stage::Terminated,
             },
             verdict: memory.verdict.as_ref(),
-            resize: &[],
-            pod_cgroup: None,
+            resize: &memory.resizing.conditions(),
+            pod_cgroup: self.pod_bounds(pod),
             host_ips: &self.world.spec().host_ips,
             now,
         }))
+    }
+
+    /// The bounds that the pod's cgroup has by now, as the kernel would tell them.
+    fn pod_bounds(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Option<ObservedResources> {
+        let actuated = self.memory.actuated.as_ref()?;
+        let node = &self.world.node.spec.resources;
+        let in_force = with_resources(pod, actuated);
+        let cgroup = pod_cgroup(in_force.as_ref().unwrap_or(pod), &node.cgroups);
+        Some(bounds_in_force(&cgroup.limits, node.cgroup_mode))
     }
 
     /// Shows the new status, and says what newly holds containers back.
@@ -386,7 +475,7 @@ impl Worker {
         if self.memory.status.as_ref() == Some(&status) && remains == Remains::Active {
             return;
         }
-        if let Some(pod) = &self.memory.pod {
+        if let Some(pod) = &self.memory.desired {
             self.world.board.publish(pod, &status, remains);
         }
         let statuses = status.container_statuses.iter().flatten();
@@ -504,6 +593,30 @@ async fn last_words(world: &World, exit: &Exit, path: &str, log: Option<&str>) -
             .unwrap_or_default(),
         _ => String::new(),
     }
+}
+
+/// A pod's cgroup in the shape of an observation. Memory without a bound is what v1 tells: all pages there can be.
+fn bounds_in_force(limits: &CgroupLimits, mode: CgroupMode) -> ObservedResources {
+    let unbounded = match mode {
+        CgroupMode::V1 => i64::MAX & !0xfff,
+        CgroupMode::V2 => 0,
+    };
+    ObservedResources {
+        cpu_shares: limits
+            .cpu_shares
+            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
+        cpu_quota: limits.cpu_quota.unwrap_or(0),
+        cpu_period: limits
+            .cpu_period
+            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
+        memory_limit: limits.memory.unwrap_or(unbounded),
+    }
+}
+
+/// True while a container's exit makes the whole pod start anew in place.
+fn is_restarting_all(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|it| it.type_ == "AllContainersRestarting" && it.status == "True")
 }
 
 fn phase_of(status: &PodStatus) -> Option<Phase> {

@@ -8,13 +8,18 @@ use std::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes,
-    Probing, Runtime, RuntimeError, RuntimeHandler,
+    Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
 };
 use ferrolet_resources::{AdmissionNode, Amounts};
 use ferrolet_spec::NodeDns;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
-use crate::{Board, PullDoors, PullSettings, pull::Puller};
+use crate::{
+    Board, PullDoors, PullSettings,
+    pull::Puller,
+    records::Records,
+    userns::{UserIds, UserRanges},
+};
 
 /// Everything a worker can reach: the doors, and what is kept for all workers together.
 pub struct World {
@@ -24,6 +29,10 @@ pub struct World {
     /// What specifications are made from, as it is now; `node.spec` is how it began.
     spec: Mutex<Arc<ferrolet_spec::NodeFacts>>,
     pub(crate) puller: Puller,
+    /// What pods were granted and what is in force.
+    pub(crate) records: Records,
+    /// Which pods have which user ids.
+    pub(crate) user_ranges: UserRanges,
     pub(crate) sandbox_slots: Semaphore,
     runtime_name: OnceCell<String>,
     handlers: OnceCell<Vec<RuntimeHandler>>,
@@ -52,6 +61,12 @@ pub struct NodeFacts {
     pub back_off: BackOffPolicy,
     /// How images are pulled.
     pub pulls: PullSettings,
+    /// Ids for pods with users of their own.
+    pub user_ids: UserIds,
+    /// CPUs are handed out one by one.
+    pub has_static_cpus: bool,
+    /// Memory is handed out by NUMA node.
+    pub has_static_memory: bool,
     /// How many sandboxes may be in the making at once.
     pub n_parallel_sandboxes: usize,
 }
@@ -68,6 +83,10 @@ pub struct Doors {
     pub cgroups: Arc<dyn PodCgroups>,
     /// Directories and logs of pods.
     pub files: Arc<dyn PodFiles>,
+    /// Checkpoints that survive the agent.
+    pub state_files: Arc<dyn StateFiles>,
+    /// What pods use; `None` where nobody measures.
+    pub usage: Option<Arc<dyn Usage>>,
     /// Volumes of pods.
     pub volumes: Arc<dyn PodVolumes>,
     /// Probes of containers.
@@ -117,6 +136,8 @@ impl World {
                 node.pulls.clone(),
                 doors.clock.clone(),
             ),
+            records: Records::default(),
+            user_ranges: UserRanges::new(node.user_ids),
             sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
             spec: Mutex::new(Arc::new(node.spec.clone())),

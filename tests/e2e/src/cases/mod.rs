@@ -10,9 +10,11 @@ mod cluster_bench;
 mod cluster_describe;
 mod cluster_images;
 mod cluster_join;
+mod cluster_life;
 mod cluster_node;
 mod cluster_pace;
 mod cluster_pods;
+mod cluster_resize;
 mod cluster_serving;
 mod cluster_static;
 mod cluster_storage;
@@ -108,6 +110,8 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_storage::cases(),
+        cluster_life::cases(),
+        cluster_resize::cases(),
         cluster_volumes::cases(),
         cluster_describe::cases(),
         cluster_node::cases(),

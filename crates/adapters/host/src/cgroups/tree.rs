@@ -209,6 +209,10 @@ impl PodCgroups for CgroupTree {
         ))
     }
 
+    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>> {
+        Box::pin(self.set_burstable_shares(shares))
+    }
+
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
         Box::pin(self.remove_pod(uid))
     }

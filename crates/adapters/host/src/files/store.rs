@@ -19,7 +19,7 @@ use super::{
 use crate::{
     mountinfo,
     offload::{off_thread, refused},
-    rooted::{Kind, Rooted, is_plain_name},
+    rooted::{Durability, Kind, Rooted, is_plain_name},
 };
 
 /// Where log collectors look for links.
@@ -182,6 +182,73 @@ impl PodFiles for NodeFiles {
             stored.sort_by(|a, b| (&a.uid, a.key.is_none()).cmp(&(&b.uid, b.key.is_none())));
             stored.dedup_by(|later, earlier| later.uid == earlier.uid);
             Ok(stored)
+        })
+    }
+
+    fn read_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        limit: usize,
+    ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
+        let (uid, name) = (uid.clone(), name.to_owned());
+        self.run(format!("read {name} of pod {uid}"), move |settings| {
+            let pods = settings.open_pods()?;
+            let found = pods
+                .directory(plain(uid.as_str())?)
+                .and_then(|pod| pod.read(plain(&name)?, limit));
+            match found {
+                Ok(content) => Ok(Some(content)),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(cause) => Err(cause),
+            }
+        })
+    }
+
+    fn write_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+        content: Vec<u8>,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let (uid, name) = (uid.clone(), name.to_owned());
+        self.run(format!("write {name} of pod {uid}"), move |settings| {
+            let pods = settings.open_pods()?;
+            let pod = pods.ensure_directory(plain(uid.as_str())?, PRIVATE)?;
+            pod.write_atomically(plain(&name)?, &content, 0o600, Durability::Synced)
+        })
+    }
+
+    fn remove_pod_file<'a>(
+        &'a self,
+        uid: &'a PodUid,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), HostError>> {
+        let (uid, name) = (uid.clone(), name.to_owned());
+        self.run(
+            format!("remove {name} of pod {uid}"),
+            move |settings| match settings.open_pods()?.directory(plain(uid.as_str())?) {
+                Ok(pod) => pod.unlink(plain(&name)?),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(cause) => Err(cause),
+            },
+        )
+    }
+
+    fn read_in_volume<'a>(
+        &'a self,
+        volume: &'a str,
+        path: &'a str,
+        limit: usize,
+    ) -> Fut<'a, Result<String, HostError>> {
+        let (volume, path) = (PathBuf::from(volume), PathBuf::from(path));
+        let attempt = format!("read {} in {}", path.display(), volume.display());
+        self.run(attempt, move |_| {
+            let content = Rooted::open(&volume)?.read(&path, limit + 1)?;
+            if content.len() > limit {
+                return Err(io::Error::other(format!("it has more than {limit} bytes")));
+            }
+            Ok(String::from_utf8_lossy(&content).into_owned())
         })
     }
 

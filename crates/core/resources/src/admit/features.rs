@@ -13,7 +13,11 @@ const HOST_NETWORK_USERS: &str = "UserNamespacesHostNetworkSupport";
 
 /// Those of upstream's declared features that this agent really has. A feature belongs here together with its code: a node
 /// that declares what it does not do is given pods that it cannot run.
-const PRESENT: [&str; 0] = [];
+const PRESENT: [&str; 3] = [
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    RESTART_ALL,
+];
 
 /// What a node says that it can do, sorted; a feature whose gate is closed is not declared.
 pub fn declared_features(is_enabled: impl Fn(&str) -> bool) -> Vec<String> {

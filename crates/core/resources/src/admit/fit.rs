@@ -4,7 +4,7 @@ use ferrolet_types::Quantity;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{AdmissionNode, Rejection};
-use crate::{Amounts, Overhead, amount, pod_requests};
+use crate::{Amounts, Overhead, amount, pod_requests, requests_in_use};
 
 /// What every node counts, in the order in which it is looked at.
 const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -23,10 +23,7 @@ pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<
         let place = FIRST.iter().position(|first| first == name);
         (place.unwrap_or(FIRST.len()), *name)
     });
-    let taken: Vec<Amounts> = others
-        .iter()
-        .map(|other| pod_requests(other, Overhead::Included))
-        .collect();
+    let taken: Vec<Amounts> = others.iter().map(|other| requests_in_use(other)).collect();
     for (name, asked) in wanted {
         if asked.is_zero() || !is_counted(name, &node.allocatable) {
             continue;

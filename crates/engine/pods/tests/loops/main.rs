@@ -7,5 +7,6 @@ mod end;
 mod faults;
 mod images;
 mod life;
+mod resize;
 mod restarts;
 mod rig;

@@ -285,3 +285,69 @@ async fn a_manifest_that_was_edited_while_the_agent_was_away_starts_when_the_old
         .await;
     assert!(world.is_gone(&old.uid()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_that_asks_for_it_restarts_every_container_in_the_same_sandbox() {
+    let world = world();
+    let web = pod("web")
+        .init("first", IMAGE)
+        .container("main", IMAGE)
+        .container("watch", IMAGE)
+        .restart_policy(RestartPolicy::Never)
+        .edit_container("watch", |container| {
+            container.restart_policy = Some("Never".to_owned());
+            container.restart_policy_rules =
+                Some(vec![k8s_openapi::api::core::v1::ContainerRestartRule {
+                    action: "RestartAllContainers".to_owned(),
+                    exit_codes: Some(
+                        k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                            operator: "In".to_owned(),
+                            values: Some(vec![42]),
+                        },
+                    ),
+                }]);
+        })
+        .build();
+    world.script_name("first", Script::ExitsAfter(secs(1), 0));
+    let key = web.key();
+    world.script_series(
+        &key,
+        "watch",
+        vec![Script::ExitsAfter(secs(3), 42), Script::Runs],
+    );
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    eventually("it started anew", secs(20), || {
+        ["main", "watch"].iter().all(|name| {
+            let shown = agent.container(&uid, name);
+            shown.is_some_and(|it| {
+                it.restart_count == 1 && it.state.is_some_and(|it| it.running.is_some())
+            })
+        })
+    })
+    .await;
+    assert_eq!(world.sandboxes().len(), 1);
+    for name in ["first", "main", "watch"] {
+        assert_eq!(starts_of(&world, &uid, name).len(), 2, "{name}");
+    }
+    let status = agent.status(&uid).unwrap();
+    let condition = status
+        .conditions
+        .unwrap()
+        .into_iter()
+        .find(|it| it.type_ == "AllContainersRestarting");
+    assert_eq!(condition.unwrap().status, "False");
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    let last = agent
+        .container(&uid, "main")
+        .unwrap()
+        .last_state
+        .unwrap()
+        .terminated
+        .unwrap();
+    assert_eq!(
+        (last.exit_code, last.reason.as_deref()),
+        (137, Some("RestartingAllContainers"))
+    );
+}

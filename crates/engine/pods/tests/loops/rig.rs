@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_pods::{
-    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, World as Wiring,
+    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, UserIds, World as Wiring,
 };
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
+use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
 use ferrolet_testkit::{Act, FakeHooks, FakeProbing, World};
 use ferrolet_types::{
@@ -59,14 +60,25 @@ impl Agent {
     }
 
     pub(crate) fn with_events(world: &World, events: Arc<dyn Events>) -> Self {
+        Self::wire(world, events, None)
+    }
+
+    /// On a node with bounds.
+    pub(crate) fn with_node(world: &World, node: AdmissionNode) -> Self {
+        Self::wire(world, world.events(), Some(node))
+    }
+
+    fn wire(world: &World, events: Arc<dyn Events>, node: Option<AdmissionNode>) -> Self {
         let board = Arc::new(Board::default());
-        let (_, admission) = watch::channel(None);
+        let (_, admission) = watch::channel(node);
         let doors = Doors {
             runtime: world.runtime(),
             images: world.images(),
             pulls: None,
             cgroups: world.cgroups(),
             files: world.files(),
+            state_files: world.state_files(),
+            usage: None,
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
             hooks: Arc::new(FakeHooks::default()),
@@ -89,7 +101,7 @@ impl Agent {
             network,
         };
         let mut tasks = JoinSet::new();
-        let wiring = Arc::new(Wiring::new(doors, node()));
+        let wiring = Arc::new(Wiring::new(doors, self::node()));
         let pulse = Arc::new(LoopHealth::new(secs(60)));
         tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
         tasks.spawn(pass_events_on(world.clone(), hint_sender.clone()));
@@ -251,6 +263,9 @@ fn node() -> NodeFacts {
             verification: None,
             providers: Vec::new(),
         },
+        user_ids: UserIds::all(65_536),
+        has_static_cpus: false,
+        has_static_memory: false,
         n_parallel_sandboxes: N_PARALLEL_SANDBOXES,
     }
 }

@@ -1,0 +1,231 @@
+//! What a pod was granted, as a value of its own: read from a specification, laid over one, compared with one.
+//!
+//! A pod's resources exist in three copies: *desired* (the API's specification), *allocated* (what the node granted) and
+//! *actuated* (what was last put in force). Each of the last two is a [`PodResources`]. Quantities are compared by amount, so
+//! `0.5` is `500m`. Upstream: `pkg/kubelet/allocation`.
+//! Refuses: keeping any of them; the dispatcher, the workers and the records on disk do.
+
+use std::collections::BTreeMap;
+
+use ferrolet_types::{Qos, pod::PodView as _};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+
+use crate::{
+    Amounts, NodeResources, Overhead, Rejection, SwapBehavior, amount, container_requests,
+    parse_amounts, pod_qos, pod_requests,
+};
+
+/// The resources of a pod and of each of its containers, ephemeral ones apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodResources {
+    /// By container name, init containers included.
+    pub containers: BTreeMap<String, ResourceRequirements>,
+    /// The pod's own.
+    pub pod: Option<ResourceRequirements>,
+}
+
+impl PodResources {
+    /// What a specification says.
+    pub fn of(pod: &Pod) -> Self {
+        let spec = pod.spec_ref();
+        let named = |it: &Container| (it.name.clone(), it.resources.clone().unwrap_or_default());
+        let init = spec.init_containers.iter().flatten();
+        Self {
+            containers: init.chain(&spec.containers).map(named).collect(),
+            pod: spec.resources.clone(),
+        }
+    }
+
+    /// True when both mean the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let nothing = ResourceRequirements::default();
+        let of = |pod: &Option<ResourceRequirements>| pod.clone().unwrap_or_default();
+        let mut names = self.containers.keys().chain(other.containers.keys());
+        is_same(&of(&self.pod), &of(&other.pod))
+            && names.all(|name| {
+                let of = |list: &Self| list.containers.get(name).unwrap_or(&nothing).clone();
+                is_same(&of(self), &of(other))
+            })
+    }
+}
+
+/// The pod with these resources in place of its own; `None` when they mean the same. Containers without a record keep theirs.
+pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
+    let own = PodResources::of(pod);
+    let recorded = PodResources {
+        containers: own
+            .containers
+            .iter()
+            .map(|(name, own)| {
+                let granted = resources.containers.get(name).unwrap_or(own);
+                (name.clone(), granted.clone())
+            })
+            .collect(),
+        pod: resources.pod.clone(),
+    };
+    if own.is_same(&recorded) {
+        return None;
+    }
+    let mut pod = pod.clone();
+    let spec = pod.spec.get_or_insert_default();
+    spec.resources = recorded.pod;
+    let init = spec.init_containers.iter_mut().flatten();
+    for container in init.chain(&mut spec.containers) {
+        container.resources = recorded.containers.get(&container.name).cloned();
+    }
+    Some(pod)
+}
+
+/// True when a resize asks for more CPU or memory than the pod was granted.
+pub fn is_growing(allocated: &Pod, desired: &Pod) -> bool {
+    let (old, new) = (
+        pod_requests(allocated, Overhead::Excluded),
+        pod_requests(desired, Overhead::Excluded),
+    );
+    ["cpu", "memory"]
+        .iter()
+        .any(|name| amount(&new, name) > amount(&old, name))
+}
+
+/// What a resize depends on besides the room on the node.
+#[derive(Clone, Copy, Debug)]
+pub struct ResizeRules<'a> {
+    /// The node's swap, most of all.
+    pub node: &'a NodeResources,
+    /// CPUs are handed out one by one (`cpuManagerPolicy: static`).
+    pub has_static_cpus: bool,
+    /// Memory is handed out by NUMA node (`memoryManagerPolicy: Static`).
+    pub has_static_memory: bool,
+}
+
+/// Whether this node can resize the pod at all, however much room there is.
+pub fn check_resize(
+    desired: &Pod,
+    allocated: &Pod,
+    rules: &ResizeRules<'_>,
+) -> Result<(), Rejection> {
+    if swaps_differently(desired, allocated, rules.node) {
+        return infeasible("In-place resize of containers with swap is not supported.");
+    }
+    if is_memory_volume_resized(desired, allocated) {
+        return infeasible("Memory-backed emptyDir volume resize is disabled");
+    }
+    if pod_qos(desired) == Qos::Guaranteed {
+        let fixed = [
+            (
+                rules.has_static_cpus,
+                "cpu",
+                "CPU Manager policy \"static\"",
+            ),
+            (
+                rules.has_static_memory,
+                "memory",
+                "Memory Manager policy \"Static\"",
+            ),
+        ];
+        for (is_static, name, who) in fixed {
+            if is_static && has_other_requests(desired, allocated, name) {
+                return infeasible(&format!(
+                    "Resize is infeasible for Guaranteed Pods alongside {who}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Rejection {
+    /// The reason of a resize that cannot happen on this node, however long one waits.
+    pub const INFEASIBLE: &'static str = "Infeasible";
+}
+
+fn infeasible<T>(message: &str) -> Result<T, Rejection> {
+    Err(Rejection {
+        reason: Rejection::INFEASIBLE.to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+/// Pairs of containers of both copies by name.
+fn pairs<'a>(
+    desired: &'a Pod,
+    allocated: &'a Pod,
+) -> impl Iterator<Item = (&'a Container, &'a Container)> {
+    let all = |pod: &'a Pod| {
+        let spec = pod.spec_ref();
+        spec.init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+    };
+    all(desired).filter_map(move |it| {
+        let other = all(allocated).find(|other| other.name == it.name)?;
+        Some((it, other))
+    })
+}
+
+/// The share of swap follows from the memory request, and the kernel does not let it change under way.
+fn swaps_differently(desired: &Pod, allocated: &Pod, node: &NodeResources) -> bool {
+    if !node.swap.is_controlled || node.swap.behavior == SwapBehavior::NoSwap {
+        return false;
+    }
+    let may_swap = |pod: &Pod, container: &Container| {
+        let requests = container_requests(container);
+        let limits = crate::container_limits(container);
+        pod_qos(pod) == Qos::Burstable
+            && !pod.is_critical()
+            && amount(&requests, "memory") != amount(&limits, "memory")
+    };
+    pairs(desired, allocated).any(|(new, old)| {
+        let is_changed = request(new, "memory") != request(old, "memory");
+        let restarts = old.resize_policy.iter().flatten().any(|policy| {
+            policy.resource_name == "memory" && policy.restart_policy == "RestartContainer"
+        });
+        is_changed && !restarts && (may_swap(desired, new) || may_swap(allocated, old))
+    })
+}
+
+fn is_memory_volume_resized(desired: &Pod, allocated: &Pod) -> bool {
+    let limits = |pod: &Pod| -> BTreeMap<String, Option<ferrolet_types::Quantity>> {
+        let volumes = pod.spec_ref().volumes.iter().flatten();
+        volumes
+            .filter_map(|volume| {
+                let dir = volume.empty_dir.as_ref()?;
+                let is_memory = dir.medium.as_deref() == Some("Memory");
+                let limit = dir.size_limit.as_ref().filter(|_| is_memory)?;
+                Some((
+                    volume.name.clone(),
+                    ferrolet_types::Quantity::parse(&limit.0).ok(),
+                ))
+            })
+            .collect()
+    };
+    limits(desired) != limits(allocated)
+}
+
+fn has_other_requests(desired: &Pod, allocated: &Pod, name: &str) -> bool {
+    pairs(desired, allocated).any(|(new, old)| request(new, name) != request(old, name))
+}
+
+fn request(container: &Container, name: &str) -> ferrolet_types::Quantity {
+    let resources = container.resources.as_ref();
+    amount(
+        &parse_amounts(resources.and_then(|it| it.requests.as_ref())),
+        name,
+    )
+}
+
+/// The same amounts, however they are written.
+pub(crate) fn is_same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
+    let amounts = |it: &ResourceRequirements| -> (Amounts, Amounts) {
+        (
+            parse_amounts(it.requests.as_ref()),
+            parse_amounts(it.limits.as_ref()),
+        )
+    };
+    amounts(one) == amounts(other)
+}
+
+#[cfg(test)]
+#[path = "allocation_tests.rs"]
+mod tests;

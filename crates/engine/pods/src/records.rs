@@ -1,0 +1,251 @@
+//! What pods were granted and what was put in force, kept on disk in upstream's format: `allocated_pods_state` and
+//! `actuated_pods_state` in the root directory.
+//!
+//! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk, because a lost note costs
+//! a repeated decision and nothing else: without the newest grant the resize is judged again, without the newest word on what
+//! is in force a container is bounded once more. A file that cannot be read is reported and begun anew from the pods' own
+//! specifications, where upstream's kubelet refuses to start.
+//! Refuses: deciding anything from what it holds.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use ferrolet_ports::StateFiles;
+use ferrolet_resources::PodResources;
+use ferrolet_types::{PodUid, hash::fnv1a_32};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+
+const ALLOCATED: &str = "allocated_pods_state";
+const ACTUATED: &str = "actuated_pods_state";
+
+/// Resources by pod.
+pub(crate) type ByPod = BTreeMap<PodUid, PodResources>;
+
+/// Both records.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    books: Mutex<Books>,
+    changed: Notify,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Books {
+    allocated: ByPod,
+    actuated: ByPod,
+}
+
+/// Why a record cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error("not a checkpoint: {0}")]
+    Shape(String),
+    #[error("checkpoint is corrupted: its checksum is {told}, its content's is {found}")]
+    Checksum { told: u64, found: u32 },
+}
+
+impl Records {
+    /// Reads both files, once, before anybody notes anything.
+    pub(crate) async fn load(&self, files: &dyn StateFiles) {
+        let books = Books {
+            allocated: read(files, ALLOCATED).await,
+            actuated: read(files, ACTUATED).await,
+        };
+        *self.books.lock().expect("no panic while the lock is held") = books;
+    }
+
+    /// Everything that was granted.
+    pub(crate) fn allocated(&self) -> ByPod {
+        self.look(|books| books.allocated.clone())
+    }
+
+    /// What is in force for one pod.
+    pub(crate) fn actuated(&self, uid: &PodUid) -> Option<PodResources> {
+        self.look(|books| books.actuated.get(uid).cloned())
+    }
+
+    /// Notes what a pod was granted.
+    pub(crate) fn grant(&self, uid: &PodUid, resources: PodResources) {
+        self.note(|books| {
+            books.allocated.insert(uid.clone(), resources.clone()) != Some(resources)
+        });
+    }
+
+    /// Notes what is in force.
+    pub(crate) fn put_in_force(&self, uid: &PodUid, resources: &PodResources) {
+        self.note(|books| {
+            books
+                .actuated
+                .insert(uid.clone(), resources.clone())
+                .as_ref()
+                != Some(resources)
+        });
+    }
+
+    /// Keeps what is said of these pods only.
+    pub(crate) fn retain(&self, is_known: impl Fn(&PodUid) -> bool) {
+        self.note(|books| {
+            let before = books.allocated.len() + books.actuated.len();
+            books.allocated.retain(|uid, _| is_known(uid));
+            books.actuated.retain(|uid, _| is_known(uid));
+            before != books.allocated.len() + books.actuated.len()
+        });
+    }
+
+    /// Forgets a pod.
+    pub(crate) fn forget(&self, uid: &PodUid) {
+        self.retain(|known| known != uid);
+    }
+
+    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces its file in one step.
+    pub(crate) async fn keep(&self, files: &dyn StateFiles) -> std::convert::Infallible {
+        let mut written = [Vec::new(), Vec::new()];
+        loop {
+            self.changed.notified().await;
+            let books = self.look(Clone::clone);
+            let contents = [
+                (ALLOCATED, encode(&books.allocated)),
+                (ACTUATED, encode(&books.actuated)),
+            ];
+            for ((name, content), old) in contents.into_iter().zip(&mut written) {
+                if content == *old {
+                    continue;
+                }
+                match files.write(name, content.clone()).await {
+                    Ok(()) => *old = content,
+                    Err(error) => tracing::error!(%error, "Resources of pods cannot be noted"),
+                }
+            }
+        }
+    }
+
+    fn look<T>(&self, of: impl FnOnce(&Books) -> T) -> T {
+        of(&self.books.lock().expect("no panic while the lock is held"))
+    }
+
+    fn note(&self, edit: impl FnOnce(&mut Books) -> bool) {
+        let is_new = edit(&mut self.books.lock().expect("no panic while the lock is held"));
+        if is_new {
+            self.changed.notify_one();
+        }
+    }
+}
+
+async fn read(files: &dyn StateFiles, name: &str) -> ByPod {
+    let content = match files.read(name).await {
+        Ok(Some(content)) => content,
+        Ok(None) => return ByPod::new(),
+        Err(error) => {
+            tracing::error!(%error, "Resources of pods cannot be read, taking their specifications instead");
+            return ByPod::new();
+        }
+    };
+    decode(&content).unwrap_or_else(|error| {
+        tracing::error!(file = name, %error, "Resources of pods cannot be read, taking their specifications instead");
+        ByPod::new()
+    })
+}
+
+/// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go prints for that string.
+fn encode(pods: &ByPod) -> Vec<u8> {
+    let entries: Map<String, Value> = pods
+        .iter()
+        .map(|(uid, resources)| (uid.to_string(), entry(resources)))
+        .collect();
+    let data = match entries.is_empty() {
+        true => "{}".to_owned(),
+        false => json!({ "entries": entries }).to_string(),
+    };
+    let checksum = checksum(&data);
+    json!({ "data": data, "checksum": checksum })
+        .to_string()
+        .into_bytes()
+}
+
+fn entry(resources: &PodResources) -> Value {
+    json!({
+        "ContainerResources": resources.containers,
+        "PodLevelResources": resources.pod,
+        "EmptyDirVolumeLimits": null,
+    })
+}
+
+fn checksum(data: &str) -> u32 {
+    fnv1a_32(format!("(string){data}").as_bytes())
+}
+
+fn decode(content: &[u8]) -> Result<ByPod, RecordError> {
+    let shape = |error: serde_json::Error| RecordError::Shape(error.to_string());
+    let missing = |what: &str| RecordError::Shape(format!("no {what}"));
+    let checkpoint: Value = serde_json::from_slice(content).map_err(shape)?;
+    let data = checkpoint["data"].as_str().ok_or_else(|| missing("data"))?;
+    let told = checkpoint["checksum"]
+        .as_u64()
+        .ok_or_else(|| missing("checksum"))?;
+    let found = checksum(data);
+    if told != u64::from(found) {
+        return Err(RecordError::Checksum { told, found });
+    }
+    let mut data: Value = serde_json::from_str(data).map_err(shape)?;
+    let Value::Object(entries) = data["entries"].take() else {
+        return Ok(ByPod::new());
+    };
+    let read = |(uid, mut entry): (String, Value)| {
+        let containers: Option<BTreeMap<String, ResourceRequirements>> =
+            serde_json::from_value(entry["ContainerResources"].take()).map_err(shape)?;
+        let pod: Option<ResourceRequirements> =
+            serde_json::from_value(entry["PodLevelResources"].take()).map_err(shape)?;
+        let resources = PodResources {
+            containers: containers.unwrap_or_default(),
+            pod,
+        };
+        Ok((PodUid::new(uid), resources))
+    };
+    entries.into_iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &str = r#"{"data":"{\"entries\":{\"ed72b505-3176-45d5-81e1-b75d82e7aaca\":{\"ContainerResources\":{\"g\":{\"limits\":{\"cpu\":\"200m\",\"memory\":\"48Mi\"},\"requests\":{\"cpu\":\"200m\",\"memory\":\"48Mi\"}}},\"PodLevelResources\":null,\"EmptyDirVolumeLimits\":null}}}","checksum":CHECKSUM}"#;
+    /// `recorded/state-files/actuated_pods_state.json`, the shortest of its pods, and the whole.
+    const WHOLE: &str = include_str!("../tests/recorded/actuated_pods_state.json");
+
+    #[test]
+    fn upstreams_checkpoint_is_read_and_written_back_byte_for_byte() {
+        let pods = decode(WHOLE.as_bytes()).unwrap();
+        assert_eq!(pods.len(), 4);
+        let sure = &pods[&PodUid::new("ed72b505-3176-45d5-81e1-b75d82e7aaca")];
+        let limits = sure.containers["g"].limits.as_ref().unwrap();
+        assert_eq!(limits["memory"].0, "48Mi");
+        let ours: Value = serde_json::from_slice(&encode(&pods)).unwrap();
+        let theirs: Value = serde_json::from_str(WHOLE).unwrap();
+        let entries =
+            |it: &Value| -> Value { serde_json::from_str(it["data"].as_str().unwrap()).unwrap() };
+        assert_eq!(entries(&ours), entries(&theirs));
+        assert_eq!(decode(&encode(&pods)).unwrap(), pods);
+        assert_eq!(encode(&ByPod::new()).len(), decode_len());
+    }
+
+    fn decode_len() -> usize {
+        json!({ "data": "{}", "checksum": checksum("{}") })
+            .to_string()
+            .len()
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_tampered_with_is_refused() {
+        let text = RECORDED.replace("CHECKSUM", "1");
+        assert!(matches!(
+            decode(text.as_bytes()),
+            Err(RecordError::Checksum { told: 1, .. })
+        ));
+        for bad in ["", "{", "[]", "{}", r#"{"data":1,"checksum":2}"#] {
+            assert!(
+                matches!(decode(bad.as_bytes()), Err(RecordError::Shape(_))),
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Puts granted resources in force, step by step, and notes each step that the runtime has accepted.
+
+use ferrolet_ports::{PodBounds, RuntimeErrorKind};
+use ferrolet_resources::{
+    LinuxResources, PodResources, ResizePlan, ResizeStep, overhead_resources, plan_resize,
+};
+use ferrolet_types::{ContainerId, ContainerName, Pod, SandboxId, pod::PodView};
+
+use crate::{World, execute::Outcome, memory::Memory};
+
+/// Resizes the pod and those of its containers that run.
+pub(crate) async fn resize(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    sandbox: &SandboxId,
+    containers: Vec<(ContainerName, ContainerId)>,
+) -> Outcome {
+    let mut actuated = memory
+        .actuated
+        .clone()
+        .unwrap_or_else(|| PodResources::of(pod));
+    let running: Vec<(String, ContainerId)> = containers
+        .into_iter()
+        .map(|(name, id)| (name.to_string(), id))
+        .collect();
+    let plan = plan_resize(pod, &actuated, &running, &world.spec().resources);
+    let done = match check_memory(world, pod, &plan).await {
+        Ok(()) => carry_out(world, pod, sandbox, plan, &mut actuated).await,
+        Err(message) => Err(message),
+    };
+    Outcome::Resized {
+        actuated,
+        error: done.err(),
+    }
+}
+
+async fn carry_out(
+    world: &World,
+    pod: &Pod,
+    sandbox: &SandboxId,
+    plan: ResizePlan,
+    actuated: &mut PodResources,
+) -> Result<(), String> {
+    for step in plan.steps {
+        match step {
+            ResizeStep::Pod { cgroup, announced } => {
+                announce(world, pod, sandbox, &announced).await?;
+                world
+                    .cgroups
+                    .ensure(&cgroup)
+                    .await
+                    .map_err(|error| error.to_string())?;
+            }
+            ResizeStep::Container {
+                name,
+                id,
+                resources,
+                actuated: now,
+            } => {
+                world
+                    .runtime
+                    .update_container(&id, &resources)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                actuated.containers.insert(name, now);
+            }
+            ResizeStep::PodRecord(now) => actuated.pod = Some(now),
+        }
+        world.records.put_in_force(&pod.uid(), actuated);
+    }
+    Ok(())
+}
+
+/// Tells the runtime first: one that refuses has refused the resize.
+async fn announce(
+    world: &World,
+    pod: &Pod,
+    sandbox: &SandboxId,
+    resources: &LinuxResources,
+) -> Result<(), String> {
+    let overhead = overhead_resources(pod, &world.spec().resources);
+    let bounds = PodBounds {
+        resources,
+        overhead: &overhead,
+    };
+    match world.runtime.announce_resources(sandbox, bounds).await {
+        Err(error) if error.kind != RuntimeErrorKind::Unimplemented => Err(format!(
+            "failed to notify runtime for UpdatePodSandboxResources; resize rejected: {error}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses limits below what is in use: the kernel would refuse them too, but only half way through.
+async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(), String> {
+    let Some(usage) = &world.usage else {
+        return Ok(());
+    };
+    if plan.pod_memory.is_none() && plan.container_memory.is_empty() {
+        return Ok(());
+    }
+    let uid = pod.uid();
+    let snapshot = usage.snapshot().await;
+    let used = snapshot
+        .ok()
+        .and_then(|it| it.pods.iter().find(|it| it.uid == uid).cloned())
+        .ok_or_else(|| {
+            format!(
+                "unable to read memory usage for pod {:?}",
+                pod.key().to_string()
+            )
+        })?;
+    let mut faults = Vec::new();
+    if let Some(limit) = plan.pod_memory {
+        match used.total.memory.map(|it| it.usage) {
+            None => faults.push("missing pod memory usage".to_owned()),
+            Some(usage) if is_below(limit, usage) => faults.push(format!(
+                "attempting to set pod memory limit ({limit}) below current usage ({usage})"
+            )),
+            Some(_) => {}
+        }
+    }
+    for (name, id, limit) in &plan.container_memory {
+        let found = used.containers.iter().find(|(it, _)| it == id);
+        match found.and_then(|(_, it)| it.memory).map(|it| it.usage) {
+            None => faults.push(format!("missing container {name:?} memory usage")),
+            Some(usage) if is_below(*limit, usage) => faults.push(format!(
+                "attempting to set container {name:?} memory limit ({limit}) below current usage ({usage})"
+            )),
+            Some(_) => {}
+        }
+    }
+    match faults.as_slice() {
+        [] => Ok(()),
+        [one] => Err(format!("cannot decrease memory limits: {one}")),
+        many => Err(format!(
+            "cannot decrease memory limits: [{}]",
+            many.join(", ")
+        )),
+    }
+}
+
+fn is_below(limit: i64, usage: u64) -> bool {
+    u64::try_from(limit).is_ok_and(|limit| usage >= limit)
+}
