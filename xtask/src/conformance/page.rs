@@ -17,6 +17,7 @@ pub(super) fn page(groups: &[Group], ours: &Results, upstream: &Results) -> Stri
     );
     counts(&mut page, ours, upstream);
     versions(&mut page, ours, upstream);
+    runs(&mut page, ours, upstream);
     let names: Vec<&String> = groups.iter().flat_map(|group| &group.names).collect();
     let failed = |name: &str| ours.is_failed(name);
     let own: Vec<&String> = names
@@ -81,11 +82,34 @@ fn counts(page: &mut String, ours: &Results, upstream: &Results) {
 }
 
 fn versions(page: &mut String, ours: &Results, upstream: &Results) {
-    page.push_str("| part | with Ferrolet | with upstream's kubelet |\n| --- | --- | --- |\n");
+    page.push_str(
+        "| part in the last run | with Ferrolet | with upstream's kubelet |\n| --- | --- | --- |\n",
+    );
     for (part, version) in &ours.versions {
         let other = upstream.versions.iter().find(|(name, _)| name == part);
         let other = other.map_or("", |(_, version)| version);
         let _ = writeln!(page, "| {part} | {} | {} |", cell(version), cell(other));
+    }
+    page.push('\n');
+}
+
+/// Where the verdicts come from: after a full run, only what had not passed is run again.
+fn runs(page: &mut String, ours: &Results, upstream: &Results) {
+    page.push_str(
+        "A row speaks only for the tests that it ran: after the full run, only what had not passed was run again, and the later verdict\n\
+         counts. What passed in the full run was not run with later versions.\n\n\
+         | run of | began | kubelet | tests |\n| --- | --- | --- | --- |\n",
+    );
+    for (who, results) in [("Ferrolet", ours), ("upstream's kubelet", upstream)] {
+        for run in &results.runs {
+            let _ = writeln!(
+                page,
+                "| {who} | {} | {} | {} |",
+                run.date,
+                cell(&run.kubelet),
+                run.n_tests
+            );
+        }
     }
     page.push('\n');
 }
@@ -137,6 +161,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_the_checkout_is_what_its_data_give() {
+        let root = crate::build::root();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let results = |name: &str| {
+            Results::parse(&read(&format!("tests/conformance/results/{name}.json"))).unwrap()
+        };
+        let groups = super::super::list::groups();
+        let expected = page(&groups, &results("ferrolet"), &results("upstream"));
+        let written = read("docs/conformance.md");
+        assert!(
+            written == expected,
+            "docs/conformance.md was edited; cargo xtask conformance --page writes it"
+        );
+    }
+
+    #[test]
     fn the_page_has_counts_versions_failures_and_every_name() {
         let groups = [Group {
             file: "a.go".to_owned(),
@@ -159,6 +199,7 @@ mod tests {
             "| Ferrolet | 1 | 2 | 0 | 2026-01-01 00:00 UTC |",
             "| upstream's kubelet | 2 | 1 | 1 |",
             "| kubelet | v1 | v1 |",
+            "| Ferrolet | 2026-01-01 00:00 UTC | v1 | 3 |",
             "passes with upstream\n\n- b\n  `timed 'out'`\n\n## ",
             "in this lab\n\n- c *d*\n  `no link`\n",
             "Could not be judged\n\n- e\n",

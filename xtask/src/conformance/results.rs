@@ -69,6 +69,16 @@ pub(super) struct Results {
     /// What ran, as pairs of part and version.
     pub(super) versions: Vec<(String, String)>,
     pub(super) verdicts: Verdicts,
+    /// Every run that these verdicts come from, the oldest first: a later one speaks only for the tests that it ran.
+    pub(super) runs: Vec<Run>,
+}
+
+/// One run: when, with which kubelet, and how many tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) date: String,
+    pub(super) kubelet: String,
+    pub(super) n_tests: u64,
 }
 
 /// How many tests ended in which way.
@@ -110,10 +120,12 @@ impl Results {
             verdict.n_runs += before;
             self.verdicts.insert(name, verdict);
         }
+        self.runs.extend(later.runs);
         Results {
             date: later.date,
             versions: later.versions,
             verdicts: self.verdicts,
+            runs: self.runs,
         }
     }
 
@@ -131,7 +143,12 @@ impl Results {
                 (name.clone(), value)
             })
             .collect();
-        json!({ "date": self.date, "versions": self.versions, "tests": verdicts })
+        let runs: Vec<Value> = self
+            .runs
+            .iter()
+            .map(|run| json!({ "date": run.date, "kubelet": run.kubelet, "tests": run.n_tests }))
+            .collect();
+        json!({ "date": self.date, "versions": self.versions, "runs": runs, "tests": verdicts })
     }
 
     pub(super) fn parse(text: &str) -> Result<Results> {
@@ -154,7 +171,14 @@ impl Results {
         }
         let pair = |it: &Value| Some((it[0].as_str()?.to_owned(), it[1].as_str()?.to_owned()));
         let versions = value["versions"].as_array().into_iter().flatten();
+        let runs = value["runs"].as_array().into_iter().flatten();
+        let run = |it: &Value| Run {
+            date: it["date"].as_str().unwrap_or_default().to_owned(),
+            kubelet: it["kubelet"].as_str().unwrap_or_default().to_owned(),
+            n_tests: it["tests"].as_u64().unwrap_or_default(),
+        };
         Ok(Results {
+            runs: runs.map(run).collect(),
             date: value["date"].as_str().unwrap_or_default().to_owned(),
             versions: versions.filter_map(pair).collect(),
             verdicts,
@@ -183,6 +207,11 @@ pub(super) mod tests {
                 .iter()
                 .map(|(name, outcome, reason)| ((*name).to_owned(), verdict(*outcome, reason)))
                 .collect(),
+            runs: vec![Run {
+                date: "2026-01-01 00:00 UTC".to_owned(),
+                kubelet: "v1".to_owned(),
+                n_tests: u64::try_from(verdicts.len()).unwrap(),
+            }],
         }
     }
 
@@ -216,6 +245,8 @@ pub(super) mod tests {
         second.date = "later".to_owned();
         let both = first.with_later(second);
         assert_eq!(both.date, "later");
+        let sizes: Vec<u64> = both.runs.iter().map(|run| run.n_tests).collect();
+        assert_eq!(sizes, [2, 1]);
         assert_eq!(both.verdicts["a"].outcome, Outcome::Passed);
         assert_eq!(both.verdicts["a"].n_runs, 2);
         assert_eq!(both.verdicts["b"].n_runs, 1);

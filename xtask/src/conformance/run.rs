@@ -22,7 +22,7 @@ use ferrolet_lab::{
 };
 
 use super::report::{self, Spec};
-use super::results::{Kubelet, Outcome, Results};
+use super::results::{Kubelet, Outcome, Results, Run};
 use super::{Plan, list, node_log, store, table};
 use crate::bench::machine::Machine;
 use crate::build;
@@ -85,9 +85,15 @@ pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
         println!("the suite itself: {failure}");
     }
     let specs = report::specs(&text)?;
+    let versions = versions(plan.kubelet, &machine);
     let results = Results {
         date: machine.date.clone(),
-        versions: versions(plan.kubelet, &machine),
+        runs: vec![Run {
+            date: machine.date.clone(),
+            kubelet: versions[0].1.clone(),
+            n_tests: u64::try_from(chosen.names.len())?,
+        }],
+        versions,
         verdicts: report::verdicts(&chosen.names, &specs, &missing_images),
     };
     conclude(plan, results, &specs, &directory)
