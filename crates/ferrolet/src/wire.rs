@@ -28,6 +28,7 @@ use ferrolet_host::{
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
+use ferrolet_plugins::{Registry, Sockets};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Usage};
 use ferrolet_probes::{HookRunner, probes};
@@ -179,12 +180,15 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         clock: clock.clone(),
     });
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
+    let plugins = Arc::new(Registry::default());
     let node_volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
         files: node_volumes.clone(),
         mounts: node_volumes,
         objects: objects.clone(),
         storage: cluster.as_ref().map(Cluster::storage),
+        drivers: plugins.clone(),
+        node_name: node_name.clone(),
         clock: clock.clone(),
         events: events.clone(),
         allocatable: allocatable.clone(),
@@ -298,16 +302,23 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
             first_facts,
             (runtime.clone(), cri.clone()),
             (runtime_feels.clone(), listing.clone()),
+            volumes.volumes_in_use(),
             &clock,
             &mut tasks,
         );
         let description = NodeDescription {
             settings,
             facts,
+            drivers: plugins.registered(),
             lease_duration: config.node.lease_duration,
             pod_cidr: config.node.pod_cidr.clone(),
         };
         tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
+        tasks.spawn(volumes.clone().follow_drivers(plugins.registered()));
+        let (socket_sender, sockets) = watch::channel(Sockets::new());
+        let registry = flags.root_dir.join("plugins_registry");
+        tasks.spawn(ferrolet_host::sockets::follow(registry, socket_sender));
+        tasks.spawn(async move { plugins.run(sockets).await });
         let views = NodeViews::new(admission_sender, world.clone());
         tasks.spawn(cluster.run(description, runtime, update_sender, views));
     }

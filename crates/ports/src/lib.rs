@@ -7,6 +7,7 @@
 
 mod clock;
 mod cluster;
+mod csi;
 mod events;
 mod figures;
 mod host;
@@ -36,6 +37,10 @@ use std::{future::Future, pin::Pin};
 
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
+pub use csi::{
+    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm, CsiPublish, CsiStage,
+    RegisteredDriver,
+};
 pub use events::{Event, EventKind, EventObject, Events};
 pub use figures::{
     CgroupFigures, CpuFigures, DeviceFigures, DiskFigures, DiskUsage, FileRoom, InUse,
@@ -65,7 +70,7 @@ pub use runtime::{
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
 pub use state_files::StateFiles;
 pub use status::{Remains, StatusSink, StatusUpdate};
-pub use storage::StorageObjects;
+pub use storage::{StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, NodeView, PodsView};

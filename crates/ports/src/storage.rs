@@ -38,10 +38,27 @@ pub trait StorageObjects: Send + Sync {
         namespace: &'a str,
         name: &'a str,
     ) -> Fut<'a, Result<Secret, ApiError>>;
+    /// The texts of trust bundles, by name or by signer.
+    fn get_trust_bundles<'a>(&'a self, ask: &'a TrustAsk)
+    -> Fut<'a, Result<Vec<String>, ApiError>>;
     /// The drivers of this node, as the cluster knows them.
     fn get_csi_node(&self) -> Fut<'_, Result<CSINode, ApiError>>;
     /// Makes that object.
     fn create_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>>;
     /// Replaces it; a change by somebody else since it was read is a conflict.
     fn replace_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>>;
+}
+
+/// Which trust bundles are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TrustAsk {
+    /// One, by its name.
+    Name(String),
+    /// Every one of a signer.
+    Signer {
+        /// The signer.
+        signer: String,
+        /// A selector of labels, in the words of a query; `None` matches nothing.
+        labels: Option<String>,
+    },
 }

@@ -12,7 +12,7 @@ use std::{
 
 use ferrolet_ports::{
     ApiError, ApiErrorKind, DeviceMount, Fut, GroupGift, HostError, MountAccess, ProgramMount,
-    ProvidedVolumes, Record, RecordPlace, Records, Retry, StorageObjects, VolumePlace,
+    ProvidedVolumes, Record, RecordPlace, Records, Retry, StorageObjects, TrustAsk, VolumePlace,
 };
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
@@ -43,6 +43,8 @@ pub struct StoredObjects {
     pub secrets: BTreeMap<(String, String), Secret>,
     /// The node's drivers.
     pub csi_node: Option<CSINode>,
+    /// Trust bundles, by what they are asked with.
+    pub bundles: BTreeMap<TrustAsk, Vec<String>>,
     /// Patches of claims' statuses.
     pub patches: Vec<Value>,
 }
@@ -149,6 +151,15 @@ impl StorageObjects for FakeStorage {
     ) -> Fut<'a, Result<Secret, ApiError>> {
         self.answer(format!("secrets {name:?}"), |state| {
             state.secrets.get(&key(namespace, name)).cloned()
+        })
+    }
+
+    fn get_trust_bundles<'a>(
+        &'a self,
+        ask: &'a TrustAsk,
+    ) -> Fut<'a, Result<Vec<String>, ApiError>> {
+        self.answer("clustertrustbundles".to_owned(), |state| {
+            state.bundles.get(ask).cloned()
         })
     }
 

@@ -7,18 +7,19 @@ use std::{
 };
 
 use ferrolet_ports::{
-    Fut, HostError, PathKind, Payload, Retry, Room, StoredVolumes, SubPathBind, VolumeFiles,
-    VolumePlace, Written,
+    Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes, SubPathBind,
+    VolumeFiles, VolumePlace, Written,
 };
 use ferrolet_types::PodUid;
 use tokio::sync::watch;
 
-use crate::files::pod_directory;
+use crate::{FakeMounts, files::pod_directory};
 
 /// Volumes in memory.
 #[derive(Clone)]
 pub struct FakeVolumeFiles {
     state: Arc<Mutex<VolumesOnDisk>>,
+    mounts: Arc<Mutex<Option<FakeMounts>>>,
     version: watch::Sender<u64>,
 }
 
@@ -43,12 +44,18 @@ impl Default for FakeVolumeFiles {
     fn default() -> Self {
         Self {
             state: Arc::default(),
+            mounts: Arc::default(),
             version: watch::channel(0).0,
         }
     }
 }
 
 impl FakeVolumeFiles {
+    /// Shows what these mounts put into pods' directories, too.
+    pub fn beside(&self, mounts: &FakeMounts) {
+        *self.mounts.lock().expect("no test panics in a change") = Some(mounts.clone());
+    }
+
     /// What is there now.
     pub fn look(&self) -> VolumesOnDisk {
         self.lock().clone()
@@ -162,12 +169,27 @@ impl VolumeFiles for FakeVolumeFiles {
     }
 
     fn stored<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<StoredVolumes, HostError>> {
+        let mounts = self
+            .mounts
+            .lock()
+            .expect("no test panics in a change")
+            .clone();
+        let table = mounts.map(|mounts| mounts.look()).unwrap_or_default();
         self.attempt("", |state| {
-            let rooms = state.rooms.keys().filter(|place| place.uid == *uid);
+            let records = table.records.keys().filter_map(|place| match place {
+                RecordPlace::Pod(place) => Some(place),
+                RecordPlace::Node { .. } | RecordPlace::Device { .. } => None,
+            });
+            let provided = records
+                .chain(table.bound.keys())
+                .chain(table.by_program.keys());
+            let rooms = state.rooms.keys().chain(provided);
+            let rooms = rooms.filter(|place| place.uid == *uid);
+            let devices = table.mapped.keys().filter(|place| place.uid == *uid);
             let parts = state.sub_paths.iter().filter(|(owner, _)| owner == uid);
             StoredVolumes {
                 volumes: rooms.cloned().collect(),
-                devices: Vec::new(),
+                devices: devices.cloned().collect(),
                 sub_paths: parts.map(|(_, volume)| volume.clone()).collect(),
             }
         })

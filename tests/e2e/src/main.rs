@@ -45,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) wants_long: bool,
     /// Upstream's programs, looked for only when a selected test needs them.
     pub(crate) control_plane: Part<ControlPlane>,
+    /// A driver for volumes, likewise.
+    pub(crate) csi_driver: Part<PathBuf>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
     /// A browser, likewise.
@@ -87,6 +89,10 @@ fn drive() -> Result<u8> {
     if needs_control_plane {
         options.control_plane = parts::control_plane();
     }
+    let needs_driver = |case: &Case| case.group == "cluster_csi";
+    if options.sample_run.is_none() && runner::select(&options).iter().any(needs_driver) {
+        options.csi_driver = parts::csi_driver();
+    }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
     }
@@ -108,6 +114,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         filters: Vec::new(),
         wants_long: false,
         control_plane: Part::Missing("no selected test needs it".to_owned()),
+        csi_driver: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
         browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,

@@ -1,13 +1,14 @@
 //! The port [`StorageObjects`] on a real client: one request per question, in this node's name.
 
-use ferrolet_ports::{ApiError, Fut, StorageObjects};
+use ferrolet_ports::{ApiError, Fut, StorageObjects, TrustAsk};
 use k8s_openapi::api::{
+    certificates::v1::ClusterTrustBundle,
     core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
 
-use crate::client::{Client, PatchKind, Place};
+use crate::client::{Client, PatchKind, Place, Selector};
 
 /// Storage objects of the API.
 pub struct ApiStorage {
@@ -67,6 +68,32 @@ impl StorageObjects for ApiStorage {
     ) -> Fut<'a, Result<Secret, ApiError>> {
         let place = Place::one::<Secret>(Some(namespace), name);
         Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_trust_bundles<'a>(
+        &'a self,
+        ask: &'a TrustAsk,
+    ) -> Fut<'a, Result<Vec<String>, ApiError>> {
+        Box::pin(async move {
+            let bundles: Vec<ClusterTrustBundle> = match ask {
+                TrustAsk::Name(name) => {
+                    let place = Place::one::<ClusterTrustBundle>(None, name);
+                    vec![self.client.get(&place).await?]
+                }
+                TrustAsk::Signer { labels: None, .. } => Vec::new(),
+                TrustAsk::Signer { signer, labels } => {
+                    let place = Place::all::<ClusterTrustBundle>(None);
+                    let selector = Selector {
+                        fields: Some(format!("spec.signerName={signer}")),
+                        labels: labels.clone().filter(|it| !it.is_empty()),
+                    };
+                    let list = self.client.list(&place, &selector, "0").await?;
+                    list.items
+                }
+            };
+            let texts = bundles.into_iter().map(|it| it.spec.trust_bundle);
+            Ok(texts.collect())
+        })
     }
 
     fn get_csi_node(&self) -> Fut<'_, Result<CSINode, ApiError>> {

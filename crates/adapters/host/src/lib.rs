@@ -21,6 +21,7 @@ pub mod paging;
 pub mod process;
 pub mod pulls;
 pub mod rooted;
+pub mod sockets;
 pub mod state_files;
 pub mod subids;
 mod sys;

@@ -3,15 +3,18 @@
 //! In: the claim and the volume as the API has them, and how the pod uses them. Out: [`Provided`], or why the pod must wait.
 //! Refuses: deciding who is bound to whom; the control plane does.
 
+use ferrolet_types::Quantity;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::{api::resource::Quantity as ApiQuantity, apis::meta::v1::ObjectMeta},
 };
 
 use crate::{
     plan::{ClaimUse, Uses},
-    provided::{Form, Provided, provided_by},
+    provided::{BoundClaim, Form, Provided, provided_by},
 };
+
+type Amounts = std::collections::BTreeMap<String, ApiQuantity>;
 
 /// Keeps a claim that is used from disappearing under its pod.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -86,7 +89,21 @@ pub(crate) fn provided_volume(
             "found PV object {name} but its pv.Spec.ClaimRef.UID {theirs} does not point to claim.UID {ours}"
         )));
     }
-    let provided = provided_by(volume, claim_use.is_read_only);
+    let storage = |amounts: Option<&Amounts>| amounts?.get("storage").map(|it| it.0.clone());
+    let status = claim.status.as_ref();
+    let told = storage(status.and_then(|it| it.capacity.as_ref()));
+    let bound = BoundClaim {
+        name: claim_use.claim.clone(),
+        capacity: told
+            .and_then(|text| Quantity::parse(&text).ok())
+            .map(Quantity::value),
+        volume_capacity: storage(volume.spec.as_ref().and_then(|it| it.capacity.as_ref()))
+            .unwrap_or_default(),
+    };
+    let provided = Provided {
+        claim: Some(bound),
+        ..provided_by(volume, claim_use.is_read_only)
+    };
     let mode = provided.form.word();
     if uses.as_files && provided.form != Form::Files {
         return Err(format!(

@@ -7,12 +7,16 @@ use ferrolet_ports::{HostError, Retry};
 pub(crate) enum Step {
     /// Finding out what the volume is.
     Process,
+    /// Waiting for it to be attached to this node.
+    Attach,
     /// Mounting it for the node.
     MountDevice,
     /// Mounting it for the pod.
     SetUp,
     /// Handing a raw device to the pod.
     Map,
+    /// Making it larger.
+    Expand,
     /// Taking it away from the node.
     UnmountDevice,
     /// Taking it away from the pod.
@@ -61,6 +65,8 @@ impl Fault {
     pub(crate) fn reason(&self) -> &'static str {
         match self.step {
             Step::Process | Step::MountDevice | Step::SetUp => "FailedMount",
+            Step::Attach => "FailedAttachVolume",
+            Step::Expand => "VolumeResizeFailed",
             Step::Map => "FailedMapVolume",
             Step::UnmountDevice | Step::TearDown => "FailedUnMount",
         }
@@ -75,6 +81,8 @@ impl Fault {
                     "Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], failed to process volumes=[{name}]: {why}"
                 );
             }
+            Step::Attach => "AttachVolume.Attach",
+            Step::Expand => "MountVolume.NodeExpandVolume",
             Step::MountDevice => "MountVolume.MountDevice",
             Step::SetUp => "MountVolume.SetUp",
             Step::Map => "MapVolume.MapPodDevice",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, StorageObjects, TokenAsk};
+use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, StorageObjects, TokenAsk, TrustAsk};
 use futures::future::join_all;
 
 use crate::{
@@ -20,6 +20,7 @@ const STANDALONE: &str = "not supported due to running kubelet in standalone mod
 pub(crate) struct Needs {
     pub(crate) objects: BTreeSet<(ObjectKind, String)>,
     pub(crate) tokens: BTreeSet<TokenAsk>,
+    pub(crate) trust: BTreeSet<TrustAsk>,
 }
 
 /// What the volumes refer to, each thing once.
@@ -36,6 +37,9 @@ pub(crate) fn needs_of<'a>(volumes: impl IntoIterator<Item = &'a PlannedVolume>)
                 }
                 Source::Token { ask, .. } => {
                     needs.tokens.insert(ask.clone());
+                }
+                Source::Trust { ask, .. } => {
+                    needs.trust.insert(ask.clone());
                 }
                 Source::Known(_) => {}
             }
@@ -96,7 +100,27 @@ pub(crate) async fn gather(
         secrets: secrets.into_iter().collect(),
         tokens: tokens.into_iter().collect(),
         claims: BTreeMap::new(),
+        trust: BTreeMap::new(),
     }
+}
+
+/// Reads the trust bundles that volumes refer to.
+pub(crate) async fn gather_trust(
+    storage: Option<&dyn StorageObjects>,
+    needs: &Needs,
+) -> BTreeMap<TrustAsk, Got<Vec<String>>> {
+    let asked = needs.trust.iter().map(async |ask| {
+        let got = match storage {
+            Some(storage) => storage.get_trust_bundles(ask).await,
+            None => return (ask.clone(), standalone()),
+        };
+        let got = got.map_err(|error| {
+            let message = format!("while getting ClusterTrustBundle: {}", error.message);
+            Missing::new(error.kind, message)
+        });
+        (ask.clone(), got)
+    });
+    join_all(asked).await.into_iter().collect()
 }
 
 /// Finds out what the claims among the volumes stand for.

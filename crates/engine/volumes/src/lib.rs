@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod csi;
 mod downward;
 mod fault;
 mod gather;
@@ -29,5 +30,7 @@ mod renewal;
 mod run;
 #[cfg(test)]
 mod tests;
+mod trust;
 
+pub use csi::{InUse, NodeDoors, publish_drivers};
 pub use run::{Doors, VolumeEngine};

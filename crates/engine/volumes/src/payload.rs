@@ -6,13 +6,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ferrolet_ports::{ApiErrorKind, ObjectKind, PayloadFile, Token, TokenAsk};
+use ferrolet_ports::{ApiErrorKind, ObjectKind, PayloadFile, Token, TokenAsk, TrustAsk};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use crate::{
     paths::{clean, file_path_fault},
     plan::{Item, Source, joined},
     provided::Provided,
+    trust::anchors,
 };
 
 /// What was gathered for one pod's volumes.
@@ -21,6 +22,8 @@ pub(crate) struct Gathered {
     pub(crate) config_maps: BTreeMap<String, Got<Arc<ConfigMap>>>,
     pub(crate) secrets: BTreeMap<String, Got<Arc<Secret>>>,
     pub(crate) tokens: BTreeMap<TokenAsk, Got<Token>>,
+    /// Texts of trust bundles.
+    pub(crate) trust: BTreeMap<TrustAsk, Got<Vec<String>>>,
     /// What the pod's claims stand for, by the volume's name in the pod.
     pub(crate) claims: BTreeMap<String, Got<Provided>>,
 }
@@ -112,6 +115,38 @@ fn source_files(source: &Source, gathered: &Gathered) -> Got<Vec<(String, Payloa
             is_absent: false,
             message,
         }),
+        Source::Trust {
+            path,
+            ask,
+            is_optional,
+            mode,
+            owner,
+        } => {
+            let bundles = match gathered.trust.get(ask) {
+                Some(Ok(bundles)) => bundles.as_slice(),
+                Some(Err(missing)) if missing.is_absent && *is_optional => &[],
+                Some(Err(missing)) => {
+                    // Nobody announces trust bundles: ask again.
+                    return Err(Missing {
+                        is_absent: false,
+                        message: missing.message.clone(),
+                    });
+                }
+                None => &[],
+            };
+            if bundles.is_empty() && !is_optional {
+                return Err(Missing {
+                    is_absent: false,
+                    message: "combination of signerName and labelSelector matched zero ClusterTrustBundles".to_owned(),
+                });
+            }
+            let file = PayloadFile {
+                content: anchors(bundles),
+                mode: *mode,
+                owner: *owner,
+            };
+            Ok(vec![(path.clone(), file)])
+        }
         Source::Token {
             path,
             ask,

@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use ferrolet_ports::{GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, VolumePlace};
+use ferrolet_ports::{
+    GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, TrustAsk, VolumePlace,
+};
 use ferrolet_resources::Amounts;
 use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
 use k8s_openapi::api::core::v1::{
@@ -22,6 +24,7 @@ use crate::{
     nested::{all_containers, nested_mount_points},
     paths::{clean, has_backstep},
     provided::{Provided, provided_inline},
+    trust::selector_text,
 };
 
 /// Mode of files where the API says nothing; it always does, manifests of a node on its own may not.
@@ -77,6 +80,8 @@ pub struct PodPlan {
     pub group: Option<u32>,
     /// When that group is given to volumes that outlive pods.
     pub group_change: GroupChange,
+    /// In whose name the pod runs.
+    pub service_account: String,
     /// The volumes that containers mount, in the pod's order.
     pub volumes: Vec<PlannedVolume>,
 }
@@ -171,6 +176,19 @@ pub enum Source {
     },
     /// Files that depend on the pod alone, or why they cannot be made.
     Known(Result<Vec<(String, PayloadFile)>, String>),
+    /// Certificates that the cluster trusts.
+    Trust {
+        /// The file's path.
+        path: String,
+        /// Which ones.
+        ask: TrustAsk,
+        /// There need not be any.
+        is_optional: bool,
+        /// The file's mode.
+        mode: u32,
+        /// The file's owner.
+        owner: Option<u32>,
+    },
     /// A service-account token.
     Token {
         /// The file's path.
@@ -211,6 +229,7 @@ pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
         uid: pod.uid(),
         key: pod.key(),
         group: planner.group,
+        service_account: planner.service_account(),
         group_change: match security.and_then(|it| it.fs_group_change_policy.as_deref()) {
             Some("OnRootMismatch") => GroupChange::OnRootMismatch,
             _ => GroupChange::Always,
@@ -446,8 +465,28 @@ impl Planner<'_> {
                 owner: self.user,
             };
         }
+        if let Some(found) = &source.cluster_trust_bundle {
+            let ask = match (&found.name, &found.signer_name) {
+                (Some(name), _) => TrustAsk::Name(name.clone()),
+                (None, Some(signer)) => TrustAsk::Signer {
+                    signer: signer.clone(),
+                    labels: selector_text(found.label_selector.as_ref()),
+                },
+                (None, None) => {
+                    let why = "ClusterTrustBundle projection requires either name or signerName to be set";
+                    return Source::Known(Err(why.to_owned()));
+                }
+            };
+            let is_owned = self.user.is_some() || self.group.is_some();
+            return Source::Trust {
+                path: found.path.clone(),
+                ask,
+                is_optional: found.optional.unwrap_or(false),
+                mode: if is_owned { 0o600 } else { mode },
+                owner: self.user,
+            };
+        }
         let kind = match source {
-            it if it.cluster_trust_bundle.is_some() => "clusterTrustBundle",
             it if it.pod_certificate.is_some() => "podCertificate",
             _ => "unknown",
         };

@@ -80,9 +80,9 @@ impl Provider<'_> {
             Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
                 "volumes of kind {kind} are not supported"
             ))),
-            Backing::HostPath { .. } | Backing::Csi(_) => Err(Fault::unprocessed(
-                "volumes of kind csi are not supported yet".to_owned(),
-            )),
+            Backing::HostPath { .. } | Backing::Csi(_) => {
+                Err(Fault::lasting("not a local or remote volume".to_owned()))
+            }
         }
     }
 

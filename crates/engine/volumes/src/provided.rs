@@ -35,6 +35,19 @@ pub struct Provided {
     pub capacity: Option<i64>,
     /// Files or a raw device.
     pub form: Form,
+    /// The claim that it is bound to.
+    pub claim: Option<BoundClaim>,
+}
+
+/// A claim and how large it was when it was last told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundClaim {
+    /// Its name, in the pod's namespace.
+    pub name: String,
+    /// Bytes.
+    pub capacity: Option<i64>,
+    /// What the volume has, in the API's words.
+    pub volume_capacity: String,
 }
 
 /// Whether a volume has a file system.
@@ -126,6 +139,7 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
         group: None,
         capacity: None,
         form: Form::Files,
+        claim: None,
     })
 }
 
@@ -157,6 +171,7 @@ pub(crate) fn provided_by(volume: &PersistentVolume, is_read_only: bool) -> Prov
             Some("Block") => Form::Device,
             _ => Form::Files,
         },
+        claim: None,
     }
 }
 

@@ -11,9 +11,9 @@ use std::{
 };
 
 use ferrolet_ports::{
-    Clock, ClusterObjects, Event, EventKind, EventObject, Events, Fut, HostError, ObjectChange,
-    Payload, PodVolumes, ProvidedVolumes, Retry, Room, StorageObjects, SubPath, SubPathBind,
-    VolumeError, VolumeFiles, VolumeMount, VolumePlace,
+    Clock, ClusterObjects, CsiDrivers, Event, EventKind, EventObject, Events, Fut, HostError,
+    ObjectChange, Payload, PodVolumes, ProvidedVolumes, RegisteredDriver, Retry, Room,
+    StorageObjects, SubPath, SubPathBind, VolumeError, VolumeFiles, VolumeMount, VolumePlace,
 };
 use ferrolet_resources::Amounts;
 use ferrolet_types::{Pod, PodUid, Timestamp};
@@ -25,14 +25,15 @@ use tokio::{
             self,
             error::{RecvError, TryRecvError},
         },
-        mpsc,
+        mpsc, watch,
     },
     task::JoinSet,
 };
 
 use crate::{
+    csi::{CSI, CsiShell, InUse, Kept},
     fault::{Fault, Step},
-    gather::{Needs, gather, gather_claims, needs_of},
+    gather::{Needs, gather, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
     payload::{Gathered, compute},
@@ -46,6 +47,8 @@ const FAILED_MOUNT: &str = "FailedMount";
 const FAILED_UNMOUNT: &str = "FailedUnMount";
 /// Appointments are kept by the wall clock, which may be set; a look now and then keeps sleep and wall together.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
+/// How often a driver that asks for it is told again to publish, as often as upstream looks at a settled pod.
+const REPUBLISH: Duration = Duration::from_secs(60);
 /// Pods rewritten at the same time; a change that concerns all of them must not take the whole machine.
 const MOST_REFRESHES: usize = 16;
 
@@ -59,6 +62,10 @@ pub struct Doors {
     pub objects: Option<Arc<dyn ClusterObjects>>,
     /// Claims and what they are bound to; a node on its own has none.
     pub storage: Option<Arc<dyn StorageObjects>>,
+    /// Drivers that are registered on this node.
+    pub drivers: Arc<dyn CsiDrivers>,
+    /// This node's name in the API.
+    pub node_name: String,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// What the node says.
@@ -76,6 +83,7 @@ pub struct VolumeEngine {
     doors: Doors,
     memory: Memory,
     shared: Shared,
+    csi: Kept,
     appointments_changed: Notify,
     refreshes: Semaphore,
 }
@@ -96,8 +104,39 @@ impl VolumeEngine {
             doors,
             memory: Memory::default(),
             shared: Shared::default(),
+            csi: Kept::default(),
             appointments_changed: Notify::new(),
             refreshes: Semaphore::new(MOST_REFRESHES),
+        }
+    }
+
+    /// Attachable volumes in use on this node, and every change of them.
+    pub fn volumes_in_use(&self) -> watch::Receiver<InUse> {
+        self.csi.in_use()
+    }
+
+    /// Takes away what drivers still hold for nobody, each time drivers come, until no more can come.
+    pub async fn follow_drivers(
+        self: Arc<Self>,
+        mut drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
+    ) {
+        if let Some(shell) = self.csi_shell() {
+            shell.recall().await;
+        }
+        loop {
+            let names: BTreeSet<String> = drivers.borrow_and_update().keys().cloned().collect();
+            if !names.is_empty() {
+                self.sweep(&names).await;
+            }
+            if drivers.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn sweep(&self, registered: &BTreeSet<String>) {
+        if let Some(shell) = self.csi_shell() {
+            shell.sweep(registered).await;
         }
     }
 
@@ -213,36 +252,44 @@ impl VolumeEngine {
         let is_wanted = |volume: &&PlannedVolume| match about {
             About::All => true,
             About::Changed(changes) => refers_to(plan, volume, changes),
-            About::Files => matches!(volume.desired, Desired::Files { .. }),
+            About::Files => match volume.desired {
+                Desired::Files { .. } => true,
+                Desired::Claim(_) | Desired::Provided(_) => self.csi.republishes(&plan.uid),
+                _ => false,
+            },
         };
         let volumes: Vec<&PlannedVolume> = plan.volumes.iter().filter(is_wanted).collect();
         let needs = needs_of(volumes.iter().copied());
         let objects = self.doors.objects.as_deref();
         let storage = self.doors.storage.as_deref();
-        let (mut gathered, claims) = futures::join!(
+        let (mut gathered, claims, trust) = futures::join!(
             gather(objects, &plan.key.namespace, &needs),
-            gather_claims(storage, plan, &volumes)
+            gather_claims(storage, plan, &volumes),
+            gather_trust(storage, &needs)
         );
         gathered.claims = claims;
+        gathered.trust = trust;
         let attempts = volumes
             .iter()
             .map(|volume| self.set_up_or_say(plan, volume, &gathered));
         let outcomes = join_all(attempts).await;
-        let tokens = self.next_renewal(&needs, &gathered);
+        let tokens = self.next_renewal(&plan.uid, &needs, &gathered);
         self.appoint(&plan.uid, &about, tokens, &outcomes);
         outcomes
     }
 
-    fn next_renewal(&self, needs: &Needs, gathered: &Gathered) -> Option<Timestamp> {
+    fn next_renewal(&self, uid: &PodUid, needs: &Needs, gathered: &Gathered) -> Option<Timestamp> {
         let now = self.doors.clock.now();
         let tokens = needs.tokens.iter().filter_map(|ask| {
             let token = gathered.tokens.get(ask)?.as_ref().ok()?;
             Some(renewal(ask, token, now))
         });
         let look_again = self.doors.look_again.filter(|_| !needs.objects.is_empty());
-        tokens
-            .chain(look_again.map(|period| now.after(period)))
-            .min()
+        // Neither drivers nor trust bundles announce themselves.
+        let is_due = self.csi.republishes(uid) || !needs.trust.is_empty();
+        let republish = is_due.then_some(REPUBLISH);
+        let periods = look_again.into_iter().chain(republish);
+        tokens.chain(periods.map(|period| now.after(period))).min()
     }
 
     fn appoint(
@@ -283,10 +330,16 @@ impl VolumeEngine {
         match self.set_up(plan, volume, gathered).await {
             Ok(mount) => Ok((name.clone(), mount)),
             Err(fault) => {
+                // A persistent volume is named by its own name, as upstream does.
+                let resolved = gathered.claims.get(name);
+                let shown = match resolved {
+                    Some(Ok(provided)) if fault.step != Step::Process => &provided.spec_name,
+                    _ => name,
+                };
                 let error = VolumeError {
                     volume: Some(name.clone()),
                     reason: fault.reason(),
-                    message: fault.sentence(name),
+                    message: fault.sentence(shown),
                     retry: fault.retry,
                 };
                 Err((error, fault.awaits_objects))
@@ -367,8 +420,24 @@ impl VolumeEngine {
                     ..mount_of(path.clone(), provided.is_read_only, false)
                 })
             }
+            Backing::Csi(volume) => {
+                let why = "volumes of drivers need a cluster".to_owned();
+                let shell = self.csi_shell().ok_or_else(|| Fault::unprocessed(why))?;
+                shell.set_up(plan, provided, volume).await
+            }
             _ => self.provider().set_up(plan, provided).await,
         }
+    }
+
+    fn csi_shell(&self) -> Option<CsiShell<'_>> {
+        Some(CsiShell {
+            drivers: self.doors.drivers.as_ref(),
+            storage: self.doors.storage.as_deref()?,
+            objects: self.doors.objects.as_deref(),
+            provider: self.provider(),
+            kept: &self.csi,
+            node_name: &self.doors.node_name,
+        })
     }
 
     fn provider(&self) -> Provider<'_> {
@@ -443,13 +512,16 @@ impl VolumeEngine {
                 let removed = files.remove_volume(place).await;
                 return removed.map_err(|error| refused(Some(&place.name), error));
             }
-            if [LOCAL, NFS].contains(&place.plugin.as_str()) {
-                let taken = self.provider().take_away(place).await;
+            let taken = match (place.plugin.as_str(), self.csi_shell()) {
+                (LOCAL | NFS, _) => Some(self.provider().take_away(place).await),
+                (CSI, Some(shell)) => Some(shell.take_away(place).await),
+                _ => None,
+            };
+            if let Some(taken) = taken {
                 return taken.map_err(|fault| {
-                    let fault = if fault.step == Step::SetUp {
-                        fault.at(Step::TearDown)
-                    } else {
-                        fault
+                    let fault = match fault.step {
+                        Step::SetUp => fault.at(Step::TearDown),
+                        _ => fault,
                     };
                     VolumeError {
                         volume: Some(place.name.clone()),

@@ -261,6 +261,14 @@ impl Cluster {
             known: known_sender,
         }));
 
+        tasks.spawn(ferrolet_volumes::publish_drivers(
+            ferrolet_volumes::NodeDoors {
+                api: api.clone(),
+                storage: Arc::new(ApiStorage::new(work.clone(), node_name.clone())),
+                drivers: description.drivers,
+            },
+        ));
+
         // Pods: nothing is taken before the node is known, because admission looks at it.
         let (api_updates, from_api) = mpsc::channel(8);
         let (api_pods_sender, api_pods) = watch::channel(None);

@@ -1,6 +1,6 @@
 //! What the node says of itself to the cluster: settings from the configuration, facts from the machine and the runtime.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ferrolet_config::{
     KUBERNETES_VERSION, Loaded,
@@ -8,12 +8,13 @@ use ferrolet_config::{
 };
 use ferrolet_host::{addresses::read_addresses, machine::MachineFacts, paging};
 use ferrolet_observe::{ListingHealth, RuntimeHealth};
-use ferrolet_ports::{Clock, HealthCheck, Images, Runtime};
+use ferrolet_ports::{Clock, HealthCheck, Images, RegisteredDriver, Runtime};
 use ferrolet_report::node::{
     DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
     Pressure, RuntimeAnswer, Threshold, looks_up_name,
 };
 use ferrolet_resources::declared_features;
+use ferrolet_volumes::InUse;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::{
     net::lookup_host,
@@ -32,6 +33,7 @@ const NAME_SERVICE: Duration = Duration::from_secs(2);
 pub(super) struct NodeDescription {
     pub(super) settings: Arc<NodeSettings>,
     pub(super) facts: watch::Receiver<NodeFacts>,
+    pub(super) drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
     pub(super) lease_duration: Duration,
     pub(super) pod_cidr: Option<String>,
 }
@@ -150,6 +152,7 @@ pub(super) fn gather(
     first: NodeFacts,
     runtime: (Arc<dyn Runtime>, Arc<dyn Images>),
     health: (watch::Receiver<RuntimeHealth>, Arc<ListingHealth>),
+    mut in_use: watch::Receiver<InUse>,
     clock: &Arc<dyn Clock>,
     tasks: &mut JoinSet<()>,
 ) -> watch::Receiver<NodeFacts> {
@@ -181,6 +184,19 @@ pub(super) fn gather(
                 let by_name = by_name.unwrap_or_else(|| facts.addresses.by_name.clone());
                 facts.addresses = addresses(by_name);
             });
+        }
+    });
+    let attached = facts.clone();
+    tasks.spawn(async move {
+        loop {
+            let used = in_use.borrow_and_update().clone();
+            if used.is_complete {
+                let names = used.names.into_iter().collect();
+                update(&attached, |facts| facts.volumes_in_use = Some(names));
+            }
+            if in_use.changed().await.is_err() {
+                return;
+            }
         }
     });
     let clock = clock.clone();

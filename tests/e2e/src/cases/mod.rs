@@ -7,6 +7,7 @@ mod cgroup_v2;
 mod cluster_admission;
 mod cluster_away;
 mod cluster_bench;
+mod cluster_csi;
 mod cluster_describe;
 mod cluster_images;
 mod cluster_join;
@@ -109,6 +110,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_streams::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
+        cluster_csi::cases(),
         cluster_storage::cases(),
         cluster_life::cases(),
         cluster_resize::cases(),

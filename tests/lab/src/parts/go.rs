@@ -56,6 +56,9 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
      -X k8s.io/client-go/pkg/version.gitTreeState=clean",
 ];
 
+/// Our own driver for volumes.
+pub(super) const CSI_DRIVER: &[Binary] = &[("csi-driver", ".")];
+
 /// Upstream's suite, its runner, and the programs that its images hold. Built with the flags of the control plane.
 pub(super) const SUITE: &[Binary] = &[
     ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
@@ -131,6 +134,10 @@ impl Module {
         for file in ["go.mod", "go.sum"] {
             let path = self.directory.join(file);
             key.extend(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
+        }
+        // A module with code of ours is built again when the code changes.
+        if let Ok(code) = fs::read(self.directory.join("main.go")) {
+            key.extend(code);
         }
         for flag in self.flags {
             key.extend_from_slice(flag.as_bytes());

@@ -141,6 +141,17 @@ pub fn control_plane() -> Part<ControlPlane> {
         .into()
 }
 
+/// Builds the CSI driver of `tests/csi-driver` unless the cache has it.
+#[must_use]
+pub fn csi_driver() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("csi-driver"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+    };
+    let built = module.build(go::CSI_DRIVER);
+    built.map(|directory| directory.join("csi-driver")).into()
+}
+
 /// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
 #[must_use]
 pub fn suite() -> Part<Suite> {

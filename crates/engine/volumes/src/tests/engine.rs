@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ferrolet_ports::{
     ApiErrorKind, Clock, PathKind, PodVolumes as _, Retry, Room, SubPath, VolumePlace,
 };
-use ferrolet_testkit::{FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World};
+use ferrolet_testkit::{FakeDrivers, FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World};
 use ferrolet_types::{Pod, PodUid};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -17,6 +17,7 @@ pub(super) struct Bench {
     pub(super) world: World,
     pub(super) files: FakeVolumeFiles,
     pub(super) mounts: FakeMounts,
+    pub(super) drivers: FakeDrivers,
     pub(super) storage: FakeStorage,
     pub(super) objects: FakeObjects,
     pub(super) engine: Arc<VolumeEngine>,
@@ -32,12 +33,36 @@ impl Bench {
     }
 
     fn on(world: World, files: FakeVolumeFiles, objects: FakeObjects) -> Self {
-        let (sender, became_ready) = mpsc::channel(8);
         let (mounts, storage) = (FakeMounts::default(), FakeStorage::default());
+        let drivers = FakeDrivers::on(mounts.clone());
+        files.beside(&mounts);
+        Self::whole(world, files, objects, (mounts, storage, drivers))
+    }
+
+    /// The same node after the agent was killed.
+    pub(super) fn again(&self) -> Self {
+        let outside = (
+            self.mounts.clone(),
+            self.storage.clone(),
+            self.drivers.clone(),
+        );
+        let world = self.world.clone();
+        Self::whole(world, self.files.clone(), self.objects.clone(), outside)
+    }
+
+    fn whole(
+        world: World,
+        files: FakeVolumeFiles,
+        objects: FakeObjects,
+        (mounts, storage, drivers): (FakeMounts, FakeStorage, FakeDrivers),
+    ) -> Self {
+        let (sender, became_ready) = mpsc::channel(8);
         let engine = Arc::new(VolumeEngine::new(Doors {
             files: Arc::new(files.clone()),
             mounts: Arc::new(mounts.clone()),
             storage: Some(Arc::new(storage.clone())),
+            drivers: Arc::new(drivers.clone()),
+            node_name: "node".to_owned(),
             objects: Some(Arc::new(objects.clone())),
             clock: world.clock(),
             events: world.events(),
@@ -50,6 +75,7 @@ impl Bench {
             world,
             files,
             mounts,
+            drivers,
             storage,
             objects,
             engine,
@@ -335,7 +361,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
     let bench = Bench::new();
     let place = VolumePlace {
         uid: PodUid::new("uid-1"),
-        plugin: "kubernetes.io~csi".to_owned(),
+        plugin: "example.com~flex".to_owned(),
         name: "pv".to_owned(),
     };
     bench.files.change(|disk| {
@@ -353,7 +379,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
         .unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     assert!(
-        error.message.contains("kubernetes.io/csi"),
+        error.message.contains("example.com/flex"),
         "{}",
         error.message
     );
@@ -388,6 +414,8 @@ async fn a_node_on_its_own_says_so() {
         files: Arc::new(FakeVolumeFiles::default()),
         mounts: Arc::new(FakeMounts::default()),
         storage: None,
+        drivers: Arc::new(FakeDrivers::default()),
+        node_name: "node".to_owned(),
         objects: None,
         clock: world.clock(),
         events: world.events(),

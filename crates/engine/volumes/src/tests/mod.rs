@@ -1,5 +1,6 @@
 //! The engine's rules as tables, and the engine itself on fakes.
 
+mod csi;
 mod engine;
 mod provided;
 mod rules;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ferrolet_ports::{GroupChange, GroupGift, MountAccess, PathKind, PodVolumes as _, VolumePlace};
+use ferrolet_ports::{
+    GroupChange, GroupGift, MountAccess, PathKind, PodVolumes as _, TrustAsk, VolumePlace,
+};
 use ferrolet_types::PodUid;
 use serde_json::{Value, json};
 
@@ -275,4 +277,36 @@ async fn an_image_is_left_to_the_runtime() {
     let mounts = bench.engine.ensure(&pod).await.unwrap();
     assert_eq!(mounts["i"].image.as_deref(), Some("registry/data:1"));
     assert!(mounts["i"].is_read_only);
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_of_the_cluster_become_a_file_and_follow_its_changes() {
+    let bench = Bench::new();
+    let ask = TrustAsk::Signer {
+        signer: "example.com/s".to_owned(),
+        labels: Some("a=b".to_owned()),
+    };
+    let set = |body: &str| {
+        let text = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        bench
+            .storage
+            .change(|state| drop(state.bundles.insert(ask.clone(), vec![text])));
+    };
+    let pod = pod(
+        json!([{"name": "p", "projected": {"sources": [{"clusterTrustBundle": {
+            "path": "ca", "signerName": "example.com/s", "labelSelector": {"matchLabels": {"a": "b"}},
+        }}]}}]),
+        json!({}),
+    );
+    let said = bench.refusal(&pod).await;
+    assert!(said.contains("while getting ClusterTrustBundle"), "{said}");
+    set("AAAA");
+    bench.engine.ensure(&pod).await.unwrap();
+    assert!(bench.files.text("p", "ca").unwrap().contains("AAAA"));
+    set("BBBB");
+    let has_new = |disk: &ferrolet_testkit::VolumesOnDisk| {
+        let mut files = disk.payloads.values().filter_map(|it| it.files.get("ca"));
+        files.any(|file| String::from_utf8_lossy(&file.content).contains("BBBB"))
+    };
+    bench.files.until(has_new).await;
 }

@@ -410,8 +410,8 @@ fn projected_sources_are_laid_over_each_other_in_order() {
         Err("[configmap \"none\" not found, secret \"none\" not found]"),
     );
     check(
-        json!([{"clusterTrustBundle": {"name": "x", "path": "p"}}]),
-        Err("projected source clusterTrustBundle is not supported yet"),
+        json!([{"podCertificate": {"signerName": "x", "keyType": "ED25519"}}]),
+        Err("projected source podCertificate is not supported yet"),
     );
     check(
         json!([{"configMap": {"name": "none", "optional": true}}]),

@@ -1,0 +1,101 @@
+//! The sockets in a directory, and every change of them: where plugins make themselves known.
+//!
+//! In: a directory, made where it is missing. Out: a map from path to something that changes when a socket is replaced.
+//! Refuses: connecting, and looking into directories below.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    off_thread,
+    offload::refused,
+    watch::{DirectoryWatch, Hint},
+};
+
+/// Sockets by path, each with its inode and the time it was made.
+pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
+
+/// Shows the sockets in a directory until nobody looks any more.
+pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(&directory);
+    if let Err(error) = made {
+        tracing::warn!(directory = %directory.display(), %error, "Directory for plugins cannot be made");
+    }
+    let mut watch = DirectoryWatch::directory(&directory);
+    while !shown.is_closed() {
+        match watch.next().await {
+            Hint::Names(_) | Hint::Everything => {
+                let (own, attempt) = (directory.clone(), format!("list {}", directory.display()));
+                let listed = off_thread(attempt.clone(), move || {
+                    list(&own).map_err(|cause| refused(attempt, &cause))
+                });
+                match listed.await {
+                    Ok(found) => {
+                        shown.send_if_modified(|known| {
+                            let is_new = *known != found;
+                            *known = found;
+                            is_new
+                        });
+                    }
+                    Err(error) => tracing::warn!(%error, "Plugins cannot be looked for"),
+                }
+            }
+            Hint::Unwatchable { directory, cause } => {
+                tracing::warn!(directory = %directory.display(), cause, "Directory for plugins cannot be watched");
+            }
+        }
+    }
+}
+
+fn list(directory: &Path) -> io::Result<Sockets> {
+    let mut found = Sockets::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // Names with a dot in front are drafts, as upstream has it.
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let Ok(data) = entry.metadata() else { continue };
+        if data.file_type().is_socket() {
+            let made = data.ctime().wrapping_mul(1_000_000_000) + data.ctime_nsec();
+            found.insert(entry.path(), (data.ino(), made));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sockets_appear_are_told_apart_from_files_and_go() {
+        let held = tempfile::tempdir().unwrap();
+        let directory = held.path().join("registry");
+        let (sender, mut shown) = watch::channel(Sockets::new());
+        let following = tokio::spawn(follow(directory.clone(), sender));
+        while !directory.exists() {
+            tokio::task::yield_now().await;
+        }
+        fs::write(directory.join("file"), "x").unwrap();
+        let socket = directory.join("a.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        shown.wait_for(|found| found.len() == 1).await.unwrap();
+        assert!(shown.borrow().contains_key(&socket));
+        drop(listener);
+        fs::remove_file(&socket).unwrap();
+        shown.wait_for(Sockets::is_empty).await.unwrap();
+        following.abort();
+    }
+}

@@ -1,0 +1,236 @@
+//! The port `CsiDrivers`: encode, call with a deadline, tell final errors from others.
+
+use std::{future::Future, time::Duration};
+
+use ferrolet_ports::{
+    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm, CsiPublish, CsiStage,
+    Fut,
+};
+use tonic::{Code, Request, Response, Status, transport::Channel};
+
+use crate::{
+    Registry,
+    endpoint::channel,
+    proto::csi::{
+        CapacityRange, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest,
+        NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+        NodeUnstageVolumeRequest, VolumeCapability,
+        node_client::NodeClient,
+        node_service_capability::{Type, rpc},
+        volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+    },
+};
+
+/// Upstream's time for each call.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+impl Registry {
+    fn client(&self, driver: &str) -> Result<NodeClient<Channel>, CsiError> {
+        let socket = self.socket_of(driver).ok_or_else(|| CsiError {
+            message: format!(
+                "driver name {driver} not found in the list of registered CSI drivers"
+            ),
+            is_final: false,
+        })?;
+        Ok(NodeClient::new(channel(&socket)))
+    }
+
+    async fn abilities_of(&self, driver: &str) -> Result<CsiAbilities, CsiError> {
+        let mut client = self.client(driver)?;
+        let asked = timed(NodeGetCapabilitiesRequest {}, |it| {
+            client.node_get_capabilities(it)
+        });
+        let mut abilities = CsiAbilities::default();
+        for capability in asked.await?.capabilities {
+            let Some(Type::Rpc(found)) = capability.r#type else {
+                continue;
+            };
+            match found.r#type() {
+                rpc::Type::StageUnstageVolume => abilities.stages = true,
+                rpc::Type::ExpandVolume => abilities.expands = true,
+                rpc::Type::VolumeMountGroup => abilities.takes_group = true,
+                rpc::Type::SingleNodeMultiWriter => abilities.tells_writers = true,
+                rpc::Type::Unknown | rpc::Type::GetVolumeStats => {}
+            }
+        }
+        Ok(abilities)
+    }
+
+    async fn capability(
+        &self,
+        driver: &str,
+        wanted: &CsiCapability,
+    ) -> Result<VolumeCapability, CsiError> {
+        let tells_writers = self.abilities_of(driver).await?.tells_writers;
+        Ok(encode(wanted, tells_writers))
+    }
+}
+
+impl CsiDrivers for Registry {
+    fn abilities<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<CsiAbilities, CsiError>> {
+        Box::pin(self.abilities_of(driver))
+    }
+
+    fn stage<'a>(&'a self, driver: &'a str, ask: &'a CsiStage) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeStageVolumeRequest {
+                volume_id: ask.volume.clone(),
+                publish_context: ask.publish_context.clone(),
+                staging_target_path: ask.path.clone(),
+                volume_capability: Some(self.capability(driver, &ask.capability).await?),
+                secrets: ask.secrets.clone(),
+                volume_context: ask.attributes.clone(),
+            };
+            timed(request, |it| client.node_stage_volume(it))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn unstage<'a>(
+        &'a self,
+        driver: &'a str,
+        volume: &'a str,
+        path: &'a str,
+    ) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeUnstageVolumeRequest {
+                volume_id: volume.to_owned(),
+                staging_target_path: path.to_owned(),
+            };
+            timed(request, |it| client.node_unstage_volume(it))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn publish<'a>(
+        &'a self,
+        driver: &'a str,
+        ask: &'a CsiPublish,
+    ) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let stage = &ask.stage;
+            let request = NodePublishVolumeRequest {
+                volume_id: stage.volume.clone(),
+                publish_context: stage.publish_context.clone(),
+                staging_target_path: ask.staging_path.clone(),
+                target_path: stage.path.clone(),
+                volume_capability: Some(self.capability(driver, &stage.capability).await?),
+                readonly: ask.is_read_only,
+                secrets: stage.secrets.clone(),
+                volume_context: stage.attributes.clone(),
+            };
+            timed(request, |it| client.node_publish_volume(it))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        driver: &'a str,
+        volume: &'a str,
+        path: &'a str,
+    ) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeUnpublishVolumeRequest {
+                volume_id: volume.to_owned(),
+                target_path: path.to_owned(),
+            };
+            timed(request, |it| client.node_unpublish_volume(it))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn expand<'a>(&'a self, driver: &'a str, ask: &'a CsiExpand) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeExpandVolumeRequest {
+                volume_id: ask.volume.clone(),
+                volume_path: ask.path.clone(),
+                capacity_range: Some(CapacityRange {
+                    required_bytes: ask.bytes,
+                    limit_bytes: 0,
+                }),
+                staging_target_path: ask.staging_path.clone(),
+                volume_capability: Some(self.capability(driver, &ask.capability).await?),
+                secrets: ask.secrets.clone(),
+            };
+            timed(request, |it| client.node_expand_volume(it))
+                .await
+                .map(drop)
+        })
+    }
+}
+
+fn encode(wanted: &CsiCapability, tells_writers: bool) -> VolumeCapability {
+    let mode = match (wanted.access_mode.as_str(), tells_writers) {
+        ("ReadWriteOnce", true) => Mode::SingleNodeMultiWriter,
+        ("ReadWriteOncePod", true) => Mode::SingleNodeSingleWriter,
+        ("ReadWriteOnce" | "ReadWriteOncePod", false) => Mode::SingleNodeWriter,
+        ("ReadOnlyMany", _) => Mode::MultiNodeReaderOnly,
+        ("ReadWriteMany", _) => Mode::MultiNodeMultiWriter,
+        _ => Mode::Unknown,
+    };
+    VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: i32::from(mode),
+        }),
+        access_type: Some(match &wanted.form {
+            CsiForm::Device => AccessType::Block(BlockVolume {}),
+            CsiForm::Files {
+                file_system,
+                options,
+                group,
+            } => AccessType::Mount(MountVolume {
+                fs_type: file_system.clone(),
+                mount_flags: options.clone(),
+                volume_mount_group: group.map(|it| it.to_string()).unwrap_or_default(),
+            }),
+        }),
+    }
+}
+
+/// One call with its deadline, which the driver is told too.
+pub(crate) async fn timed<Q, A, F>(
+    message: Q,
+    send: impl FnOnce(Request<Q>) -> F,
+) -> Result<A, CsiError>
+where
+    F: Future<Output = Result<Response<A>, Status>>,
+{
+    let mut request = Request::new(message);
+    request.set_timeout(DEADLINE);
+    match tokio::time::timeout(DEADLINE, send(request)).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(refused(&status)),
+        Err(_elapsed) => Err(refused(&Status::deadline_exceeded(
+            "context deadline exceeded",
+        ))),
+    }
+}
+
+fn refused(status: &Status) -> CsiError {
+    // After these the driver may still be at it; after all others nothing will come of the call.
+    let may_go_on = [
+        Code::Cancelled,
+        Code::DeadlineExceeded,
+        Code::Unavailable,
+        Code::ResourceExhausted,
+        Code::Aborted,
+    ];
+    CsiError {
+        message: format!(
+            "rpc error: code = {:?} desc = {}",
+            status.code(),
+            status.message()
+        ),
+        is_final: !may_go_on.contains(&status.code()),
+    }
+}

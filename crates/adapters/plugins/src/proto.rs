@@ -1,0 +1,38 @@
+//! The generated messages and clients, and what may not be printed of them.
+#![expect(unreachable_pub, reason = "generated code is not ours to word")]
+
+use std::fmt;
+
+/// Container Storage Interface, version 1.
+pub(crate) mod csi {
+    tonic::include_proto!("csi.v1");
+}
+
+/// Plugin registration, version 1.
+pub(crate) mod registration {
+    tonic::include_proto!("pluginregistration");
+}
+
+impl fmt::Debug for csi::NodeStageVolumeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeStageVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for csi::NodePublishVolumeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodePublishVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for csi::NodeExpandVolumeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeExpandVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .finish_non_exhaustive()
+    }
+}

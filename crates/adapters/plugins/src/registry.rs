@@ -1,0 +1,227 @@
+//! Who is registered: one task per socket that asks who is there and tells it how that went.
+//!
+//! ```text
+//!  socket appears ─► GetInfo ─► is it ours? ─► NodeGetInfo ─► registered, told ─ socket goes or is replaced ─► forgotten
+//!       ▲               └ fails: again after 500 ms, doubled up to 2 min 2 s ┘
+//! ```
+//!
+//! Owns the set of drivers. A driver whose socket is replaced is asked anew; one whose registration fails is told why.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ferrolet_ports::{CsiError, RegisteredDriver};
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+    time::sleep,
+};
+use tonic::Request;
+
+use crate::{
+    csi::timed,
+    endpoint::{channel, socket_path},
+    proto::{
+        csi::{NodeGetInfoRequest, node_client::NodeClient},
+        registration::{
+            InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient,
+        },
+    },
+};
+
+/// The sockets that are there, each with something that changes when it is replaced.
+pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
+
+const KIND: &str = "CSIPlugin";
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(122);
+/// A plugin that cannot say its name in this time is asked again later.
+const GREETING: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Driver {
+    registration: PathBuf,
+    socket: PathBuf,
+    info: RegisteredDriver,
+}
+
+/// The plugins of this node.
+#[derive(Debug, Default)]
+pub struct Registry {
+    drivers: watch::Sender<BTreeMap<String, Driver>>,
+    shown: watch::Sender<BTreeMap<String, RegisteredDriver>>,
+}
+
+/// A registration that did not succeed.
+enum Refusal {
+    /// Asking again may help.
+    Later(String),
+    /// The plugin is not for us, whatever happens.
+    Never(String),
+}
+
+impl Registry {
+    /// The drivers that are registered, and every change of them.
+    pub fn registered(&self) -> watch::Receiver<BTreeMap<String, RegisteredDriver>> {
+        self.shown.subscribe()
+    }
+
+    pub(crate) fn socket_of(&self, driver: &str) -> Option<PathBuf> {
+        let drivers = self.drivers.borrow();
+        drivers.get(driver).map(|it| it.socket.clone())
+    }
+
+    /// Follows the sockets until nobody names them any more.
+    pub async fn run(&self, mut sockets: watch::Receiver<Sockets>) {
+        let mut known: BTreeMap<PathBuf, ((u64, i64), AbortHandle)> = BTreeMap::new();
+        let mut greetings: JoinSet<(PathBuf, String, Driver)> = JoinSet::new();
+        loop {
+            let there = sockets.borrow_and_update().clone();
+            known.retain(|path, (stamp, greeting)| {
+                let is_same = there.get(path) == Some(stamp);
+                if !is_same {
+                    greeting.abort();
+                    self.forget(path);
+                }
+                is_same
+            });
+            for (path, stamp) in there {
+                known
+                    .entry(path)
+                    .or_insert_with_key(|path| (stamp, greetings.spawn(greet(path.clone()))));
+            }
+            tokio::select! {
+                // Cancel-safe: the latest set is read again at the top.
+                changed = sockets.changed() => if changed.is_err() { return },
+                // Cancel-safe: a finished task stays in the set until it is taken. An aborted one has nothing to say.
+                Some(Ok((path, name, driver))) = greetings.join_next() => {
+                    if known.contains_key(&path) {
+                        tracing::info!(driver = name, endpoint = %driver.socket.display(), "CSI driver is registered");
+                        self.drivers.send_modify(|drivers| {
+                            drivers.insert(name, driver);
+                        });
+                        self.show();
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget(&self, registration: &Path) {
+        let is_changed = self.drivers.send_if_modified(|drivers| {
+            let before = drivers.len();
+            drivers.retain(|name, driver| {
+                let stays = driver.registration != registration;
+                if !stays {
+                    tracing::info!(driver = name, "CSI driver is gone");
+                }
+                stays
+            });
+            drivers.len() != before
+        });
+        if is_changed {
+            self.show();
+        }
+    }
+
+    fn show(&self) {
+        let drivers = self.drivers.borrow().clone().into_iter();
+        let shown = drivers.map(|(name, driver)| (name, driver.info)).collect();
+        self.shown.send_replace(shown);
+    }
+}
+
+/// Asks who is behind the socket until there is an answer that will not change.
+async fn greet(registration: PathBuf) -> (PathBuf, String, Driver) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match register(&registration).await {
+            Ok((name, driver)) => {
+                tell(&registration, None).await;
+                return (registration, name, driver);
+            }
+            Err(Refusal::Never(why)) => {
+                tracing::warn!(socket = %registration.display(), why, "Plugin is refused");
+                tell(&registration, Some(why)).await;
+                // Until the socket goes or is replaced, which ends this task.
+                std::future::pending::<()>().await;
+            }
+            Err(Refusal::Later(why)) => {
+                tracing::warn!(socket = %registration.display(), why, "Plugin cannot be registered yet");
+                tell(&registration, Some(why)).await;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
+    let later = |error: CsiError| Refusal::Later(error.message);
+    let mut client = RegistrationClient::new(channel(registration));
+    let asked = timed(InfoRequest {}, |it| client.get_info(it));
+    let info = match tokio::time::timeout(GREETING, asked).await {
+        Ok(info) => info.map_err(later)?,
+        Err(_elapsed) => return Err(Refusal::Later("it does not say who it is".to_owned())),
+    };
+    check(&info, registration).map_err(Refusal::Never)?;
+    let socket = match info.endpoint.as_str() {
+        "" => registration.to_owned(),
+        endpoint => socket_path(endpoint),
+    };
+    let mut driver = NodeClient::new(channel(&socket));
+    let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it));
+    let node = node.await.map_err(later)?;
+    let topology = node.accessible_topology.unwrap_or_default();
+    let driver = Driver {
+        registration: registration.to_owned(),
+        socket,
+        info: RegisteredDriver {
+            node_id: node.node_id,
+            max_volumes: node.max_volumes_per_node,
+            topology: topology.segments,
+        },
+    };
+    Ok((info.name, driver))
+}
+
+/// Why a plugin is not for us.
+fn check(info: &PluginInfo, registration: &Path) -> Result<(), String> {
+    if info.r#type != KIND {
+        return Err(format!(
+            "no handler registered for plugin type: {} at socket {}",
+            info.r#type,
+            registration.display()
+        ));
+    }
+    if info.name.is_empty() || info.name.len() > 63 || info.name.contains('/') {
+        return Err(format!("{:?} is not the name of a driver", info.name));
+    }
+    let is_ours = |version: &String| {
+        let number = version.trim_start_matches('v');
+        number == "1" || number.starts_with("1.")
+    };
+    if !info.supported_versions.iter().any(is_ours) {
+        return Err(format!(
+            "None of the versions specified {:?} are supported",
+            info.supported_versions
+        ));
+    }
+    Ok(())
+}
+
+/// Tells a plugin how its registration went. Whether it listens is its own business.
+async fn tell(registration: &Path, fault: Option<String>) {
+    let mut client = RegistrationClient::new(channel(registration));
+    let status = RegistrationStatus {
+        plugin_registered: fault.is_none(),
+        error: fault.unwrap_or_default(),
+    };
+    let told = client.notify_registration_status(Request::new(status));
+    if let Ok(Err(status)) = tokio::time::timeout(GREETING, told).await {
+        tracing::debug!(socket = %registration.display(), %status, "Plugin does not hear how its registration went");
+    }
+}

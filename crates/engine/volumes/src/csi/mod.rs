@@ -1,0 +1,19 @@
+//! Volumes of CSI drivers: names, what a driver is told, and the calls in their order.
+//!
+//! ```text
+//!  attached? ─► record ─► stage ─► record ─► publish ─► group          for the node, then for the pod
+//!  unpublish ─► record gone ─► nobody else? ─► unstage ─► record gone
+//! ```
+//!
+//! `rules` is pure; `shell` does; `node` tells the cluster which drivers this node has. What is mounted is known from records
+//! on disk, so a restart forgets nothing that has to be taken away.
+
+mod node;
+mod rules;
+mod shell;
+
+pub use node::{NodeDoors, publish_drivers};
+#[cfg(test)]
+pub(crate) use rules::attachment_name as attachment_of;
+pub use shell::InUse;
+pub(crate) use shell::{CSI, CsiShell, Kept};

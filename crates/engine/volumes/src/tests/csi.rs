@@ -1,0 +1,278 @@
+//! Drivers' volumes on fakes: order of calls, records, errors of both kinds, restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrolet_ports::{CsiAbilities, CsiError, PodVolumes as _, RecordPlace};
+use ferrolet_types::{Pod, PodUid};
+use serde_json::{Value, json};
+
+use super::{engine::Bench, pod};
+
+const STAGES: CsiAbilities = CsiAbilities {
+    stages: true,
+    expands: true,
+    takes_group: false,
+    tells_writers: false,
+};
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench
+        .drivers
+        .change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
+    bench.storage.bind_claim("mine", "pv", volume());
+    set_driver(
+        &bench,
+        json!({"attachRequired": false, "fsGroupPolicy": "File"}),
+    );
+    bench
+}
+
+fn volume() -> Value {
+    json!({
+        "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"],
+        "csi": {"driver": "d", "volumeHandle": "h", "volumeAttributes": {"a": "b"}},
+    })
+}
+
+fn set_driver(bench: &Bench, spec: Value) {
+    let driver = serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap();
+    bench
+        .storage
+        .change(|state| drop(state.drivers.insert("d".to_owned(), driver)));
+}
+
+fn claimant(uid: &str) -> Pod {
+    pod(
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]),
+        json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"fsGroup": 7}}}),
+    )
+}
+
+fn fault(is_final: bool) -> CsiError {
+    CsiError {
+        message: "rpc error: code = Internal desc = no".to_owned(),
+        is_final,
+    }
+}
+
+fn n_records(bench: &Bench) -> usize {
+    bench.mounts.look().records.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_staged_published_given_to_the_group_and_taken_back() {
+    let bench = bench();
+    let pod = claimant("uid-1");
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    let path = &mounts["data"].host_path;
+    assert!(
+        path.ends_with("/uid-1/volumes/kubernetes.io~csi/pv/mount"),
+        "{path}"
+    );
+    bench.engine.ensure(&pod).await.unwrap();
+    assert_eq!(bench.drivers.methods(), ["stage", "publish"]);
+    let asked = bench.drivers.look().last_publish.unwrap();
+    assert_eq!(asked.stage.volume, "h");
+    assert_eq!(
+        asked.stage.attributes,
+        BTreeMap::from([("a".to_owned(), "b".to_owned())])
+    );
+    assert_eq!(bench.mounts.look().gifts.len(), 1);
+    let records = bench.mounts.look().records;
+    let of_pod = records
+        .iter()
+        .find(|(place, _)| matches!(place, RecordPlace::Pod(_)));
+    let keys: Vec<&str> = of_pod.unwrap().1.keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        [
+            "attachmentID",
+            "driverName",
+            "nodeName",
+            "specVolID",
+            "volumeHandle",
+            "volumeLifecycleMode"
+        ]
+    );
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(
+        bench.drivers.methods(),
+        ["stage", "publish", "unpublish", "unstage"]
+    );
+    assert_eq!(n_records(&bench), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_leaves_the_node_with_its_last_pod() {
+    let bench = bench();
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    bench.engine.ensure(&claimant("uid-2")).await.unwrap();
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(
+        bench.drivers.methods(),
+        ["stage", "publish", "publish", "unpublish"]
+    );
+    bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
+    let methods = bench.drivers.methods();
+    assert_eq!(methods[4..], ["unpublish", "unstage"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_not_there_is_waited_for() {
+    let bench = bench();
+    bench.drivers.change(|state| state.drivers.clear());
+    let pod = claimant("uid-1");
+    assert_eq!(
+        bench.refusal(&pod).await,
+        "MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name d not found in the list of registered CSI drivers"
+    );
+    bench
+        .drivers
+        .change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
+    bench.engine.ensure(&pod).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_is_waited_for_and_handed_to_the_driver() {
+    let bench = bench();
+    set_driver(
+        &bench,
+        json!({"attachRequired": true, "fsGroupPolicy": "None"}),
+    );
+    let pod = claimant("uid-1");
+    let error = bench.engine.ensure(&pod).await.unwrap_err();
+    assert_eq!(error.reason, "FailedAttachVolume");
+    let name = crate::csi::attachment_of("h", "d", "node");
+    assert_eq!(
+        error.message,
+        format!(
+            "AttachVolume.Attach failed for volume \"pv\" : volume h has GET error for volume attachment {name}: volumeattachments {name:?} not found"
+        )
+    );
+    let in_use = bench.engine.volumes_in_use();
+    let expected = BTreeSet::from(["kubernetes.io/csi/d^h".to_owned()]);
+    assert_eq!(in_use.borrow().names, expected);
+    let attachment = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"attacher": "d", "nodeName": "node", "source": {}},
+        "status": {"attached": true, "attachmentMetadata": {"disk": "x"}},
+    }));
+    let attachment = attachment.unwrap();
+    bench
+        .storage
+        .change(|state| drop(state.attachments.insert(name, attachment)));
+    bench.engine.ensure(&pod).await.unwrap();
+    let asked = bench.drivers.look().last_publish.unwrap();
+    assert_eq!(asked.stage.publish_context["disk"], "x");
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert!(in_use.borrow().names.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_final_error_nothing_is_left_and_after_another_the_driver_is_asked_to_clean_up() {
+    let bench = bench();
+    let pod = claimant("uid-1");
+    let check = async |method: &str, is_final: bool, n_left: usize| {
+        bench
+            .drivers
+            .change(|state| state.faults = BTreeMap::from([(method.to_owned(), fault(is_final))]));
+        bench.refusal(&pod).await;
+        assert_eq!(n_records(&bench), n_left, "{method} {is_final}");
+    };
+    check("stage", true, 0).await;
+    check("stage", false, 1).await;
+    bench.drivers.change(|state| state.faults.clear());
+    check("publish", true, 1).await;
+    check("publish", false, 2).await;
+    bench.drivers.change(|state| {
+        state.faults.clear();
+        state.calls.clear();
+    });
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(bench.drivers.methods(), ["unpublish", "unstage"]);
+    assert_eq!(n_records(&bench), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_agent_takes_away_what_the_old_one_mounted() {
+    let bench = bench();
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    let next = bench.again();
+    next.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    let methods = bench.drivers.methods();
+    assert_eq!(methods[2..], ["unpublish", "unstage"]);
+    assert_eq!(n_records(&bench), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_staged_for_nobody_leaves_when_its_driver_comes() {
+    let bench = bench();
+    bench
+        .drivers
+        .change(|state| state.faults = BTreeMap::from([("publish".to_owned(), fault(true))]));
+    bench.refusal(&claimant("uid-1")).await;
+    assert_eq!(n_records(&bench), 1);
+    bench.drivers.change(|state| state.faults.clear());
+    let next = bench.again();
+    next.engine
+        .sweep(&BTreeSet::from(["other".to_owned()]))
+        .await;
+    assert_eq!(n_records(&bench), 1);
+    next.engine.sweep(&BTreeSet::from(["d".to_owned()])).await;
+    assert_eq!(n_records(&bench), 0);
+    assert!(bench.drivers.look().staged.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_lives_with_its_pod_is_published_only_with_pod_and_tokens() {
+    let bench = bench();
+    let inline = pod(
+        json!([{"name": "i", "csi": {"driver": "d", "volumeAttributes": {"k": "v"}}}]),
+        json!({}),
+    );
+    let said = bench.refusal(&inline).await;
+    assert!(
+        said.ends_with(
+            "volume mode \"Ephemeral\" not supported by driver d (only supports [\"Persistent\"])"
+        ),
+        "{said}"
+    );
+    set_driver(
+        &bench,
+        json!({"volumeLifecycleModes": ["Ephemeral"], "podInfoOnMount": true, "fsGroupPolicy": "File",
+            "tokenRequests": [{"audience": "vault"}]}),
+    );
+    bench.engine.ensure(&inline).await.unwrap();
+    assert_eq!(bench.drivers.methods(), ["publish"]);
+    let attributes = bench.drivers.look().last_publish.unwrap().stage.attributes;
+    assert_eq!(attributes["csi.storage.k8s.io/pod.uid"], "uid-1");
+    assert_eq!(
+        attributes["csi.storage.k8s.io/serviceAccount.name"],
+        "account"
+    );
+    assert_eq!(attributes["csi.storage.k8s.io/ephemeral"], "true");
+    let tokens = &attributes["csi.storage.k8s.io/serviceAccount.tokens"];
+    assert!(
+        tokens.starts_with("{\"vault\":{\"expirationTimestamp\":"),
+        "{tokens}"
+    );
+    assert_eq!(attributes["k"], "v");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_has_grown_is_told_to_the_driver_and_the_claim() {
+    let bench = bench();
+    let mut spec = volume();
+    spec["capacity"] = json!({"storage": "2Gi"});
+    bench.storage.bind_claim("mine", "pv", spec);
+    bench.storage.change(|state| {
+        let key = ("default".to_owned(), "mine".to_owned());
+        let claim = state.claims.get_mut(&key).unwrap();
+        let capacity = serde_json::from_value(json!({"storage": "1Gi"})).unwrap();
+        claim.status.as_mut().unwrap().capacity = Some(capacity);
+    });
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    assert_eq!(bench.drivers.methods(), ["stage", "publish", "expand"]);
+    let patches = bench.storage.look().patches;
+    assert_eq!(patches[0]["status"]["capacity"]["storage"], "2Gi");
+}

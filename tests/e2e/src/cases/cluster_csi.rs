@@ -1,0 +1,410 @@
+//! Volumes of a CSI driver: a real one, in a process of its own, that really mounts (`tests/csi-driver`).
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::Part;
+use serde_json::{Value, json};
+
+use super::{LATER, SOON, cases};
+use crate::build::{script, with};
+use crate::cluster::World;
+use crate::context::Context;
+use crate::look;
+use crate::runner::Outcome;
+
+cases![
+    a_driver_registers_and_serves_a_claim_across_a_restart,
+    an_inline_volume_learns_of_its_pod,
+    an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use,
+    a_driver_that_fails_or_hangs_holds_up_its_own_pod_only,
+];
+
+/// A driver process that goes with the test.
+struct Driver {
+    name: String,
+    state: PathBuf,
+    process: Child,
+}
+
+impl Driver {
+    fn start(context: &Context<'_>, world: &World<'_>, options: &[&str]) -> Result<Option<Driver>> {
+        let program = match &context.options.csi_driver {
+            Part::Available(program) => program,
+            Part::Missing(_) => return Ok(None),
+        };
+        let name = format!("{}.ferrolet.dev", world.namespace);
+        let root = world.node.node.root();
+        // Paths of sockets are short.
+        let state = world.node.node.directory().join("drv");
+        std::fs::create_dir_all(&state)?;
+        let process = Command::new(program)
+            .arg("-name")
+            .arg(&name)
+            .arg("-state")
+            .arg(&state)
+            .arg("-endpoint")
+            .arg(state.join("s"))
+            .arg("-registry")
+            .arg(root.join("plugins_registry"))
+            .args(options)
+            .spawn()?;
+        Ok(Some(Driver {
+            name,
+            state,
+            process,
+        }))
+    }
+
+    fn calls(&self) -> Result<Vec<Value>> {
+        let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();
+        let lines = text.lines().map(serde_json::from_str);
+        Ok(lines.collect::<Result<_, _>>()?)
+    }
+
+    fn methods(&self) -> Result<Vec<String>> {
+        let calls = self.calls()?;
+        let methods = calls.iter().filter_map(|it| it["method"].as_str());
+        let volumes = methods.filter(|it| it.ends_with("Volume"));
+        Ok(volumes.map(str::to_owned).collect())
+    }
+
+    fn set_fault(&self, method: &str, word: Option<&str>) -> Result<()> {
+        let file = self.state.join("faults").join(method);
+        match word {
+            Some(word) => std::fs::write(file, word)?,
+            None => std::fs::remove_file(file)?,
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+const NO_DRIVER: &str = "the driver cannot be built";
+
+fn csi_object(driver: &Driver, spec: Value) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": driver.name},
+        "spec": spec,
+    })
+}
+
+fn claim(world: &World<'_>, driver: &Driver, name: &str) -> Result<()> {
+    let volume = format!("{}-{name}", world.namespace);
+    world.apply(&json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "csi": {"driver": driver.name, "volumeHandle": volume, "volumeAttributes": {"colour": "blue"}},
+        },
+    }))?;
+    world.apply(&world.object(
+        "PersistentVolumeClaim",
+        name,
+        json!({"spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "volumeName": volume,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }}),
+    ))
+}
+
+fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
+    let mut main = script("main", "id > /data/file; exec sleep 100000");
+    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    with(
+        world.pod(name, &[main]),
+        json!({"spec": {
+            "securityContext": {"fsGroup": 4242},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+        }}),
+    )
+}
+
+fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<Value> {
+    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
+    let name = driver.name.clone();
+    world.wait("the driver in the node's CSINode", SOON, |cluster, _| {
+        let node = cluster.find(&path)?.context("no CSINode")?;
+        let drivers = node["spec"]["drivers"].as_array().cloned();
+        let found = drivers
+            .into_iter()
+            .flatten()
+            .find(|it| it["name"] == name.as_str());
+        Ok(found)
+    })
+}
+
+fn a_driver_registers_and_serves_a_claim_across_a_restart(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &["-limit", "7"])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    let entry = wait_registered(&mut world, &driver)?;
+    ensure!(
+        entry["allocatable"]["count"] == 7
+            && entry["topologyKeys"][0] == format!("{}/zone", driver.name),
+        "it is published as {entry}"
+    );
+    let path = format!("/api/v1/nodes/{}", world.node_name());
+    let label = format!("{}/zone", driver.name);
+    world.wait("the topology's label", SOON, |cluster, _| {
+        let node = cluster.get(&path)?;
+        Ok((node["metadata"]["labels"][&label] == "here").then_some(()))
+    })?;
+    world.apply(&csi_object(
+        &driver,
+        json!({"attachRequired": false, "fsGroupPolicy": "File"}),
+    ))?;
+    claim(&world, &driver, "data")?;
+    let first = claimant(&world, "first", "data");
+    world.apply(&first)?;
+    let first = world.wait_pod("first", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    let second = claimant(&world, "second", "data");
+    let second = world.run(&second)?;
+    let volume = driver
+        .state
+        .join("volumes")
+        .join(format!("{}-data", world.namespace));
+    let group = std::fs::metadata(&volume)?.gid();
+    ensure!(group == 4242, "the volume belongs to group {group}");
+    let record = look::pod_directory(&world.node.node, &first)
+        .join("volumes/kubernetes.io~csi")
+        .join(format!("{}-data", world.namespace))
+        .join("vol_data.json");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(record)?)?;
+    ensure!(
+        record["driverName"] == driver.name.as_str()
+            && record["volumeLifecycleMode"] == "Persistent",
+        "the record is {record}"
+    );
+    let published = "NodePublishVolume";
+    ensure!(
+        driver.methods()? == ["NodeStageVolume", published, published],
+        "the driver was called: {:?}",
+        driver.methods()?
+    );
+
+    // Killed, and the first pod deleted meanwhile: what is on disk is enough to take its volume away.
+    world.node.node.kill()?;
+    world.kubectl(&["delete", "pod", "first", "--wait=false"])?;
+    world.node.node.launch()?;
+    world.wait_gone(&first, LATER)?;
+    world.wait("the first pod's volume to be taken away", LATER, |_, _| {
+        let methods = driver.methods()?;
+        let n_unpublished = methods
+            .iter()
+            .filter(|it| *it == "NodeUnpublishVolume")
+            .count();
+        Ok((n_unpublished >= 1).then_some(()))
+    })?;
+    ensure!(
+        !driver.methods()?.contains(&"NodeUnstageVolume".to_owned()),
+        "the second pod lost its volume"
+    );
+    let containerd = context.containerd()?;
+    let seen = world.read_inside(containerd, &second, "/data/file")?;
+    ensure!(seen.contains("4242"), "the volume holds {seen:?}");
+    world.kubectl(&["delete", "pod", "second", "--wait=false"])?;
+    world.wait_gone(&second, LATER)?;
+    world.wait("the volume to leave the node", LATER, |_, _| {
+        let is_last = driver
+            .methods()?
+            .last()
+            .is_some_and(|it| it == "NodeUnstageVolume");
+        Ok(is_last.then_some(()))
+    })?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    ensure!(
+        !table.contains("kubernetes.io~csi/"),
+        "something is still mounted"
+    );
+    ensure!(volume.join("file").exists(), "the volume was emptied");
+
+    // A driver that ends takes its entry along.
+    let pid = driver.process.id().to_string();
+    Command::new("kill").arg(&pid).status()?;
+    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
+    world.wait("the driver's entry to go", SOON, |cluster, _| {
+        let node = cluster.get(&path)?;
+        let is_empty = node["spec"]["drivers"].as_array().is_none_or(Vec::is_empty);
+        Ok(is_empty.then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &[])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    wait_registered(&mut world, &driver)?;
+    world.apply(&csi_object(
+        &driver,
+        json!({
+            "attachRequired": false,
+            "podInfoOnMount": true,
+            "volumeLifecycleModes": ["Ephemeral"],
+            "tokenRequests": [{"audience": "vault"}],
+        }),
+    ))?;
+    let mut main = script("main", "echo x > /data/file; exec sleep 100000");
+    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let pod = with(
+        world.pod("inline", &[main]),
+        json!({"spec": {"volumes": [{"name": "data", "csi": {"driver": driver.name}}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("inline", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    let calls = driver.calls()?;
+    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
+    let told = &publish.context("it was not published")?["request"]["volume_context"];
+    ensure!(
+        told["csi.storage.k8s.io/pod.name"] == "inline"
+            && told["csi.storage.k8s.io/ephemeral"] == "true",
+        "the driver was told {told}"
+    );
+    let tokens = told["csi.storage.k8s.io/serviceAccount.tokens"].as_str();
+    ensure!(
+        tokens.is_some_and(|it| it.contains("vault") && it.contains("token")),
+        "no token"
+    );
+    world.kubectl(&["delete", "pod", "inline", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
+    world.wait("the volume to be taken away", LATER, |_, _| {
+        Ok((driver.methods()? == ["NodePublishVolume", "NodeUnpublishVolume"]).then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &["-stages=false"])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    wait_registered(&mut world, &driver)?;
+    world.apply(&csi_object(&driver, json!({"attachRequired": true})))?;
+    claim(&world, &driver, "far")?;
+    let pod = claimant(&world, "attached", "far");
+    world.apply(&pod)?;
+    let seen = world.wait_pod("attached", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    world.wait_event(&seen, "FailedAttachVolume")?;
+    let node_path = format!("/api/v1/nodes/{}", world.node_name());
+    let unique = format!("kubernetes.io/csi/{}^{}-far", driver.name, world.namespace);
+    world.wait("the volume among those in use", SOON, |cluster, _| {
+        let node = cluster.get(&node_path)?;
+        let used = node["status"]["volumesInUse"].to_string();
+        Ok(used.contains(&unique).then_some(()))
+    })?;
+    // The controller asks for the attachment; whoever attaches says that it is done.
+    let volume = format!("{}-far", world.namespace);
+    let name = world.wait("the attachment", LATER, |cluster, _| {
+        let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;
+        let mut items = all["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+            .into_iter();
+        let own = items.find(|it| it["spec"]["source"]["persistentVolumeName"] == volume.as_str());
+        Ok(own.and_then(|it| it["metadata"]["name"].as_str().map(str::to_owned)))
+    })?;
+    let status = r#"{"status":{"attached":true,"attachmentMetadata":{"disk":"seven"}}}"#;
+    world.cluster.kubectl(&[
+        "patch",
+        "volumeattachment",
+        &name,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    ])?;
+    world.wait_pod("attached", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    let calls = driver.calls()?;
+    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
+    let told = &publish.context("it was not published")?["request"]["publish_context"];
+    ensure!(told["disk"] == "seven", "the driver was told {told}");
+    world.kubectl(&["delete", "pod", "attached", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
+    world.wait("the volume to be in use no more", SOON, |cluster, _| {
+        let node = cluster.get(&node_path)?;
+        let used = node["status"]["volumesInUse"].to_string();
+        Ok((!used.contains(&unique)).then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_driver_that_fails_or_hangs_holds_up_its_own_pod_only(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &[])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    wait_registered(&mut world, &driver)?;
+    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
+    claim(&world, &driver, "moody")?;
+    // Internal: final.
+    driver.set_fault("NodeStageVolume", Some("13"))?;
+    let pod = claimant(&world, "moody", "moody");
+    world.apply(&pod)?;
+    let seen = world.wait_pod("moody", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&seen, "FailedMount")?;
+    let expected = format!(
+        "MountVolume.MountDevice failed for volume \"{}-moody\" : rpc error: code = Internal desc = a test wants it so",
+        world.namespace
+    );
+    ensure!(said == expected, "it says {said:?}");
+    driver.set_fault("NodeStageVolume", None)?;
+    driver.set_fault("NodePublishVolume", Some("hang"))?;
+    world.wait("the driver to hang", LATER, |_, _| {
+        let methods = driver.methods()?;
+        Ok(methods
+            .contains(&"NodePublishVolume".to_owned())
+            .then_some(()))
+    })?;
+    let other = script("main", "exec sleep 100000");
+    let other = world.pod("other", &[other]);
+    world.run(&other)?;
+    // The pod goes although its driver never answered, once the driver takes the volume back.
+    driver.set_fault("NodePublishVolume", None)?;
+    world.kubectl(&["delete", "pod", "moody", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
+    world.wait("the volume to leave the node", LATER, |_, _| {
+        let is_last = driver
+            .methods()?
+            .last()
+            .is_some_and(|it| it == "NodeUnstageVolume");
+        Ok(is_last.then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
