@@ -16,7 +16,7 @@ use ferrolet_config::{
 };
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    SystemClock,
+    SystemClock, SystemLogs,
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
@@ -30,7 +30,7 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
 use ferrolet_plugins::{Registry, Sockets};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
-use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Usage};
+use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{host_ips as node_host_ips, node_object};
 use ferrolet_resources::{
@@ -174,7 +174,9 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     let recent_events = Arc::new(RecentEvents::new(events, clock.clone()));
     let events: Arc<dyn Events> = recent_events.clone();
     let objects = cluster.as_ref().map(|cluster| cluster.pod_objects.clone());
+    let probe_figures = Arc::new(Tally::default());
     let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
+        figures: probe_figures.clone(),
         runtime: runtime.clone(),
         events: events.clone(),
         clock: clock.clone(),
@@ -347,7 +349,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         disk: cri.clone(),
         machine: Arc::new(main_server::about_machine(&machine)),
         clock: clock.clone(),
-        sources: Arc::new([]),
+        sources: main_server::figure_sources(loaded, &layout, probe_figures),
     };
     if serving_certificate.is_some() || page_server.is_some() {
         let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
@@ -371,7 +373,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
             },
             figures: Some(figures.clone()),
             page: Some(PageDoors::new(portrait, recent_events)),
+            system_logs: Arc::new(SystemLogs::new("/var/log")),
             has_debugging_handlers: config.server.debugging_handlers,
+            has_system_logs: config.server.system_log_handler,
+            has_system_log_query: config.server.system_log_query,
             has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
             stream_idle_timeout: config.server.streaming_idle_timeout,
         });

@@ -28,6 +28,8 @@ mod state_files;
 mod status;
 mod storage;
 mod streams;
+mod system_logs;
+mod tally;
 mod usage;
 mod views;
 mod volume_files;
@@ -72,6 +74,8 @@ pub use state_files::StateFiles;
 pub use status::{Remains, StatusSink, StatusUpdate};
 pub use storage::{StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
+pub use system_logs::{SystemLog, SystemLogFiles};
+pub use tally::Tally;
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, NodeView, PodsView};
 pub use volume_files::{

@@ -5,11 +5,37 @@
 
 use std::{future::Future, time::Duration};
 
-use ferrolet_ports::RuntimeError;
+use ferrolet_ports::{RuntimeError, Tally};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::error::{deadline_exceeded, runtime_error};
+
+/// Bounds of the calls' durations, in seconds: upstream's fourteen, each two and a half times the last.
+const BOUNDS: [f64; 14] = [
+    0.005,
+    0.0125,
+    0.03125,
+    0.078125,
+    0.1953125,
+    0.48828125,
+    1.220703125,
+    3.0517578125,
+    7.62939453125,
+    19.073486328125,
+    47.6837158203125,
+    119.20928955078125,
+    298.0232238769531,
+    745.0580596923828,
+];
+
+/// Every call of this process: calls are made from values that are copied about, and a process has one runtime.
+static CALLS: Tally = Tally::new();
+
+/// How many calls of each kind were made, how long they took, and how many failed.
+pub fn call_figures() -> &'static Tally {
+    &CALLS
+}
 
 /// A call by its CRI name, with the longest it may take; `None` waits as long as the caller does.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +108,7 @@ impl LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
+        count(self.method, self.began.elapsed(), self.outcome);
         tracing::debug!(
             target: "cri",
             v = 6,
@@ -91,6 +118,64 @@ impl Drop for LogLine {
             "CRI call"
         );
     }
+}
+
+fn count(method: &'static str, took: Duration, outcome: &'static str) {
+    let kind = [operation(method).unwrap_or(method)];
+    CALLS.add("kubelet_runtime_operations_total", &kind, 1.0);
+    let took = took.as_secs_f64();
+    CALLS.observe(
+        "kubelet_runtime_operations_duration_seconds",
+        &kind,
+        &BOUNDS,
+        took,
+    );
+    if outcome != "OK" {
+        CALLS.add("kubelet_runtime_operations_errors_total", &kind, 1.0);
+    }
+    if method == "RunPodSandbox" {
+        CALLS.add("kubelet_started_pods_total", &[], 1.0);
+        if outcome != "OK" {
+            CALLS.add("kubelet_started_pods_errors_total", &[], 1.0);
+        }
+    }
+}
+
+/// Upstream's name for a call.
+fn operation(method: &str) -> Option<&'static str> {
+    Some(match method {
+        "Version" => "version",
+        "Status" => "status",
+        "CreateContainer" => "create_container",
+        "StartContainer" => "start_container",
+        "StopContainer" => "stop_container",
+        "RemoveContainer" => "remove_container",
+        "ListContainers" => "list_containers",
+        "ContainerStatus" => "container_status",
+        "UpdateContainerResources" => "update_container",
+        "ReopenContainerLog" => "reopen_container_log",
+        "ExecSync" => "exec_sync",
+        "Exec" => "exec",
+        "Attach" => "attach",
+        "PortForward" => "port_forward",
+        "RunPodSandbox" => "run_podsandbox",
+        "StopPodSandbox" => "stop_podsandbox",
+        "RemovePodSandbox" => "remove_podsandbox",
+        "PodSandboxStatus" => "podsandbox_status",
+        "ListPodSandbox" => "list_podsandbox",
+        "ListContainerStats" => "list_container_stats",
+        "UpdatePodSandboxResources" => "update_podsandbox_resources",
+        "UpdateRuntimeConfig" => "update_runtime_config",
+        "RuntimeConfig" => "runtime_config",
+        "ListImages" => "list_images",
+        "ImageStatus" => "image_status",
+        "PullImage" => "pull_image",
+        "RemoveImage" => "remove_image",
+        "ImageFsInfo" => "image_fs_info",
+        "CheckpointContainer" => "checkpoint_container",
+        "GetContainerEvents" => "get_container_events",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

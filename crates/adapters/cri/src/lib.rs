@@ -35,6 +35,7 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use call::call_figures;
 pub use client::{CriClient, Timeouts};
 pub use endpoint::EndpointError;
 pub use streams::StreamOptions;

@@ -38,6 +38,7 @@ mod sessions;
 mod stall;
 mod streams;
 mod summary;
+mod system_logs;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -13,14 +13,14 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
-use ferrolet_ports::{Clock, LogFiles, Runtime, Streams};
+use ferrolet_ports::{Clock, LogFiles, Runtime, Streams, SystemLogFiles};
 
 use crate::auth::{self, Gate};
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
 use crate::page::{self, PageDoors};
 use crate::pages::{self, About};
 use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
-use crate::{container_logs, running_pods, streams};
+use crate::{container_logs, running_pods, streams, system_logs};
 
 /// No handler reads a body of more than this.
 const BODY: usize = 64 * 1024;
@@ -35,6 +35,8 @@ pub struct MainDoors {
     pub streams: Arc<dyn Streams>,
     /// Container logs.
     pub logs: Arc<dyn LogFiles>,
+    /// The machine's log files.
+    pub system_logs: Arc<dyn SystemLogFiles>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and version.
@@ -47,6 +49,10 @@ pub struct MainDoors {
     pub page: Option<PageDoors>,
     /// `enableDebuggingHandlers`.
     pub has_debugging_handlers: bool,
+    /// `enableSystemLogHandler`.
+    pub has_system_logs: bool,
+    /// `enableSystemLogQuery`.
+    pub has_system_log_query: bool,
     /// The gate `PodLogsQuerySplitStreams`.
     pub has_split_log_streams: bool,
     /// `streamingConnectionIdleTimeout`.
@@ -120,16 +126,28 @@ const SWITCHED_OFF: [&str; 8] = [
 /// Everything the main listener serves, behind the gate.
 pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
     let http = HttpFigures::new("readwrite");
-    let mut shared = router(Listener::Main, doors.views.clone());
-    if let Some(figures) = doors.figures.clone() {
-        let figures = FigureDoors::new(doors.views.clone(), figures, http.clone());
-        shared = shared.merge(figure_routes(figures));
-    }
+    // Checks are counted where they are asked for, so both sets of rows share them.
+    let shared = match doors.figures.clone() {
+        Some(figures) => {
+            let figures = FigureDoors::new(doors.views.clone(), figures, http.clone());
+            router(Listener::Main, figures.views.clone()).merge(figure_routes(figures))
+        }
+        None => router(Listener::Main, doors.views.clone()),
+    };
     let mut own: Router<Main> = Router::new();
     if doors.has_debugging_handlers {
         for (path, answer) in INTO_PODS {
             own = own.route(path, answer());
         }
+        // Upstream answers a path of its own accord where the handler is off: 405 in the same words.
+        own = if doors.has_system_logs {
+            own.route("/logs", get(system_logs::root))
+                .route("/logs/", get(system_logs::root))
+                .route("/logs/{*path}", get(system_logs::below))
+        } else {
+            own.route("/logs/", any(logs_off))
+                .route("/logs/{*path}", any(logs_off))
+        };
         if doors.page.is_some() {
             own = own.merge(page::routes());
         }
@@ -156,6 +174,11 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
 
 async fn switched_off() -> Response {
     let words = "Debug endpoints are disabled.\n".to_owned();
+    text(StatusCode::METHOD_NOT_ALLOWED, words)
+}
+
+async fn logs_off() -> Response {
+    let words = "logs endpoint is disabled.\n".to_owned();
     text(StatusCode::METHOD_NOT_ALLOWED, words)
 }
 

@@ -84,8 +84,8 @@ pub fn router(listener: Listener, views: Views) -> Router {
 /// What the read-only listener serves when there are figures to show.
 pub fn read_only_router(views: Views, figures: Figures) -> Router {
     let http = HttpFigures::new("readonly");
-    let doors = FigureDoors::new(views.clone(), figures, http.clone());
-    router(Listener::ReadOnly, views)
+    let doors = FigureDoors::new(views, figures, http.clone());
+    router(Listener::ReadOnly, doors.views.clone())
         .merge(figure_routes(doors))
         .layer(from_fn_with_state(http, metrics::count))
 }
@@ -97,6 +97,10 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
         .route("/metrics/resource", get(metrics::resources))
         .route("/metrics/probes", get(metrics::probes))
         .route("/metrics/cadvisor", get(metrics::cadvisor))
+        .route(
+            "/metrics/slis",
+            get(metrics::health).delete(metrics::forget_health),
+        )
         .route(
             "/stats/summary",
             get(metrics::summary).post(metrics::summary),

@@ -84,6 +84,8 @@ pub const EFFECTIVE: &[&str] = &[
     "authentication",
     "authorization",
     "enableDebuggingHandlers",
+    "enableSystemLogHandler",
+    "enableSystemLogQuery",
     "streamingConnectionIdleTimeout",
     "memorySwap",
     "userNamespaces",

@@ -1,11 +1,14 @@
 //! One probe, by the kind of its handler. A probe that does not work at all is tried three times before that is the outcome.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ferrolet_ports::{Fut, Runtime};
+use ferrolet_ports::{Fut, Measured as _, Runtime, Tally};
+use ferrolet_types::PodUid;
 use ferrolet_types::pod::{PodView as _, ProbeKind};
 use k8s_openapi::api::core::v1::{Container, Probe as Spec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::time::Instant;
 
 use crate::http::{Client, Request};
 use crate::plan::{Count, Target};
@@ -14,6 +17,9 @@ use crate::{exec, grpc, rule, tcp};
 
 /// How often a probe is tried that does not work.
 const N_TRIES: usize = 3;
+
+const TOTAL: &str = "prober_probe_total";
+const DURATION: &str = "prober_probe_duration_seconds";
 
 /// How a probe ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +57,15 @@ impl Outcome {
 /// Runs probes for real.
 pub(crate) struct Prober {
     runtime: Arc<dyn Runtime>,
+    figures: Arc<Tally>,
     http: Client,
 }
 
 impl Prober {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, figures: Arc<Tally>) -> Self {
         Self {
             runtime,
+            figures,
             http: Client::new(),
         }
     }
@@ -112,6 +120,7 @@ impl Probe for Prober {
             let Some((container, probe)) = target.spec() else {
                 return Outcome::Success;
             };
+            let began = Instant::now();
             let mut outcome = self.try_once(target, container, probe).await;
             for _ in 1..N_TRIES {
                 if !matches!(outcome, Outcome::Error { .. }) {
@@ -119,8 +128,50 @@ impl Probe for Prober {
                 }
                 outcome = self.try_once(target, container, probe).await;
             }
+            self.count(target, &outcome, began.elapsed());
             outcome
         })
+    }
+
+    fn forget(&self, uid: &PodUid) {
+        self.figures.forget(|family, labels| {
+            // Durations have no uid; they go with the last of the pod's counters, by namespace and name.
+            family == TOTAL && labels.get(3).is_some_and(|it| it == uid.as_str())
+        });
+        let counted: Vec<Vec<String>> = self
+            .figures
+            .samples()
+            .into_iter()
+            .filter(|sample| sample.family == TOTAL)
+            .map(|sample| sample.labels)
+            .collect();
+        self.figures.forget(|family, labels| {
+            family == DURATION && !counted.iter().any(|it| it[..3] == labels[..3])
+        });
+    }
+}
+
+impl Prober {
+    fn count(&self, target: &Target, outcome: &Outcome, took: Duration) {
+        let kind = match target.kind {
+            ProbeKind::Liveness => "Liveness",
+            ProbeKind::Readiness => "Readiness",
+            ProbeKind::Startup => "Startup",
+        };
+        let result = match outcome.count() {
+            Count::Success => "successful",
+            Count::Failure => "failed",
+            Count::Nothing => "unknown",
+        };
+        let meta = &target.pod.metadata;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (namespace, name) = (text(&meta.namespace), text(&meta.name));
+        let (container, uid) = (target.container.as_str(), text(&meta.uid));
+        let labels = [container, &namespace, &name, &uid, kind, result];
+        self.figures.add(TOTAL, &labels, 1.0);
+        let labels = [container, &namespace, &name, kind];
+        self.figures
+            .observe(DURATION, &labels, &[], took.as_secs_f64());
     }
 }
 

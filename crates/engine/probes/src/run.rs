@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ferrolet_ports::{Clock, Events, Fut, Probing, Runtime};
+use ferrolet_ports::{Clock, Events, Fut, Probing, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::probe::{PodProbes, ProbeReport};
 use tokio::sync::{Semaphore, mpsc};
@@ -30,6 +30,8 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// Wall time, for the age of containers.
     pub clock: Arc<dyn Clock>,
+    /// Where probes are counted.
+    pub figures: Arc<Tally>,
 }
 
 /// Gives orders to the loop. Cheap to clone; when the last one is gone the loop ends.
@@ -56,6 +58,9 @@ pub struct ProbeLoop {
 /// Runs one probe to its end. The seam where tests put their own.
 pub(crate) trait Probe: Send + Sync {
     fn probe<'a>(&'a self, target: &'a Target) -> Fut<'a, Outcome>;
+
+    /// The pod is gone.
+    fn forget(&self, _: &PodUid) {}
 }
 
 #[derive(Debug)]
@@ -75,7 +80,7 @@ pub fn probes(
     ProbeLoop,
     mpsc::UnboundedReceiver<ProbeReport>,
 ) {
-    let prober = Arc::new(Prober::new(doors.runtime));
+    let prober = Arc::new(Prober::new(doors.runtime, doors.figures));
     start(prober, doors.events, doors.clock)
 }
 
@@ -167,6 +172,7 @@ impl ProbeLoop {
             }
             Order::Hurry(uid) => self.plan.hurry(&uid, self.now()),
             Order::Forget(uid) => {
+                self.prober.forget(&uid);
                 let over = self.plan.forget(&uid);
                 self.abort(over);
             }

@@ -9,8 +9,12 @@ use ferrolet_config::{
     Loaded,
     config::{AuthorizationMode, TlsVersion},
 };
-use ferrolet_host::machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes};
-use ferrolet_ports::Reviews;
+use ferrolet_host::{
+    OwnFigures,
+    cgroups::CgroupLayout,
+    machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes},
+};
+use ferrolet_ports::{Measured, Reviews, Sample, SampleValue, Tally};
 use ferrolet_server::{
     Authentication, Authorization, ClientAuthorities, Gate, Limits, Machine, MainDoors, OldestTls,
     Server, ServingCertificate, TlsOptions, main_router, tls_setup,
@@ -40,6 +44,48 @@ pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
         .filter(|(_, cgroup)| cgroup.as_str() != "/" && !cgroup.contains(".."))
         .map(|(name, cgroup)| (name.to_owned(), cgroup.clone()))
         .collect()
+}
+
+/// Parts of the agent that keep figures, and facts that are shown as figures.
+pub(super) fn figure_sources(
+    loaded: &Loaded,
+    layout: &CgroupLayout,
+    probes: Arc<Tally>,
+) -> Arc<[Arc<dyn Measured>]> {
+    let number = |family, labels: &[&str], value: f64| Sample {
+        family,
+        labels: labels.iter().map(|it| (*it).to_owned()).collect(),
+        value: SampleValue::Number(value),
+    };
+    let version = match layout {
+        CgroupLayout::V1 { .. } => 1.0,
+        CgroupLayout::V2 { .. } => 2.0,
+    };
+    let release = ferrolet_config::KUBERNETES_VERSION;
+    let mut parts = release.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    let platform = format!("linux/{}", std::env::consts::ARCH);
+    let build = ["", "rustc", "", "", release, "", major, minor, &platform];
+    let mut facts = vec![
+        number("kubelet_cgroup_version", &[], version),
+        number("kubelet_metrics_provider", &["cadvisor"], 1.0),
+        number("kubernetes_build_info", &build, 1.0),
+    ];
+    for (gate, is_on) in loaded.config.gates.states() {
+        let stage = match gate.stage.label() {
+            "GA" => String::new(),
+            other => other.to_owned(),
+        };
+        let labels = [gate.name, stage.as_str()];
+        let value = f64::from(u8::from(is_on));
+        facts.push(number("kubernetes_feature_enabled", &labels, value));
+    }
+    Arc::new([
+        Arc::new(facts) as Arc<dyn Measured>,
+        Arc::new(OwnFigures),
+        Arc::new(ferrolet_cri::call_figures()),
+        probes,
+    ])
 }
 
 /// What the metrics say about the machine.

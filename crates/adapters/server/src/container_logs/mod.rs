@@ -101,14 +101,14 @@ fn refused(refusal: query::QueryError) -> Refusal {
     Refusal::new(status, refusal.to_string())
 }
 
-fn streamed(pieces: Box<dyn LogPieces>) -> Response {
+pub(crate) fn streamed(pieces: Box<dyn LogPieces>) -> Response {
     let pieces = futures::stream::unfold(Some(pieces), |pieces| async move {
         let mut pieces = pieces?;
         match pieces.next().await {
             Ok(Some(piece)) => Some((Ok(piece), Some(pieces))),
             Ok(None) => None,
             Err(error) => {
-                tracing::warn!(err = %error, "Reading a container's log failed half way");
+                tracing::warn!(err = %error, "Reading a log failed half way");
                 Some((Err(error), None))
             }
         }

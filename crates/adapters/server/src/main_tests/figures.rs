@@ -308,6 +308,31 @@ async fn the_server_counts_its_requests_with_bounded_labels() {
         rig.ask(Some(&admin), "GET", "/metrics/probes", "").await,
         (200, String::new())
     );
+    for line in [
+        "kubelet_running_pods 1",
+        "kubelet_desired_pods{static=\"\"} 1",
+        "kubelet_running_containers{container_state=\"running\"} 1",
+        "hidden_metrics_total 0",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}");
+    }
+    for n in ["1", "2"] {
+        let (status, text) = rig.ask(Some(&admin), "GET", "/metrics/slis", "").await;
+        assert_eq!(status, 200);
+        let line = format!(
+            "kubernetes_healthchecks_total{{name=\"ping\",status=\"success\",type=\"healthz\"}} {n}\n"
+        );
+        assert!(text.contains(&line), "{line} in {text}");
+        let now = "kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n";
+        assert!(text.contains(now), "{text}");
+    }
+    let reset = rig.ask(Some(&admin), "DELETE", "/metrics/slis", "").await;
+    assert_eq!(reset.0, 200);
+    let (_, text) = rig.ask(Some(&admin), "GET", "/metrics/slis", "").await;
+    assert!(
+        text.contains("status=\"success\",type=\"healthz\"} 1\n"),
+        "{text}"
+    );
     let scraper = rig.authority.client("scraper", &[]);
     rig.reviews.allow("scraper", "get", "metrics");
     for (path, status) in [

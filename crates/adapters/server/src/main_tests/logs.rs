@@ -101,3 +101,30 @@ async fn a_followed_log_goes_on_until_its_container_ends() {
     }
     assert_eq!(read_all(&mut stream).await, "0\r\n\r\n");
 }
+
+#[tokio::test]
+async fn system_logs_are_listed_read_and_found_by_service() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    for (path, status, part) in [
+        ("/logs/", 200, "<a href=\"syslog\">syslog</a>"),
+        ("/logs/syslog", 200, "a line\n"),
+        ("/logs/nothing", 404, "404 page not found"),
+        ("/logs/?query=syslog", 200, "a line\n"),
+        ("/logs/?query=nobody", 404, "no log of that name"),
+        ("/logs/?query=../etc/shadow", 400, "invalid name"),
+        ("/logs/?query=syslog&boot=0", 400, "journals"),
+        ("/logs/../etc/shadow", 400, "invalid path"),
+        ("/logs/%2e%2e/etc/shadow", 400, "invalid path"),
+        ("/logs/..%2fetc%2fshadow", 400, "invalid path"),
+    ] {
+        let (got, text) = rig.ask(Some(&admin), "GET", path, "").await;
+        assert_eq!(got, status, "{path}: {text}");
+        assert!(text.contains(part), "{path}: {text}");
+    }
+    let reader = rig.authority.client("reader", &[]);
+    assert_eq!(rig.ask(Some(&reader), "GET", "/logs/", "").await.0, 403);
+    rig.reviews.allow("reader", "get", "log");
+    let reader = rig.authority.client("reader", &["again"]);
+    assert_eq!(rig.ask(Some(&reader), "GET", "/logs/", "").await.0, 200);
+}

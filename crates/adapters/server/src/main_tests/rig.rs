@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Fut, NodeView, PodsView, Runtime as _};
+use ferrolet_ports::{
+    Fut, HostError, LogPieces, NodeView, PodsView, Runtime as _, SystemLog, SystemLogFiles,
+};
 use ferrolet_testkit::{
     FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage, World, container_spec, pod,
     sandbox_spec,
@@ -103,6 +105,29 @@ impl NodeView for NodeOne {
     fn node(&self) -> Fut<'_, Node> {
         let node = json!({"metadata": {"name": "node-1"}});
         Box::pin(async { serde_json::from_value(node).unwrap() })
+    }
+}
+
+/// One file, `syslog`.
+struct OneSystemLog;
+
+impl SystemLogFiles for OneSystemLog {
+    fn look<'a>(&'a self, path: &'a str) -> Fut<'a, Result<Option<SystemLog>, HostError>> {
+        let found = match path {
+            "" => Some(SystemLog::Directory(vec![("syslog".to_owned(), false)])),
+            "syslog" => Some(SystemLog::File(Box::new(OnePiece(Some("a line\n"))))),
+            _ => None,
+        };
+        Box::pin(async move { Ok(found) })
+    }
+}
+
+struct OnePiece(Option<&'static str>);
+
+impl LogPieces for OnePiece {
+    fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>> {
+        let piece = self.0.take().map(|text| text.as_bytes().to_vec());
+        Box::pin(async move { Ok(piece) })
     }
 }
 
@@ -212,6 +237,7 @@ impl Rig {
             runtime: world.runtime(),
             streams: Arc::new(wish.streams.clone()),
             logs: Arc::new(logs.clone()),
+            system_logs: Arc::new(OneSystemLog),
             clock: world.clock(),
             configuration: "{\"port\":10250}".to_owned(),
             about: About {
@@ -233,6 +259,8 @@ impl Rig {
                 Arc::new(RecentEvents::new(world.events(), world.clock())),
             )),
             has_debugging_handlers: wish.has_debugging_handlers,
+            has_system_logs: true,
+            has_system_log_query: true,
             has_split_log_streams: false,
             stream_idle_timeout: wish.stream_idle_timeout,
         };

@@ -18,7 +18,7 @@ const BOUNDS: [f64; 11] = [
 const METHODS: [&str; 8] = [
     "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
 ];
-const PATHS: [&str; 20] = [
+const PATHS: [&str; 21] = [
     "healthz",
     "pods",
     "stats",
@@ -26,6 +26,7 @@ const PATHS: [&str; 20] = [
     "metrics/cadvisor",
     "metrics/probes",
     "metrics/resource",
+    "metrics/slis",
     "run",
     "exec",
     "attach",

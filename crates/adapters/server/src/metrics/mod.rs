@@ -8,7 +8,9 @@
 mod cadvisor;
 mod http;
 mod layers;
+mod pods;
 mod resource;
+pub(crate) mod slis;
 mod table;
 mod text;
 
@@ -18,7 +20,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use ferrolet_ports::{Clock, HostError, Measured, RuntimeDisk, Sample, Usage};
+use ferrolet_ports::{Clock, HostError, Measured, RuntimeDisk, Sample, Tally, Usage};
 use ferrolet_types::{Pod, Timestamp};
 
 pub(crate) use http::{HttpFigures, count};
@@ -82,12 +84,15 @@ pub(crate) struct FigureDoors {
     pub(crate) figures: Figures,
     pub(crate) http: Arc<HttpFigures>,
     pub(crate) layers: Arc<Layers>,
+    pub(crate) checks: Arc<Tally>,
 }
 
 impl FigureDoors {
     pub(crate) fn new(views: Views, figures: Figures, http: Arc<HttpFigures>) -> Self {
+        let checks = Arc::default();
         Self {
-            views,
+            views: slis::counted(&views, &checks),
+            checks,
             figures,
             http,
             layers: Arc::default(),
@@ -103,11 +108,37 @@ pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
         value: ferrolet_ports::SampleValue::Number(1.0),
     });
     samples.extend(doors.http.samples());
+    for (stability, n) in table::n_by_stability() {
+        let labels = ["", stability];
+        samples.push(pods::plain("registered_metrics_total", &labels, n as f64));
+    }
+    samples.push(pods::plain("disabled_metrics_total", &[], 0.0));
+    samples.push(pods::plain("hidden_metrics_total", &[], 0.0));
+    let all = doors.views.pods.pods();
+    samples.extend(pods::counted(&all));
+    match doors.figures.usage.disk().await {
+        Ok(disk) => samples.extend(pods::on_disk(&all, &disk)),
+        Err(error) => tracing::warn!(err = %error, "Disks cannot be looked at"),
+    }
     exposed(table::shown_at(Endpoint::Metrics), &samples)
 }
 
 pub(crate) async fn probes(State(doors): State<FigureDoors>) -> Response {
     exposed(table::shown_at(Endpoint::Probes), &doors.samples())
+}
+
+/// `/metrics/slis`.
+pub(crate) async fn health(State(doors): State<FigureDoors>) -> Response {
+    slis::ask(&doors.views, &doors.checks);
+    let mut samples = doors.samples();
+    samples.extend(doors.checks.samples());
+    exposed(table::shown_at(Endpoint::Slis), &samples)
+}
+
+/// `DELETE /metrics/slis`: counting begins anew.
+pub(crate) async fn forget_health(State(doors): State<FigureDoors>) -> Response {
+    doors.checks.forget(|_, _| true);
+    crate::routes::text(StatusCode::OK, "metrics reset\n".to_owned())
 }
 
 pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {

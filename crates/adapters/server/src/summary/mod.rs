@@ -13,6 +13,7 @@ use ferrolet_ports::{
 use ferrolet_types::{Pod, Timestamp};
 use serde_json::{Value, json};
 
+pub(crate) use self::parts::claims;
 use self::parts::{add, add_pressure, file_system, network, time, volumes};
 use crate::metrics::Figures;
 use crate::target::running_names;

@@ -131,6 +131,18 @@ pub(super) fn volumes(pod: &Pod, disk: &DiskUsage) -> (Vec<Value>, InUse) {
     (shown, ephemeral)
 }
 
+/// The claims of a pod that are mounted, with the room they have.
+pub(crate) fn claims(pod: &Pod, disk: &DiskUsage) -> Vec<(String, FileRoom)> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let named = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
+    let named = named.unwrap_or_default();
+    let own = disk.volumes.iter().filter(|it| it.uid.as_str() == uid);
+    let unnamed = own.filter(|it| !named.iter().any(|volume| volume.name == it.name));
+    unnamed
+        .filter_map(|it| Some((claim_name(only_claim(named)?, pod)?, it.room)))
+        .collect()
+}
+
 /// The one volume with a claim, when there is exactly one; with more, directories cannot be told apart by name.
 fn only_claim(named: &[Volume]) -> Option<&Volume> {
     let mut claims = named

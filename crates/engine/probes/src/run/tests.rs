@@ -253,6 +253,7 @@ async fn commands_run_in_the_container() {
             runtime: world.runtime(),
             events: world.events(),
             clock: world.clock(),
+            figures: Arc::default(),
         });
         tokio::spawn(probe_loop.run());
         handle.watch_pod(order(&pod, id.as_str(), &world));

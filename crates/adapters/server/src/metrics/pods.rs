@@ -1,0 +1,228 @@
+//! Figures that follow from the pods themselves: how many there are, and what their logs and claims take on disk. Pure.
+
+use std::collections::BTreeMap;
+
+use ferrolet_ports::{DiskUsage, FileRoom, Sample, SampleValue};
+use ferrolet_types::Pod;
+
+const SOURCE: &str = "kubernetes.io/config.source";
+
+/// Counts pods and containers.
+pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
+    let (mut n_running, mut n_ephemeral, mut n_mirrored) = (0, 0, 0);
+    let mut desired = BTreeMap::from([("", 0), ("true", 0)]);
+    let mut active = desired.clone();
+    let mut states = BTreeMap::from([("created", 0), ("exited", 0), ("running", 0)]);
+    for pod in pods {
+        let source = pod
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|it| it.get(SOURCE));
+        let is_static = source.is_some_and(|source| source != "api");
+        let label = if is_static { "true" } else { "" };
+        *desired.entry(label).or_default() += 1;
+        n_mirrored += i32::from(is_static);
+        let status = pod.status.as_ref();
+        let phase = status
+            .and_then(|it| it.phase.as_deref())
+            .unwrap_or_default();
+        if !["Succeeded", "Failed"].contains(&phase) {
+            *active.entry(label).or_default() += 1;
+        }
+        let spec = pod.spec.as_ref();
+        n_ephemeral += spec
+            .and_then(|spec| spec.ephemeral_containers.as_ref())
+            .map_or(0, Vec::len);
+        let Some(status) = status else { continue };
+        let all = [
+            &status.container_statuses,
+            &status.init_container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        let mut is_running = false;
+        for status in all.into_iter().flatten().flatten() {
+            let Some(state) = &status.state else { continue };
+            let state = if state.running.is_some() {
+                is_running = true;
+                "running"
+            } else if state.terminated.is_some() {
+                "exited"
+            } else {
+                // One that waits has no container yet, or none any more.
+                continue;
+            };
+            *states.entry(state).or_default() += 1;
+        }
+        n_running += i32::from(is_running);
+    }
+    let mut samples = vec![
+        plain(
+            "kubelet_managed_ephemeral_containers",
+            &[],
+            n_ephemeral as f64,
+        ),
+        plain("kubelet_mirror_pods", &[], f64::from(n_mirrored)),
+        plain("kubelet_running_pods", &[], f64::from(n_running)),
+    ];
+    for (family, by_label) in [
+        ("kubelet_active_pods", active),
+        ("kubelet_desired_pods", desired),
+        ("kubelet_running_containers", states),
+    ] {
+        let by_label = by_label.into_iter();
+        samples.extend(by_label.map(|(label, n)| plain(family, &[label], f64::from(n))));
+    }
+    samples
+}
+
+type Pick = fn(&FileRoom) -> u64;
+
+const CLAIMS: [(&str, Pick); 6] = [
+    ("kubelet_volume_stats_available_bytes", |room| {
+        room.available
+    }),
+    ("kubelet_volume_stats_capacity_bytes", |room| room.capacity),
+    ("kubelet_volume_stats_inodes", |room| room.inodes),
+    ("kubelet_volume_stats_inodes_free", |room| room.inodes_free),
+    ("kubelet_volume_stats_inodes_used", |room| room.inodes_used),
+    ("kubelet_volume_stats_used_bytes", |room| room.used),
+];
+
+/// What logs and claims take on disk. A claim that several pods use is shown once.
+pub(super) fn on_disk(pods: &[Pod], disk: &DiskUsage) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut claims = BTreeMap::new();
+    for pod in pods {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let meta = &pod.metadata;
+        let (namespace, name) = (text(&meta.namespace), text(&meta.name));
+        let uid = text(&meta.uid);
+        let logs = disk.container_logs.iter().filter(|it| it.0.as_str() == uid);
+        for (_, container, used) in logs {
+            samples.push(plain(
+                "kubelet_container_log_filesystem_used_bytes",
+                &[container, &namespace, &name, &uid],
+                used.bytes as f64,
+            ));
+        }
+        for (claim, room) in crate::summary::claims(pod, disk) {
+            claims.insert((namespace.clone(), claim), room);
+        }
+    }
+    for ((namespace, claim), room) in claims {
+        for (family, pick) in CLAIMS {
+            samples.push(plain(family, &[&namespace, &claim], pick(&room) as f64));
+        }
+    }
+    samples
+}
+
+pub(super) fn plain(family: &'static str, labels: &[&str], value: f64) -> Sample {
+    Sample {
+        family,
+        labels: labels.iter().map(|it| (*it).to_owned()).collect(),
+        value: SampleValue::Number(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ferrolet_ports::{InUse, VolumeUsage};
+    use ferrolet_types::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(value: Value) -> Pod {
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn shown(samples: &[Sample]) -> Vec<String> {
+        let lines = samples.iter().map(|it| {
+            let SampleValue::Number(number) = &it.value else {
+                panic!("{it:?}");
+            };
+            format!("{} {} {number}", it.family, it.labels.join(","))
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn pods_and_containers_are_counted_by_what_they_are() {
+        let running = json!({"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {}}});
+        let over = json!({"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0}}});
+        let pods = [
+            pod(
+                json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}},
+                "status": {"phase": "Running", "containerStatuses": [running, over]}}),
+            ),
+            pod(
+                json!({"metadata": {"annotations": {"kubernetes.io/config.source": "api"}},
+                "status": {"phase": "Succeeded", "containerStatuses": [over]}}),
+            ),
+        ];
+        let lines = shown(&counted(&pods));
+        for line in [
+            "kubelet_mirror_pods  1",
+            "kubelet_running_pods  1",
+            "kubelet_active_pods  0",
+            "kubelet_active_pods true 1",
+            "kubelet_desired_pods  1",
+            "kubelet_desired_pods true 1",
+            "kubelet_running_containers exited 2",
+            "kubelet_running_containers running 1",
+        ] {
+            assert!(lines.iter().any(|it| it == line), "{line} in {lines:?}");
+        }
+    }
+
+    #[test]
+    fn claims_are_shown_once_with_their_room() {
+        let room = FileRoom {
+            capacity: 100,
+            used: 40,
+            ..FileRoom::default()
+        };
+        let at = Timestamp::from_second(1);
+        let disk = DiskUsage {
+            at,
+            node: room,
+            logs: room,
+            container_logs: vec![(
+                "u".into(),
+                "main".to_owned(),
+                InUse {
+                    bytes: 7,
+                    inodes: 1,
+                },
+            )],
+            pod_files: Vec::new(),
+            volumes: vec![VolumeUsage {
+                uid: "u".into(),
+                name: "pv-1".to_owned(),
+                at,
+                room,
+                is_on_node: false,
+            }],
+        };
+        let one = pod(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]}}),
+        );
+        let lines = shown(&on_disk(&[one.clone(), one], &disk));
+        let of_claims = lines.iter().filter(|it| it.contains("volume_stats"));
+        assert_eq!(of_claims.count(), 6);
+        for line in [
+            "kubelet_volume_stats_used_bytes n,claim 40",
+            "kubelet_container_log_filesystem_used_bytes main,n,p,u 7",
+        ] {
+            assert!(lines.iter().any(|it| it == line), "{line} in {lines:?}");
+        }
+    }
+}
