@@ -99,6 +99,10 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_browser) {
         options.browser = parts::browser();
     }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_prometheus) {
+        // Into the cache, where the test finds it or says why not.
+        let _ = parts::prometheus();
+    }
     isolation::run(Network::Private, |bench| match &options.sample_run {
         Some(kind) => cases::bench::sample_run(bench, &tools, &options, kind),
         None => runner::run(bench, &tools, &options),

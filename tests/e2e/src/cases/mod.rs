@@ -22,6 +22,7 @@ mod cluster_storage;
 mod cluster_streams;
 mod cluster_volumes;
 mod containers;
+mod figures;
 mod hand_over;
 mod images;
 mod life;
@@ -62,6 +63,11 @@ impl Case {
     /// Whether it uses upstream's programs: the control plane, or its kubelet.
     pub(crate) fn needs_control_plane(&self) -> bool {
         self.group.starts_with("cluster_") || self.group == "hand_over"
+    }
+
+    /// Whether it uses Prometheus' own tools.
+    pub(crate) fn needs_prometheus(&self) -> bool {
+        self.group == "figures"
     }
 
     /// Whether it boots a virtual machine.
@@ -124,6 +130,7 @@ pub(crate) fn all() -> Vec<Case> {
         life::cases(),
         bad_input::cases(),
         containers::cases(),
+        figures::cases(),
         surface::cases(),
         page::cases(),
         bench::cases(),

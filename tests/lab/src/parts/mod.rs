@@ -6,6 +6,7 @@
 
 pub(crate) mod debian;
 mod go;
+mod prometheus;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +17,7 @@ use crate::process::{find_program, output, say};
 
 use go::CACHE;
 pub use go::cache_directory;
+pub use prometheus::prometheus;
 
 /// Names a directory with containerd, its shim and ctr to use instead, such as Debian's 1.6.
 const CONTAINERD_DIRECTORY: &str = "FERROLET_CONTAINERD";
