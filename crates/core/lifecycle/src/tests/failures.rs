@@ -1,0 +1,90 @@
+//! What did not work: shown, waited for, tried again; and what is left of containers.
+
+use super::*;
+
+#[test]
+fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
+    let check = |failed_ago: i64, count: u32, reason: Option<&str>, plan: &str| {
+        let mut scene = Scene::new(simple()).with(vec![]);
+        let kind = FailureKind::ImagePull {
+            image: "busybox".to_owned(),
+        };
+        let at = at(NOW - failed_ago);
+        let failure = Failure {
+            kind,
+            reason: "ErrImagePull",
+            message: "no such image".to_owned(),
+            count,
+            at,
+        };
+        scene.failures.insert(ContainerName::new("c"), failure);
+        let step = scene.step();
+        assert_eq!(
+            step.waiting.get("c").map(|why| why.reason),
+            reason,
+            "{failed_ago} s ago"
+        );
+        assert_eq!(in_words(&step), plan, "{failed_ago} s ago");
+    };
+    check(0, 1, Some("ErrImagePull"), "");
+    check(2, 1, Some("ImagePullBackOff"), "");
+    check(10, 1, None, "start c");
+    check(10, 2, Some("ImagePullBackOff"), "");
+    check(20, 2, None, "start c");
+}
+
+#[test]
+fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
+    let mut scene = Scene::new(simple()).with(vec![]);
+    let message = "no command".to_owned();
+    let failure = Failure {
+        kind: FailureKind::Other,
+        reason: "CreateContainerError",
+        message,
+        count: 3,
+        at: at(NOW - 1),
+    };
+    scene.failures.insert(ContainerName::new("c"), failure);
+    let step = scene.step();
+    assert_eq!(step.waiting["c"].reason, "CreateContainerError");
+    assert_eq!(step.wake_at, Some(at(NOW + 3)));
+}
+
+#[test]
+fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
+    let check = |count: u32, ago: i64, plan: &str| {
+        let mut scene = Scene::new(simple());
+        let message = "no network".to_owned();
+        let at = at(NOW - ago);
+        scene.pod_failure = Some(Failure {
+            kind: FailureKind::Other,
+            reason: "FailedCreatePodSandBox",
+            message,
+            count,
+            at,
+        });
+        assert_eq!(scene.plan(), plan, "try {count}, {ago} s ago");
+    };
+    check(1, 0, "");
+    check(1, 1, "sandbox 0");
+    check(4, 7, "");
+    check(4, 8, "sandbox 0");
+    check(40, 10, "sandbox 0");
+}
+
+#[test]
+fn old_corpses_are_removed_with_their_logs() {
+    let scene = Scene::new(simple()).with(vec![
+        seen_container("c", 3, running()),
+        seen_container("c", 2, exited(1, NOW - 90, NOW - 80)),
+        seen_container("c", 1, exited(1, NOW - 190, NOW - 180)),
+    ]);
+    assert_eq!(scene.plan(), "remove c-1 and log");
+}
+
+#[test]
+fn a_restarted_agent_makes_sure_of_the_set_up_of_a_running_pod_and_touches_no_container() {
+    let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+    scene.setup = Setup::default();
+    assert_eq!(scene.plan(), "cgroup, files, volumes");
+}

@@ -1,0 +1,85 @@
+//! Rules about exit codes, and pods that start anew in place.
+
+use super::*;
+
+/// 8.5, 8.6: the first rule that fits an exit code stands above the container's policy, and that above the pod's.
+#[test]
+fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() {
+    let check = |pods: &str, own: Option<&str>, rules: &str, code: i32, restarts: bool| {
+        let rules: Vec<k8s_openapi::api::core::v1::ContainerRestartRule> = rules
+            .split_whitespace()
+            .map(|rule| {
+                let (operator, codes) = rule.split_once(':').unwrap();
+                k8s_openapi::api::core::v1::ContainerRestartRule {
+                    action: "Restart".to_owned(),
+                    exit_codes: Some(
+                        k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                            operator: operator.to_owned(),
+                            values: Some(codes.split(',').map(|it| it.parse().unwrap()).collect()),
+                        },
+                    ),
+                }
+            })
+            .collect();
+        let mine = Container {
+            restart_policy: own.map(str::to_owned),
+            restart_policy_rules: Some(rules),
+            ..container("c")
+        };
+        let dead = seen_container("c", 0, exited(code, NOW - 20, NOW - 10));
+        let pod = pod(pods, vec![], vec![mine.clone()]);
+        assert_eq!(
+            should_restart(&pod, &mine, Some(&dead)),
+            restarts,
+            "{pods} {own:?} {code}"
+        );
+    };
+    check("Never", None, "", 1, false);
+    check("Never", Some("Always"), "", 0, true);
+    check("Always", Some("Never"), "", 1, false);
+    check("Always", Some("OnFailure"), "", 0, false);
+    check("Never", Some("OnFailure"), "", 1, true);
+    check("Never", Some("Never"), "In:42", 42, true);
+    check("Never", Some("Never"), "In:42", 43, false);
+    check("Never", Some("Never"), "NotIn:1,2", 3, true);
+    check("Never", Some("Never"), "NotIn:1,2 In:7", 2, false);
+    check("Never", Some("Never"), "NotIn:1,2 In:2", 2, true);
+}
+
+/// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox, volumes and logs stay.
+#[test]
+fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
+    let rule = k8s_openapi::api::core::v1::ContainerRestartRule {
+        action: "RestartAllContainers".to_owned(),
+        exit_codes: Some(
+            k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                operator: "In".to_owned(),
+                values: Some(vec![42]),
+            },
+        ),
+    };
+    let source = Container {
+        restart_policy: Some("Never".to_owned()),
+        restart_policy_rules: Some(vec![rule]),
+        ..container("source")
+    };
+    let all = pod(
+        "Never",
+        vec![container("i"), sidecar("s")],
+        vec![container("c"), source],
+    );
+    let mut scene = Scene::new(all).with(vec![
+        seen_container("source", 0, exited(42, NOW - 20, NOW - 10)),
+        seen_container("c", 0, running()),
+        seen_container("s", 0, running()),
+        seen_container("i", 0, exited(0, NOW - 40, NOW - 30)),
+    ]);
+    scene.is_restarting_all = true;
+    assert_eq!(
+        scene.plan(),
+        "stop c-0 0s AllRestart; remove c-0; stop s-0 0s AllRestart; remove i-0, remove s-0; remove source-0"
+    );
+    scene.seen.containers.clear();
+    scene.is_restarting_all = false;
+    assert_eq!(scene.plan(), "start i");
+}

@@ -1,0 +1,286 @@
+//! Sandboxes, restarts, back-off and probes of regular containers.
+
+use super::*;
+
+#[test]
+fn a_new_pod_is_set_up_before_its_sandbox() {
+    let mut scene = Scene::new(simple());
+    scene.setup = Setup::default();
+    assert_eq!(scene.plan(), "cgroup, files, volumes; sandbox 0");
+    scene.setup = READY;
+    assert_eq!(scene.plan(), "sandbox 0");
+}
+
+#[test]
+fn without_a_network_only_host_network_pods_get_a_sandbox() {
+    let mut scene = Scene::new(simple());
+    scene.is_network_ready = false;
+    assert_eq!(scene.plan(), "");
+    scene
+        .pod
+        .as_mut()
+        .unwrap()
+        .spec
+        .as_mut()
+        .unwrap()
+        .host_network = Some(true);
+    assert_eq!(scene.plan(), "sandbox 0");
+}
+
+#[test]
+fn regular_containers_start_side_by_side() {
+    let scene =
+        Scene::new(pod("Always", vec![], vec![container("a"), container("b")])).with(vec![]);
+    assert_eq!(scene.plan(), "start a, start b");
+}
+
+#[test]
+fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
+    let check = |sandboxes: Vec<ObservedSandbox>, plan: &str| {
+        assert_eq!(Scene::new(simple()).sandboxes(sandboxes).plan(), plan);
+    };
+    check(vec![sandbox(3, true)], "start c");
+    check(vec![sandbox(3, false)], "sandbox 4");
+    check(
+        vec![sandbox(1, true), sandbox(0, true)],
+        "stop s-1, stop s-0; sandbox 2",
+    );
+    check(
+        vec![ObservedSandbox {
+            ips: vec![],
+            ..sandbox(0, true)
+        }],
+        "stop s-0; sandbox 1",
+    );
+    check(
+        vec![ObservedSandbox {
+            network: NetworkMode::Node,
+            ..sandbox(0, true)
+        }],
+        "stop s-0; sandbox 1",
+    );
+}
+
+#[test]
+fn a_pod_that_is_done_gets_no_new_sandbox() {
+    let dead = |code| vec![seen_container("c", 0, exited(code, NOW - 20, NOW - 10))];
+    let check = |policy: &str, code: i32, plan: &str| {
+        let scene = Scene::new(pod(policy, vec![], vec![container("c")]))
+            .sandboxes(vec![sandbox(0, false)]);
+        assert_eq!(scene.with(dead(code)).plan(), plan, "{policy} {code}");
+    };
+    check("Never", 1, "");
+    check("OnFailure", 0, "");
+    check("OnFailure", 1, "sandbox 1");
+    check("Always", 0, "sandbox 1");
+}
+
+#[test]
+fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
+    let made = vec![seen_container("c", 0, ContainerState::Created)];
+    let scene = Scene::new(pod("Never", vec![], vec![container("c")]));
+    let scene = scene.sandboxes(vec![sandbox(0, false)]).with(made);
+    assert_eq!(scene.plan(), "sandbox 1");
+}
+
+#[test]
+fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
+    let scene = Scene::new(pod("Always", vec![container("i")], vec![container("c")]))
+        .sandboxes(vec![sandbox(0, false)])
+        .with(vec![
+            seen_container("c", 0, exited(137, NOW - 50, NOW - 10)),
+            seen_container("i", 0, exited(0, NOW - 60, NOW - 55)),
+        ]);
+    assert_eq!(scene.plan(), "remove i-0; sandbox 1");
+}
+
+#[test]
+fn restart_policies_decide_who_comes_back() {
+    // Long ago, so that no back-off applies.
+    let check = |policy: &str, code: i32, plan: &str| {
+        let scene =
+            Scene::new(pod(policy, vec![], vec![container("a"), container("c")])).with(vec![
+                seen_container("a", 0, running()),
+                seen_container("c", 0, exited(code, NOW - 5000, NOW - 4000)),
+            ]);
+        assert_eq!(scene.plan(), plan, "{policy} {code}");
+    };
+    check("Always", 0, "start c#1~1");
+    check("Always", 1, "start c#1~1");
+    check("OnFailure", 0, "");
+    check("OnFailure", 1, "start c#1~1");
+    check("Never", 0, "");
+    check("Never", 1, "");
+}
+
+#[test]
+fn a_deleted_pod_restarts_nothing() {
+    let mut scene =
+        Scene::new(simple()).with(vec![seen_container("c", 0, exited(1, NOW - 20, NOW - 10))]);
+    scene.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(NOW).0));
+    assert_eq!(scene.plan(), "stop s-0");
+}
+
+#[test]
+fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container() {
+    let check = |streak: u32, finished_ago: i64, wake_in: Option<i64>| {
+        let scene = Scene::new(simple()).with(vec![seen_container(
+            "c",
+            streak,
+            exited(1, NOW - finished_ago - 1, NOW - finished_ago),
+        )]);
+        let step = scene.step();
+        assert_eq!(
+            step.wake_at,
+            wake_in.map(|secs| at(NOW + secs)),
+            "streak {streak}"
+        );
+        let is_waiting = step
+            .waiting
+            .get("c")
+            .is_some_and(|why| why.reason == "CrashLoopBackOff");
+        assert_eq!(is_waiting, wake_in.is_some(), "streak {streak}");
+        assert_eq!(step.stages.is_empty(), wake_in.is_some(), "streak {streak}");
+    };
+    check(0, 0, None);
+    check(1, 0, Some(10));
+    check(1, 9, Some(1));
+    check(1, 10, None);
+    check(2, 0, Some(20));
+    check(5, 0, Some(160));
+    check(6, 0, Some(300));
+    check(40, 0, Some(300));
+}
+
+#[test]
+fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
+    let scene = Scene::new(simple()).with(vec![seen_container("c", 2, exited(1, NOW - 1, NOW))]);
+    let message = &scene.step().waiting["c"].message;
+    assert_eq!(
+        message,
+        "back-off 20s restarting failed container=c pod=p_default(u)"
+    );
+}
+
+#[test]
+fn ten_good_minutes_end_a_crash_loop() {
+    let check = |ran: i64, plan: &str| {
+        let scene =
+            Scene::new(simple()).with(vec![seen_container("c", 7, exited(1, NOW - ran, NOW))]);
+        assert_eq!(scene.plan(), plan, "ran {ran}");
+    };
+    check(600, "");
+    check(601, "start c#8~1");
+}
+
+#[test]
+fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_in() {
+    let mut dead = seen_container("c", 3, exited(1, NOW - 1, NOW));
+    dead.crash_streak = None;
+    assert_eq!(
+        Scene::new(simple()).with(vec![dead]).step().wake_at,
+        Some(at(NOW + 40))
+    );
+}
+
+#[test]
+fn another_image_leaves_the_crash_loop_behind() {
+    let mut dead = seen_container("c", 7, exited(1, NOW - 1, NOW));
+    dead.spec_hash = Some("0".to_owned());
+    assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
+}
+
+#[test]
+fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count_and_streak() {
+    let scene = Scene::new(simple()).with(vec![seen_container("c", 2, ContainerState::Created)]);
+    assert_eq!(scene.plan(), "remove c-2; start c#2~2");
+}
+
+#[test]
+fn a_container_the_runtime_lost_is_stopped_first() {
+    let scene = Scene::new(simple()).with(vec![seen_container("c", 0, ContainerState::Unknown)]);
+    assert_eq!(scene.plan(), "stop c-0 30s Unknown; start c#1~0");
+}
+
+#[test]
+fn a_changed_container_is_stopped_whatever_its_restart_policy() {
+    let mut old = seen_container("c", 0, running());
+    old.spec_hash = Some("0".to_owned());
+    let scene = Scene::new(pod("Never", vec![], vec![container("c")])).with(vec![old]);
+    assert_eq!(scene.plan(), "stop c-0 30s Changed; start c#1~0");
+}
+
+#[test]
+fn failing_probes_stop_a_container_with_the_probes_own_grace() {
+    let check = |verdicts: ContainerProbes, plan: &str| {
+        let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+        scene.probes.insert(ContainerName::new("c"), verdicts);
+        assert_eq!(scene.plan(), plan);
+    };
+    let failed = Verdict::Failure { grace: None };
+    let failed_in_a_hurry = Verdict::Failure {
+        grace: Some(GracePeriod::from_secs(3)),
+    };
+    check(probes(Verdict::Success, Verdict::Success), "");
+    check(
+        probes(failed, Verdict::Success),
+        "stop c-0 30s NotLive; start c#1~0",
+    );
+    check(
+        probes(failed_in_a_hurry, Verdict::Success),
+        "stop c-0 3s NotLive; start c#1~0",
+    );
+    check(
+        probes(Verdict::Pending, failed),
+        "stop c-0 30s NotStarted; start c#1~0",
+    );
+}
+
+#[test]
+fn ephemeral_containers_start_once() {
+    use k8s_openapi::api::core::v1::EphemeralContainer;
+    let mut spec = simple();
+    let debug = EphemeralContainer {
+        name: "d".to_owned(),
+        image: Some("busybox".to_owned()),
+        ..Default::default()
+    };
+    spec.spec.as_mut().unwrap().ephemeral_containers = Some(vec![debug]);
+    let fresh = Scene::new(spec.clone()).with(vec![seen_container("c", 0, running())]);
+    assert_eq!(fresh.plan(), "start d");
+    let kinds: Vec<ContainerKind> = fresh
+        .step()
+        .stages
+        .into_iter()
+        .flatten()
+        .filter_map(|action| match action {
+            Action::Start { kind, .. } => Some(kind),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kinds, [ContainerKind::Ephemeral]);
+    let ended = Scene::new(spec).with(vec![
+        seen_container("c", 0, running()),
+        seen_container("d", 0, exited(1, NOW - 20, NOW - 10)),
+    ]);
+    assert_eq!(ended.plan(), "");
+}
+
+#[test]
+fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
+    // As upstream: the wait is that of the streak, counted from the end of the container before.
+    let check = |streak: u32, died_ago: Option<i64>, plan: &str| {
+        let mut containers = vec![seen_container("c", streak, running())];
+        containers.extend(
+            died_ago.map(|ago| seen_container("c", 0, exited(137, NOW - ago - 5, NOW - ago))),
+        );
+        let mut scene = Scene::new(simple()).with(containers);
+        let verdicts = probes(Verdict::Failure { grace: None }, Verdict::Success);
+        scene.probes.insert(ContainerName::new("c"), verdicts);
+        assert_eq!(scene.plan(), plan, "streak {streak}");
+    };
+    check(0, None, "stop c-0 30s NotLive; start c#1~0");
+    check(0, Some(3), "stop c-0 30s NotLive; start c#1~1");
+    check(1, Some(3), "stop c-1 30s NotLive");
+    check(1, Some(10), "stop c-1 30s NotLive; start c#2~2");
+}
