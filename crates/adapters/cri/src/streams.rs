@@ -3,12 +3,11 @@
 //! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
 
 use ferrolet_ports::{Fut, LogReopen, RuntimeError, Streams, WantedStreams};
-use ferrolet_spec::LinuxResources;
 use ferrolet_types::{ContainerId, SandboxId};
 
 use crate::client::CriClient;
 use crate::error::incomplete;
-use crate::{encode, proto};
+use crate::proto;
 
 /// Which of a process's streams are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,26 +88,6 @@ impl CriClient {
             })
             .await?;
         url("PortForward", answer.url)
-    }
-
-    /// Changes the bounds of a container that runs.
-    pub async fn update_container_resources(
-        &self,
-        id: &ContainerId,
-        resources: &LinuxResources,
-    ) -> Result<(), RuntimeError> {
-        let request = proto::UpdateContainerResourcesRequest {
-            container_id: id.to_string(),
-            linux: Some(encode::resources(resources)),
-            ..Default::default()
-        };
-        let mut client = self.runtime();
-        self.call("UpdateContainerResources")
-            .run(request, |request| async move {
-                client.update_container_resources(request).await
-            })
-            .await
-            .map(drop)
     }
 }
 

@@ -383,10 +383,7 @@ async fn streams_and_live_changes_reach_the_runtime() {
         cpu_shares: 2,
         ..Default::default()
     };
-    client
-        .update_container_resources(&container, &less)
-        .await
-        .unwrap();
+    client.update_container(&container, &less).await.unwrap();
     let shares = stage.fake.look(|world| {
         let (_, config, _) = &world.containers[container.as_str()];
         let linux = config.linux.as_ref().unwrap();
