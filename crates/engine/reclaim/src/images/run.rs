@@ -43,9 +43,9 @@ pub struct Doors {
 /// Why a round could not be finished.
 #[derive(Debug, thiserror::Error)]
 enum RoundError {
-    #[error("{0}")]
+    #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error("{0}")]
+    #[error(transparent)]
     Disk(#[from] HostError),
     #[error("invalid capacity 0 on image filesystem")]
     NoCapacity,

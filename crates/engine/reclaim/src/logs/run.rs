@@ -38,7 +38,7 @@ pub struct Doors {
 enum RotateError {
     #[error("find its container: {0}")]
     Find(RuntimeError),
-    #[error("{0}")]
+    #[error(transparent)]
     File(#[from] HostError),
     #[error("failed to reopen container log: {0}")]
     Reopen(RuntimeError),
