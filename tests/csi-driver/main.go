@@ -1,7 +1,7 @@
 // A CSI driver for tests: it really mounts, registers itself with the node agent, and fails when it is told to.
 //
-// Volumes are directories below -state/volumes; staging and publishing are bind mounts. Every call is a line of JSON in
-// -state/calls. A file -state/faults/<Method> holds a gRPC code: calls of that method fail with it until the file is gone;
+// Volumes are directories below -state/volumes, or files there that are shown as loop devices (disks.go); staging and
+// publishing are bind mounts. Every call is a line of JSON in -state/calls. A file -state/faults/<Method> holds a gRPC code: calls of that method fail with it until the file is gone;
 // the word "hang" lets them wait instead.
 package main
 
@@ -129,6 +129,13 @@ func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 	if r.GetVolumeCapability() == nil || r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no capability or path")
 	}
+	if isDisk(r.GetVolumeCapability(), r.GetVolumeContext()) {
+		device, err := attach(r.GetVolumeId(), r.GetVolumeContext())
+		if err == nil && r.GetVolumeCapability().GetBlock() == nil {
+			err = mountDisk(device, r.GetStagingTargetPath())
+		}
+		return &csi.NodeStageVolumeResponse{}, err
+	}
 	source, err := volume(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -145,12 +152,19 @@ func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 	}
-	return &csi.NodeUnstageVolumeResponse{}, nil
+	return &csi.NodeUnstageVolumeResponse{}, detach(r.GetVolumeId())
 }
 
 func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeCapability() == nil || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no capability or path")
+	}
+	if r.GetVolumeCapability().GetBlock() != nil {
+		device, err := attach(r.GetVolumeId(), r.GetVolumeContext())
+		if err == nil {
+			err = showDevice(device, r.GetTargetPath())
+		}
+		return &csi.NodePublishVolumeResponse{}, err
 	}
 	source := r.GetStagingTargetPath()
 	if source == "" {
@@ -169,11 +183,32 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume id or path")
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, unbind(r.GetTargetPath())
+	if err := unbind(r.GetTargetPath()); err != nil || *stages {
+		return &csi.NodeUnpublishVolumeResponse{}, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, detach(r.GetVolumeId())
 }
 
 func (d *driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
+	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no volume id or path")
+	}
+	if _, err := os.Stat(r.GetVolumePath()); err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	bytes := r.GetCapacityRange().GetRequiredBytes()
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: bytes}, grow(r.GetVolumeId(), r.GetVolumePath(), bytes)
+}
+
+func (d *driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no volume id or path")
+	}
+	found, err := usage(r.GetVolumeId(), r.GetVolumePath())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeStatsResponse{Usage: found}, nil
 }
 
 func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
@@ -186,7 +221,10 @@ func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 }
 
 func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	types := []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_EXPAND_VOLUME}
+	types := []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	}
 	if *stages {
 		types = append(types, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 	}

@@ -44,7 +44,7 @@ use ferrolet_server::{
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, parse_resolv_conf};
 use ferrolet_types::pod::PodSource;
-use ferrolet_volumes::VolumeEngine;
+use ferrolet_volumes::{NamedUsage, VolumeEngine};
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::{OnceCell, mpsc, watch},
@@ -207,6 +207,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         pod_logs: config.sources.pod_logs_dir.clone(),
         clock: clock.clone(),
     }));
+    let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, volumes.clone()));
     let doors = Doors {
         probing: Arc::new(probing),
         objects,
@@ -242,6 +243,13 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         board.clone(),
         world.events.clone(),
         clock.clone(),
+        &mut tasks,
+    );
+    let eviction_figures = Arc::new(Tally::default());
+    let evictions = reclaim::keep_limits(
+        loaded,
+        (board.clone(), usage.clone(), cri.clone()),
+        eviction_figures.clone(),
         &mut tasks,
     );
     let (update_sender, updates) = mpsc::channel(CHANNEL);
@@ -349,7 +357,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         disk: cri.clone(),
         machine: Arc::new(main_server::about_machine(&machine)),
         clock: clock.clone(),
-        sources: main_server::figure_sources(loaded, &layout, probe_figures),
+        sources: main_server::figure_sources(loaded, &layout, [probe_figures, eviction_figures]),
     };
     if serving_certificate.is_some() || page_server.is_some() {
         let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
@@ -423,6 +431,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
             hints,
             probes: probe_reports,
             volumes_ready,
+            evictions,
             network,
         },
         pulse,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Fut;
+use crate::{FileRoom, Fut};
 
 /// The drivers of this node.
 pub trait CsiDrivers: Send + Sync {
@@ -32,6 +32,13 @@ pub trait CsiDrivers: Send + Sync {
     ) -> Fut<'a, Result<(), CsiError>>;
     /// Has a volume's file system use what the volume has become.
     fn expand<'a>(&'a self, driver: &'a str, ask: &'a CsiExpand) -> Fut<'a, Result<(), CsiError>>;
+    /// How full a volume is that stands at that path.
+    fn usage<'a>(
+        &'a self,
+        driver: &'a str,
+        volume: &'a str,
+        path: &'a str,
+    ) -> Fut<'a, Result<FileRoom, CsiError>>;
 }
 
 /// What a driver can do beyond publishing.
@@ -45,6 +52,8 @@ pub struct CsiAbilities {
     pub takes_group: bool,
     /// It tells one writer from many on the same node.
     pub tells_writers: bool,
+    /// It says how full a volume is.
+    pub tells_usage: bool,
 }
 
 /// What a volume is to be used as.

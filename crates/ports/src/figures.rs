@@ -297,6 +297,8 @@ pub struct VolumeUsage {
     pub uid: PodUid,
     /// Its directory's name: the volume's name in the pod, or that of the PersistentVolume.
     pub name: String,
+    /// The volume's name in the pod, when somebody knows it better than the directory.
+    pub volume: Option<String>,
     /// When it was read.
     pub at: Timestamp,
     /// Room, and what of it is used.

@@ -10,6 +10,8 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
+use ferrolet_types::PodUid;
+
 use crate::{Fut, HostError, VolumePlace};
 
 /// Mounts of provided volumes.
@@ -43,8 +45,20 @@ pub trait ProvidedVolumes: Send + Sync {
         place: &'a VolumePlace,
         device: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>>;
-    /// Takes the link and what belongs to it away. Absent is success.
+    /// Lets a raw device go that is held for a pod; the link that names it stays. Absent is success.
+    fn let_go_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
+    /// Lets the device go and takes the link and what belongs to it away. Absent is success.
     fn unmap_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
+    /// Where a driver shows a raw device to one pod.
+    fn driver_device(&self, place: &VolumePlace) -> PathBuf;
+    /// Makes room for what a driver will show, and the pod's link to it: so it is known before the driver is asked.
+    fn announce_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
+    /// The pods that have a link to a raw device.
+    fn device_users<'a>(
+        &'a self,
+        plugin: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<Vec<PodUid>, HostError>>;
     /// Gives everything at a path to a group, however long that takes; `walked` counts entries on the way.
     fn give_to_group<'a>(
         &'a self,

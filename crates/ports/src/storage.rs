@@ -4,7 +4,7 @@
 //! node read the claims and volumes of its own pods one by one, and watch none of them. Refuses: retries and policy.
 
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
@@ -32,6 +32,8 @@ pub trait StorageObjects: Send + Sync {
     fn get_driver<'a>(&'a self, name: &'a str) -> Fut<'a, Result<CSIDriver, ApiError>>;
     /// How far the attachment of a volume to this node is.
     fn get_attachment<'a>(&'a self, name: &'a str) -> Fut<'a, Result<VolumeAttachment, ApiError>>;
+    /// This node, as the cluster has it.
+    fn get_own_node(&self) -> Fut<'_, Result<Node, ApiError>>;
     /// A secret that a volume names for its driver.
     fn get_volume_secret<'a>(
         &'a self,

@@ -20,6 +20,9 @@ pub trait Usage: Send + Sync {
     /// What is on the disks. Costs a walk over logs and volumes; kept for a while.
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>>;
 
+    /// What one pod has on the disks, read anew: its logs, files and volumes. Costs a walk over them.
+    fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>>;
+
     /// Room on the file system that holds a directory of the operator's or the runtime's choice.
     fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>>;
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiAbilities, CsiDrivers, CsiError, CsiExpand, CsiPublish, CsiStage, Fut, RecordPlace,
+    CsiAbilities, CsiDrivers, CsiError, CsiExpand, CsiPublish, CsiStage, FileRoom, Fut, RecordPlace,
 };
 
 use crate::FakeMounts;
@@ -31,6 +31,8 @@ pub struct DriverState {
     pub calls: Vec<(String, String)>,
     /// The last request to publish.
     pub last_publish: Option<CsiPublish>,
+    /// How full volumes are, by volume and path.
+    pub usage: BTreeMap<(String, String), FileRoom>,
     /// Methods that fail, and how.
     pub faults: BTreeMap<String, CsiError>,
 }
@@ -83,7 +85,7 @@ impl FakeDrivers {
                 is_final: false,
             })
         } else {
-            if method != "abilities" {
+            if !["abilities", "usage"].contains(&method) {
                 state.calls.push((method.to_owned(), volume.to_owned()));
             }
             match state.faults.get(method).cloned() {
@@ -182,5 +184,17 @@ impl CsiDrivers for FakeDrivers {
 
     fn expand<'a>(&'a self, driver: &'a str, ask: &'a CsiExpand) -> Fut<'a, Result<(), CsiError>> {
         self.call(driver, ("expand", &ask.volume), |_| Ok(()))
+    }
+
+    fn usage<'a>(
+        &'a self,
+        driver: &'a str,
+        volume: &'a str,
+        path: &'a str,
+    ) -> Fut<'a, Result<FileRoom, CsiError>> {
+        self.call(driver, ("usage", volume), |state| {
+            let found = state.usage.get(&(volume.to_owned(), path.to_owned()));
+            found.copied().ok_or_else(|| refused("nothing is there"))
+        })
     }
 }

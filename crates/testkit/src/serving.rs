@@ -9,7 +9,7 @@ use ferrolet_ports::{
     RuntimeStores, Streams, Subject, TokenVerdict, Usage, UsageFigures, UsageSnapshot,
     WantedStreams,
 };
-use ferrolet_types::{ContainerId, SandboxId};
+use ferrolet_types::{ContainerId, PodUid, SandboxId};
 
 /// An API server that knows some tokens and some rights, and remembers what it was asked.
 #[derive(Clone, Default)]
@@ -307,6 +307,17 @@ impl Usage for FakeUsage {
 
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>> {
         let found = set(&self.disk);
+        Box::pin(async move { found })
+    }
+
+    fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>> {
+        let found = set(&self.disk).map(|disk| {
+            let mut own = (*disk).clone();
+            own.container_logs.retain(|(pod, _, _)| pod == uid);
+            own.pod_files.retain(|(pod, _)| pod == uid);
+            own.volumes.retain(|volume| volume.uid == *uid);
+            own
+        });
         Box::pin(async move { found })
     }
 

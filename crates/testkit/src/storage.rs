@@ -14,8 +14,9 @@ use ferrolet_ports::{
     ApiError, ApiErrorKind, DeviceMount, Fut, GroupGift, HostError, MountAccess, ProgramMount,
     ProvidedVolumes, Record, RecordPlace, Records, Retry, StorageObjects, TrustAsk, VolumePlace,
 };
+use ferrolet_types::PodUid;
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
@@ -43,6 +44,8 @@ pub struct StoredObjects {
     pub secrets: BTreeMap<(String, String), Secret>,
     /// The node's drivers.
     pub csi_node: Option<CSINode>,
+    /// The node itself.
+    pub node: Option<Node>,
     /// Trust bundles, by what they are asked with.
     pub bundles: BTreeMap<TrustAsk, Vec<String>>,
     /// Patches of claims' statuses.
@@ -142,6 +145,10 @@ impl StorageObjects for FakeStorage {
         self.answer(format!("volumeattachments {name:?}"), |state| {
             state.attachments.get(name).cloned()
         })
+    }
+
+    fn get_own_node(&self) -> Fut<'_, Result<Node, ApiError>> {
+        self.answer("nodes".to_owned(), |state| state.node.clone())
     }
 
     fn get_volume_secret<'a>(
@@ -306,9 +313,39 @@ impl ProvidedVolumes for FakeMounts {
         })
     }
 
+    fn let_go_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        self.attempt(&place.name, |_| ())
+    }
+
     fn unmap_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
         self.attempt(&place.name, |table| {
             table.mapped.remove(place);
+        })
+    }
+
+    fn driver_device(&self, place: &VolumePlace) -> PathBuf {
+        PathBuf::from(format!(
+            "/csi/volumeDevices/publish/{}/{}",
+            place.name, place.uid
+        ))
+    }
+
+    fn announce_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        let target = self.driver_device(place).display().to_string();
+        self.attempt(&place.name, |table| {
+            table.mapped.insert(place.clone(), target);
+        })
+    }
+
+    fn device_users<'a>(
+        &'a self,
+        plugin: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<Vec<PodUid>, HostError>> {
+        self.attempt(name, |table| {
+            let places = table.mapped.keys();
+            let users = places.filter(|it| it.plugin == plugin && it.name == name);
+            users.map(|it| it.uid.clone()).collect()
         })
     }
 

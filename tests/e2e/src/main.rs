@@ -89,7 +89,7 @@ fn drive() -> Result<u8> {
     if needs_control_plane {
         options.control_plane = parts::control_plane();
     }
-    let needs_driver = |case: &Case| case.group == "cluster_csi";
+    let needs_driver = |case: &Case| case.group.starts_with("cluster_csi");
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_driver) {
         options.csi_driver = parts::csi_driver();
     }

@@ -64,6 +64,7 @@ impl Agent {
             hints,
             probes: mpsc::unbounded_channel().1,
             volumes_ready: mpsc::channel(1).1,
+            evictions: mpsc::channel(1).1,
             network,
         };
         let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));

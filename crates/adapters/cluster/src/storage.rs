@@ -3,7 +3,7 @@
 use ferrolet_ports::{ApiError, Fut, StorageObjects, TrustAsk};
 use k8s_openapi::api::{
     certificates::v1::ClusterTrustBundle,
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Secret},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
@@ -58,6 +58,11 @@ impl StorageObjects for ApiStorage {
 
     fn get_attachment<'a>(&'a self, name: &'a str) -> Fut<'a, Result<VolumeAttachment, ApiError>> {
         let place = Place::one::<VolumeAttachment>(None, name);
+        Box::pin(async move { self.client.get(&place).await })
+    }
+
+    fn get_own_node(&self) -> Fut<'_, Result<Node, ApiError>> {
+        let place = Place::one::<Node>(None, &self.node_name);
         Box::pin(async move { self.client.get(&place).await })
     }
 

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use ferrolet_ports::{
     CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm, CsiPublish, CsiStage,
-    Fut,
+    FileRoom, Fut,
 };
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
@@ -13,11 +13,12 @@ use crate::{
     endpoint::channel,
     proto::csi::{
         CapacityRange, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest,
-        NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-        NodeUnstageVolumeRequest, VolumeCapability,
+        NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+        NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability, VolumeUsage,
         node_client::NodeClient,
         node_service_capability::{Type, rpc},
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+        volume_usage::Unit,
     },
 };
 
@@ -50,7 +51,8 @@ impl Registry {
                 rpc::Type::ExpandVolume => abilities.expands = true,
                 rpc::Type::VolumeMountGroup => abilities.takes_group = true,
                 rpc::Type::SingleNodeMultiWriter => abilities.tells_writers = true,
-                rpc::Type::Unknown | rpc::Type::GetVolumeStats => {}
+                rpc::Type::GetVolumeStats => abilities.tells_usage = true,
+                rpc::Type::Unknown => {}
             }
         }
         Ok(abilities)
@@ -167,6 +169,52 @@ impl CsiDrivers for Registry {
                 .map(drop)
         })
     }
+
+    fn usage<'a>(
+        &'a self,
+        driver: &'a str,
+        volume: &'a str,
+        path: &'a str,
+    ) -> Fut<'a, Result<FileRoom, CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeGetVolumeStatsRequest {
+                volume_id: volume.to_owned(),
+                volume_path: path.to_owned(),
+                staging_target_path: String::new(),
+            };
+            let told = timed(request, |it| client.node_get_volume_stats(it)).await?;
+            room_of(&told.usage).ok_or_else(|| CsiError {
+                message: "failed to get usage from response. usage is nil".to_owned(),
+                is_final: true,
+            })
+        })
+    }
+}
+
+/// What a driver says of a volume; `None` when it says nothing. Nothing there is negative.
+fn room_of(told: &[VolumeUsage]) -> Option<FileRoom> {
+    if told.is_empty() {
+        return None;
+    }
+    let number = |it: i64| u64::try_from(it).unwrap_or(0);
+    let mut room = FileRoom::default();
+    for usage in told {
+        match usage.unit() {
+            Unit::Bytes => {
+                room.available = number(usage.available);
+                room.capacity = number(usage.total);
+                room.used = number(usage.used);
+            }
+            Unit::Inodes => {
+                room.inodes_free = number(usage.available);
+                room.inodes = number(usage.total);
+                room.inodes_used = number(usage.used);
+            }
+            Unit::Unknown => {}
+        }
+    }
+    Some(room)
 }
 
 fn encode(wanted: &CsiCapability, tells_writers: bool) -> VolumeCapability {
@@ -232,5 +280,35 @@ fn refused(status: &Status) -> CsiError {
             status.message()
         ),
         is_final: !may_go_on.contains(&status.code()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_what_a_driver_says_of_bytes_and_inodes() {
+        let told = |unit: Unit, available, total, used| VolumeUsage {
+            available,
+            total,
+            used,
+            unit: i32::from(unit),
+        };
+        assert_eq!(room_of(&[]), None);
+        let all = [
+            told(Unit::Bytes, 6, 10, 4),
+            told(Unit::Inodes, -1, 100, 1),
+            told(Unit::Unknown, 9, 9, 9),
+        ];
+        let expected = FileRoom {
+            capacity: 10,
+            available: 6,
+            used: 4,
+            inodes: 100,
+            inodes_free: 0,
+            inodes_used: 1,
+        };
+        assert_eq!(room_of(&all), Some(expected));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In: a pod's specification and a few facts about the node. Out: [`PodCgroup`], which the host adapter writes, and
 //! [`LinuxResources`], which the runtime is asked for; [`admit`], whether the node takes a pod; [`plan_resize`], how a running one
-//! gets other resources.
+//! gets other resources; [`storage_breach`], whether one has more on disk than it may.
 //! Refuses: touching a cgroup file, naming a cgroup's directory, reading a clock.
 //!
 //! ```
@@ -23,10 +23,11 @@ mod container;
 mod cpu;
 mod oom;
 mod resize;
+mod storage;
 #[cfg(test)]
 mod tests_pods;
 
-pub use admit::{AdmissionNode, Rejection, admit, declared_features, is_chosen};
+pub use admit::{AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected};
 pub use allocation::{PodResources, ResizeRules, check_resize, is_growing, with_resources};
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
@@ -45,3 +46,4 @@ pub use oom::oom_score_adj;
 pub use resize::{
     ResizeNeed, ResizeNeeds, ResizePlan, ResizeStep, is_resizing, plan_resize, resize_needs,
 };
+pub use storage::{StorageBreach, StorageUse, has_storage_limits, storage_breach};

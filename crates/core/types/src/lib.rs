@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod change;
+mod eviction;
 pub mod hash;
 pub mod hint;
 mod ids;
@@ -20,6 +21,7 @@ mod time;
 use std::sync::Arc;
 
 pub use change::{PodChange, PodChanges, SourceUpdate, SourcedPod};
+pub use eviction::Eviction;
 pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
 pub use qos::{Qos, qos_of};
 pub use quantity::{Quantity, QuantityError};

@@ -9,7 +9,9 @@ use std::{
 use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
 use ferrolet_resources::ResizeRules;
-use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport};
+use ferrolet_types::{
+    Eviction, PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport,
+};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -40,6 +42,8 @@ pub(crate) enum Event {
     Probed(ProbeReport),
     /// Volumes that were refused are ready now.
     VolumesReady(PodUid),
+    /// The node cannot afford a pod any longer.
+    Evicted(Eviction),
     /// Pods can be connected, or can no longer be.
     Network(bool),
     /// Room may have appeared for resizes that wait for it.
@@ -143,6 +147,11 @@ impl Dispatcher {
             Event::VolumesReady(uid) => {
                 if let Some(inbox) = self.inboxes.get(&uid) {
                     inbox.volumes_became_ready();
+                }
+            }
+            Event::Evicted(eviction) => {
+                if let Some(inbox) = self.inboxes.get(&eviction.uid) {
+                    inbox.evict(eviction);
                 }
             }
             Event::Probed(report) => {

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use ferrolet_lifecycle::{PodState, Wish};
-use ferrolet_types::{GracePeriod, hint::News, probe::ProbeReport};
+use ferrolet_types::{Eviction, GracePeriod, hint::News, probe::ProbeReport};
 use tokio::sync::Notify;
 
 use crate::grants::Assigned;
@@ -29,6 +29,8 @@ pub(crate) struct Orders {
     pub(crate) reports: Vec<ProbeReport>,
     /// Volumes that were refused have become ready: no need to wait.
     pub(crate) volumes_became_ready: bool,
+    /// The node cannot afford the pod any longer.
+    pub(crate) eviction: Option<Eviction>,
 }
 
 impl Inbox {
@@ -41,6 +43,7 @@ impl Inbox {
             must_look: false,
             reports: Vec::new(),
             volumes_became_ready: false,
+            eviction: None,
         };
         Self {
             state: Mutex::new(orders),
@@ -84,6 +87,18 @@ impl Inbox {
         self.change(|orders| orders.volumes_became_ready = true);
     }
 
+    /// Ends the pod for the node's sake.
+    pub(crate) fn evict(&self, eviction: Eviction) {
+        self.change(|orders| {
+            let grace = Some(eviction.grace);
+            // One that ends already needs no other reason to.
+            if orders.wish == Wish::Run {
+                orders.eviction = Some(eviction);
+            }
+            orders.wish = tighten(orders.wish, Wish::End { grace });
+        });
+    }
+
     /// Says whether pods can be connected.
     pub(crate) fn set_network(&self, is_ready: bool) {
         self.change(|orders| orders.is_network_ready = is_ready);
@@ -96,6 +111,7 @@ impl Inbox {
         orders.news.clear();
         orders.reports.clear();
         orders.volumes_became_ready = false;
+        orders.eviction = None;
         orders.must_look = false;
         taken
     }

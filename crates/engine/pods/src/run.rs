@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use ferrolet_ports::{PodCgroups, StoredPod};
-use ferrolet_types::{PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
+use ferrolet_types::{Eviction, PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, interval_at},
@@ -28,6 +28,8 @@ pub struct Inputs {
     pub probes: mpsc::UnboundedReceiver<ProbeReport>,
     /// Pods whose volumes were refused and are ready now.
     pub volumes_ready: mpsc::Receiver<PodUid>,
+    /// Pods that the node cannot afford any longer.
+    pub evictions: mpsc::Receiver<Eviction>,
     /// Whether pods can be connected.
     pub network: watch::Receiver<bool>,
 }
@@ -65,6 +67,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
             Some(found) = found.recv() => Event::LeftOver(found),
             ended = dispatcher.worker_ended() => ended,
+            Some(eviction) = inputs.evictions.recv() => Event::Evicted(eviction),
             Some(report) = inputs.probes.recv() => Event::Probed(report),
             Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),

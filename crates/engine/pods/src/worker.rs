@@ -15,7 +15,7 @@ use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
 use ferrolet_types::{
-    ContainerName, Timestamp,
+    ContainerName, Eviction, Timestamp,
     observed::{Exit, ObservedResources, PodObservation},
     pod::{Phase, PodView},
 };
@@ -108,7 +108,28 @@ impl Worker {
         {
             self.take_assignment(assigned.clone());
         }
+        if let Some(eviction) = &orders.eviction {
+            self.take_eviction(eviction);
+        }
         orders
+    }
+
+    /// Notes that the node cannot afford the pod any longer; the wish to end it came along.
+    fn take_eviction(&mut self, eviction: &Eviction) {
+        let is_at_work = self.memory.verdict.is_none() && self.memory.state == PodState::Running;
+        let Some(pod) = self.memory.pod.clone().filter(|_| is_at_work) else {
+            return;
+        };
+        let reason = "Evicted";
+        let message = eviction.message.clone();
+        let events = self.world.events.as_ref();
+        say_of_pod(events, &pod, EventKind::Warning, reason, message.clone());
+        self.memory.verdict = Some(StatusOverride::Ended {
+            phase: Phase::Failed,
+            reason: reason.to_owned(),
+            message,
+            conditions: Vec::new(),
+        });
     }
 
     /// Takes another version of the pod, and notes what its resources have to do with the one before.

@@ -4,12 +4,14 @@
 //!  images      listing, use, disk ─► Ledger, plan ─► remove one, measure, next    every 5 min, or when a plan says so
 //!  logs        sizes ─► Watch ─► rotate: remove, rename, reopen; compress         every containerLogMonitorInterval, or sooner
 //!  containers  listing, links ─► plan ─► remove                                   every minute
+//!  storage     pods with limits ─► measure ─► order to evict                      every 10 s, rarer where it is expensive
 //! ```
 //!
 //! Each has a pure `plan` and a loop in `run`. Dead containers of a pod are mostly its worker's business; what is here keeps
-//! the node-wide limits. Refuses: eviction of pods, and deciding anything about a pod's life.
+//! the node-wide limits. Refuses: ending a pod itself; who has to go is told to the sync loop.
 #![forbid(unsafe_code)]
 
 pub mod containers;
 pub mod images;
 pub mod logs;
+pub mod storage;

@@ -92,6 +92,8 @@ pub(crate) fn provided_volume(
     let storage = |amounts: Option<&Amounts>| amounts?.get("storage").map(|it| it.0.clone());
     let status = claim.status.as_ref();
     let told = storage(status.and_then(|it| it.capacity.as_ref()));
+    let statuses = status.and_then(|it| it.allocated_resource_statuses.as_ref());
+    let allocated = storage(status.and_then(|it| it.allocated_resources.as_ref()));
     let bound = BoundClaim {
         name: claim_use.claim.clone(),
         capacity: told
@@ -99,6 +101,11 @@ pub(crate) fn provided_volume(
             .map(Quantity::value),
         volume_capacity: storage(volume.spec.as_ref().and_then(|it| it.capacity.as_ref()))
             .unwrap_or_default(),
+        resize_status: statuses.and_then(|it| it.get("storage").cloned()),
+        allocated: allocated.and_then(|text| {
+            let bytes = Quantity::parse(&text).ok()?.value();
+            Some((text, bytes))
+        }),
     };
     let provided = Provided {
         claim: Some(bound),

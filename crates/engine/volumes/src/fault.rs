@@ -9,12 +9,24 @@ pub(crate) enum Step {
     Process,
     /// Waiting for it to be attached to this node.
     Attach,
+    /// Making sure that the cluster knows it to be here and used.
+    Verify,
+    /// Making sure that it may be used on this node.
+    Affinity,
     /// Mounting it for the node.
     MountDevice,
     /// Mounting it for the pod.
     SetUp,
+    /// Making a raw device ready for the node.
+    SetUpDevice,
     /// Handing a raw device to the pod.
     Map,
+    /// Holding and linking a raw device.
+    MapBlock,
+    /// Taking a raw device away from the pod.
+    Unmap,
+    /// Taking a raw device away from the node.
+    UnmapDevice,
     /// Making it larger.
     Expand,
     /// Taking it away from the node.
@@ -64,10 +76,11 @@ impl Fault {
     /// The event's reason.
     pub(crate) fn reason(&self) -> &'static str {
         match self.step {
-            Step::Process | Step::MountDevice | Step::SetUp => "FailedMount",
-            Step::Attach => "FailedAttachVolume",
+            Step::Process | Step::Affinity | Step::MountDevice | Step::SetUp => "FailedMount",
+            Step::Attach | Step::Verify => "FailedAttachVolume",
             Step::Expand => "VolumeResizeFailed",
-            Step::Map => "FailedMapVolume",
+            Step::SetUpDevice | Step::Map | Step::MapBlock => "FailedMapVolume",
+            Step::Unmap | Step::UnmapDevice => "FailedUnmapDevice",
             Step::UnmountDevice | Step::TearDown => "FailedUnMount",
         }
     }
@@ -82,10 +95,16 @@ impl Fault {
                 );
             }
             Step::Attach => "AttachVolume.Attach",
+            Step::Verify => "VerifyControllerAttachedVolume",
+            Step::Affinity => "MountVolume.NodeAffinity check",
             Step::Expand => "MountVolume.NodeExpandVolume",
             Step::MountDevice => "MountVolume.MountDevice",
             Step::SetUp => "MountVolume.SetUp",
+            Step::SetUpDevice => "MapVolume.SetUpDevice",
             Step::Map => "MapVolume.MapPodDevice",
+            Step::MapBlock => "MapVolume.MapBlockVolume",
+            Step::Unmap => "UnmapVolume.UnmapPodDevice",
+            Step::UnmapDevice => "UnmapDevice.TearDownDevice",
             Step::UnmountDevice => "UnmountDevice",
             Step::TearDown => "UnmountVolume.TearDown",
         };

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, StorageObjects, TokenAsk, TrustAsk};
+use ferrolet_resources::is_selected;
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::{
     claims::{Claimant, bound_volume, provided_volume},
@@ -173,7 +175,25 @@ async fn resolve(
             error.message
         ))
     })?;
-    provided_volume(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)
+    let provided = provided_volume(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)?;
+    Ok(Provided {
+        affinity_fault: affinity_fault(storage, &found).await,
+        ..provided
+    })
+}
+
+/// Why a volume may not be used on this node.
+async fn affinity_fault(storage: &dyn StorageObjects, volume: &PersistentVolume) -> Option<String> {
+    let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
+    let selector = affinity.required.as_ref()?;
+    let node = match storage.get_own_node().await {
+        Ok(node) => node,
+        Err(error) => return Some(error.message),
+    };
+    let labels = node.metadata.labels.unwrap_or_default();
+    let name = node.metadata.name.unwrap_or_default();
+    let is_here = is_selected(selector, &labels, &name);
+    (!is_here).then(|| "no matching NodeSelectorTerms".to_owned())
 }
 
 fn standalone<T>() -> Got<T> {

@@ -16,6 +16,7 @@ mod claims;
 mod csi;
 mod downward;
 mod fault;
+mod figures;
 mod gather;
 mod host_path;
 mod kept;
@@ -33,4 +34,5 @@ mod tests;
 mod trust;
 
 pub use csi::{InUse, NodeDoors, publish_drivers};
+pub use figures::NamedUsage;
 pub use run::{Doors, VolumeEngine};

@@ -37,6 +37,8 @@ pub struct Provided {
     pub form: Form,
     /// The claim that it is bound to.
     pub claim: Option<BoundClaim>,
+    /// Why it may not be used on this node.
+    pub affinity_fault: Option<String>,
 }
 
 /// A claim and how large it was when it was last told.
@@ -48,6 +50,10 @@ pub struct BoundClaim {
     pub capacity: Option<i64>,
     /// What the volume has, in the API's words.
     pub volume_capacity: String,
+    /// How far growing is, in the API's words.
+    pub resize_status: Option<String>,
+    /// What it is to grow to: in the API's words, and in bytes.
+    pub allocated: Option<(String, i64)>,
 }
 
 /// Whether a volume has a file system.
@@ -140,6 +146,7 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
         capacity: None,
         form: Form::Files,
         claim: None,
+        affinity_fault: None,
     })
 }
 
@@ -172,6 +179,7 @@ pub(crate) fn provided_by(volume: &PersistentVolume, is_read_only: bool) -> Prov
             _ => Form::Files,
         },
         claim: None,
+        affinity_fault: None,
     }
 }
 

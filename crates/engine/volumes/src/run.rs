@@ -33,6 +33,7 @@ use tokio::{
 use crate::{
     csi::{CSI, CsiShell, InUse, Kept},
     fault::{Fault, Step},
+    figures::Standing,
     gather::{Needs, gather, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
@@ -80,7 +81,8 @@ pub struct Doors {
 
 /// The pod volumes engine.
 pub struct VolumeEngine {
-    doors: Doors,
+    pub(crate) doors: Doors,
+    pub(crate) standing: Standing,
     memory: Memory,
     shared: Shared,
     csi: Kept,
@@ -102,6 +104,7 @@ impl VolumeEngine {
     pub fn new(doors: Doors) -> Self {
         Self {
             doors,
+            standing: Standing::default(),
             memory: Memory::default(),
             shared: Shared::default(),
             csi: Kept::default(),
@@ -254,7 +257,7 @@ impl VolumeEngine {
             About::Changed(changes) => refers_to(plan, volume, changes),
             About::Files => match volume.desired {
                 Desired::Files { .. } => true,
-                Desired::Claim(_) | Desired::Provided(_) => self.csi.republishes(&plan.uid),
+                Desired::Claim(_) | Desired::Provided(_) => self.csi.is_looked_after(&plan.uid),
                 _ => false,
             },
         };
@@ -285,8 +288,8 @@ impl VolumeEngine {
             Some(renewal(ask, token, now))
         });
         let look_again = self.doors.look_again.filter(|_| !needs.objects.is_empty());
-        // Neither drivers nor trust bundles announce themselves.
-        let is_due = self.csi.republishes(uid) || !needs.trust.is_empty();
+        // Neither drivers nor claims nor trust bundles announce themselves.
+        let is_due = self.csi.is_looked_after(uid) || !needs.trust.is_empty();
         let republish = is_due.then_some(REPUBLISH);
         let periods = look_again.into_iter().chain(republish);
         tokens.chain(periods.map(|period| now.after(period))).min()
@@ -400,9 +403,15 @@ impl VolumeEngine {
                 let unknown = || Fault::unprocessed("the claim was not looked up".to_owned());
                 let resolved = resolved.ok_or_else(unknown)?.clone();
                 let provided = resolved.map_err(|missing| Fault::unprocessed(missing.message))?;
-                self.provide(plan, &provided).await
+                let mount = self.provide(plan, &provided).await?;
+                self.note_standing(plan, &volume.name, &provided);
+                Ok(mount)
             }
-            Desired::Provided(provided) => self.provide(plan, provided).await,
+            Desired::Provided(provided) => {
+                let mount = self.provide(plan, provided).await?;
+                self.note_standing(plan, &volume.name, provided);
+                Ok(mount)
+            }
             Desired::Impossible(why) => Err(Fault::lasting(why.clone())),
             Desired::Unsupported(kind) => Err(Fault::lasting(format!(
                 "volumes of kind {kind} are not supported yet"
@@ -412,6 +421,9 @@ impl VolumeEngine {
     }
 
     async fn provide(&self, plan: &PodPlan, provided: &Provided) -> Result<VolumeMount, Fault> {
+        if let Some(why) = &provided.affinity_fault {
+            return Err(Fault::later(why.clone()).at(Step::Affinity));
+        }
         match &provided.backing {
             Backing::HostPath { path, expected } => {
                 self.check_host_path(path, expected).await?;
@@ -437,6 +449,7 @@ impl VolumeEngine {
             provider: self.provider(),
             kept: &self.csi,
             node_name: &self.doors.node_name,
+            clock: self.doors.clock.as_ref(),
         })
     }
 
@@ -504,6 +517,16 @@ impl VolumeEngine {
             .into_iter()
             .collect::<Result<(), _>>()?;
         for place in &stored.devices {
+            if let (CSI, Some(shell)) = (place.plugin.as_str(), self.csi_shell()) {
+                let taken = shell.take_away_device(place).await;
+                taken.map_err(|fault| VolumeError {
+                    volume: Some(place.name.clone()),
+                    reason: fault.reason(),
+                    message: fault.sentence(&place.name),
+                    retry: fault.retry,
+                })?;
+                continue;
+            }
             let unmapped = self.doors.mounts.unmap_device(place).await;
             unmapped.map_err(|error| refused(Some(&place.name), error))?;
         }
@@ -622,10 +645,18 @@ impl PodVolumes for VolumeEngine {
             let turn = self.memory.turn(uid);
             let _turn = turn.lock().await;
             self.release_stored(uid).await?;
+            if let Some(shell) = self.csi_shell() {
+                // What was staged and never published left nothing in the pod's directory.
+                let drivers = self.csi.drivers_left(uid);
+                if !drivers.is_empty() {
+                    shell.sweep(&drivers).await;
+                }
+            }
             if let Some(objects) = &self.doors.objects {
                 objects.unregister(uid);
             }
             self.memory.forget(uid);
+            self.standing.forget(uid);
             Ok(())
         })
     }

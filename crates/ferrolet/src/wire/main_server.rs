@@ -50,7 +50,7 @@ pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
 pub(super) fn figure_sources(
     loaded: &Loaded,
     layout: &CgroupLayout,
-    probes: Arc<Tally>,
+    tallies: [Arc<Tally>; 2],
 ) -> Arc<[Arc<dyn Measured>]> {
     let number = |family, labels: &[&str], value: f64| Sample {
         family,
@@ -80,12 +80,13 @@ pub(super) fn figure_sources(
         let value = f64::from(u8::from(is_on));
         facts.push(number("kubernetes_feature_enabled", &labels, value));
     }
-    Arc::new([
-        Arc::new(facts) as Arc<dyn Measured>,
+    let mut sources: Vec<Arc<dyn Measured>> = vec![
+        Arc::new(facts),
         Arc::new(OwnFigures),
         Arc::new(ferrolet_cri::call_figures()),
-        probes,
-    ])
+    ];
+    sources.extend(tallies.map(|it| it as Arc<dyn Measured>));
+    sources.into()
 }
 
 /// What the metrics say about the machine.

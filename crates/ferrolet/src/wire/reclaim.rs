@@ -9,9 +9,13 @@ use ferrolet_host::{
     log_store::{NodeDisks, NodeLogStore},
     pulls::NodePullFiles,
 };
-use ferrolet_ports::{Clock, Events, PodsView};
-use ferrolet_reclaim::{containers, images, logs};
-use tokio::task::JoinSet;
+use ferrolet_ports::{Clock, Events, PodsView, Tally, Usage};
+use ferrolet_reclaim::{containers, images, logs, storage};
+use ferrolet_types::Eviction;
+use tokio::{sync::mpsc, task::JoinSet};
+
+/// Orders to end pods on their way to the sync loop.
+const EVICTIONS: usize = 16;
 
 /// Starts the three loops.
 pub(super) fn start(
@@ -76,4 +80,24 @@ pub(super) fn start(
             in_all: flags.maximum_dead_containers.map(count),
         },
     ));
+}
+
+/// Starts the loop that keeps limits on local storage, where they are to be kept; answers with the pods that have to go.
+pub(super) fn keep_limits(
+    loaded: &Loaded,
+    (pods, usage, layers): (Arc<dyn PodsView>, Arc<dyn Usage>, Arc<CriClient>),
+    figures: Arc<Tally>,
+    tasks: &mut JoinSet<()>,
+) -> mpsc::Receiver<Eviction> {
+    let (sender, evictions) = mpsc::channel(EVICTIONS);
+    if loaded.config.volumes.local_storage_isolation {
+        tasks.spawn(storage::run(storage::Doors {
+            pods,
+            usage,
+            layers,
+            evictions: sender,
+            figures,
+        }));
+    }
+    evictions
 }

@@ -22,14 +22,18 @@ cases![
 ];
 
 /// A driver process that goes with the test.
-struct Driver {
-    name: String,
-    state: PathBuf,
+pub(super) struct Driver {
+    pub(super) name: String,
+    pub(super) state: PathBuf,
     process: Child,
 }
 
 impl Driver {
-    fn start(context: &Context<'_>, world: &World<'_>, options: &[&str]) -> Result<Option<Driver>> {
+    pub(super) fn start(
+        context: &Context<'_>,
+        world: &World<'_>,
+        options: &[&str],
+    ) -> Result<Option<Driver>> {
         let program = match &context.options.csi_driver {
             Part::Available(program) => program,
             Part::Missing(_) => return Ok(None),
@@ -57,13 +61,13 @@ impl Driver {
         }))
     }
 
-    fn calls(&self) -> Result<Vec<Value>> {
+    pub(super) fn calls(&self) -> Result<Vec<Value>> {
         let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();
         let lines = text.lines().map(serde_json::from_str);
         Ok(lines.collect::<Result<_, _>>()?)
     }
 
-    fn methods(&self) -> Result<Vec<String>> {
+    pub(super) fn methods(&self) -> Result<Vec<String>> {
         let calls = self.calls()?;
         let methods = calls.iter().filter_map(|it| it["method"].as_str());
         let volumes = methods.filter(|it| it.ends_with("Volume"));
@@ -87,9 +91,9 @@ impl Drop for Driver {
     }
 }
 
-const NO_DRIVER: &str = "the driver cannot be built";
+pub(super) const NO_DRIVER: &str = "the driver cannot be built";
 
-fn csi_object(driver: &Driver, spec: Value) -> Value {
+pub(super) fn csi_object(driver: &Driver, spec: Value) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
@@ -136,7 +140,7 @@ fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
     )
 }
 
-fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<Value> {
+pub(super) fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<Value> {
     let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
     let name = driver.name.clone();
     world.wait("the driver in the node's CSINode", SOON, |cluster, _| {

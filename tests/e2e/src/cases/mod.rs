@@ -8,10 +8,12 @@ mod cluster_admission;
 mod cluster_away;
 mod cluster_bench;
 mod cluster_csi;
+mod cluster_csi_disks;
 mod cluster_describe;
 mod cluster_images;
 mod cluster_join;
 mod cluster_life;
+mod cluster_limits;
 mod cluster_node;
 mod cluster_pace;
 mod cluster_pods;
@@ -117,6 +119,8 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_csi::cases(),
+        cluster_csi_disks::cases(),
+        cluster_limits::cases(),
         cluster_storage::cases(),
         cluster_life::cases(),
         cluster_resize::cases(),

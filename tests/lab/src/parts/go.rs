@@ -135,9 +135,16 @@ impl Module {
             let path = self.directory.join(file);
             key.extend(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         }
-        // A module with code of ours is built again when the code changes.
-        if let Ok(code) = fs::read(self.directory.join("main.go")) {
-            key.extend(code);
+        // A program of ours is built again when its code changes.
+        if self.directory.join("main.go").exists() {
+            let mut code: Vec<PathBuf> = fs::read_dir(&self.directory)?
+                .map(|entry| Ok(entry?.path()))
+                .collect::<Result<_>>()?;
+            code.retain(|path| path.extension().is_some_and(|it| it == "go"));
+            code.sort();
+            for path in code {
+                key.extend(fs::read(&path)?);
+            }
         }
         for flag in self.flags {
             key.extend_from_slice(flag.as_bytes());

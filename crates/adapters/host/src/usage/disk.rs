@@ -13,18 +13,30 @@ use ferrolet_types::{PodUid, Timestamp};
 use rustix::fs::AtFlags;
 
 use super::whole::{room_at, room_of};
-use crate::rooted::{Kind, Rooted};
+use crate::rooted::{Kind, Rooted, is_plain_name};
 
 /// Entries one walk looks at before it gives up; a pod with more files than this is shown with what was counted.
 const MOST_ENTRIES: usize = 2_000_000;
 /// Directories within directories that are entered.
 const DEEPEST: usize = 64;
 
+/// The directory of drivers' volumes.
+const DRIVERS: &str = "kubernetes.io~csi";
+
 /// What one look has walked over so far.
 struct Walked {
     budget: usize,
     /// Files with several names that were counted: device and inode.
     seen: HashSet<(u64, u64)>,
+}
+
+impl Default for Walked {
+    fn default() -> Self {
+        Self {
+            budget: MOST_ENTRIES,
+            seen: HashSet::new(),
+        }
+    }
 }
 
 /// Where pods leave things.
@@ -37,51 +49,78 @@ pub(super) struct DiskPlaces {
 
 impl DiskPlaces {
     pub(super) fn read(&self, at: Timestamp) -> DiskUsage {
-        let mut found = DiskUsage {
+        let mut found = self.empty(at);
+        let mut walked = Walked::default();
+        if let Ok(logs) = Rooted::open(&self.pod_logs) {
+            container_logs(&logs, None, &mut found, &mut walked);
+        }
+        let pods = Rooted::open(&self.root).and_then(|root| root.directory("pods"));
+        if let Ok(pods) = pods {
+            for (name, _) in directories(&pods) {
+                self.pod(&pods, &name, &mut found, &mut walked);
+            }
+        }
+        found
+    }
+
+    /// What one pod has; of others only the file systems are told.
+    pub(super) fn read_pod(&self, uid: &PodUid, at: Timestamp) -> DiskUsage {
+        let mut found = self.empty(at);
+        let mut walked = Walked::default();
+        if let Ok(logs) = Rooted::open(&self.pod_logs) {
+            container_logs(&logs, Some(uid), &mut found, &mut walked);
+        }
+        let pods = Rooted::open(&self.root).and_then(|root| root.directory("pods"));
+        if let Ok(pods) = pods
+            && is_plain_name(uid.as_str())
+        {
+            self.pod(&pods, uid.as_str(), &mut found, &mut walked);
+        }
+        found
+    }
+
+    fn empty(&self, at: Timestamp) -> DiskUsage {
+        DiskUsage {
             at,
             node: room_at(&self.root).unwrap_or_default(),
             logs: room_at(&self.pod_logs).unwrap_or_default(),
             container_logs: Vec::new(),
             pod_files: Vec::new(),
             volumes: Vec::new(),
-        };
-        let mut walked = Walked {
-            budget: MOST_ENTRIES,
-            seen: HashSet::new(),
-        };
-        if let Ok(logs) = Rooted::open(&self.pod_logs) {
-            container_logs(&logs, &mut found, &mut walked);
         }
-        let pods = Rooted::open(&self.root).and_then(|root| root.directory("pods"));
-        if let Ok(pods) = pods {
-            for (name, _) in directories(&pods) {
-                let Ok(pod) = pods.directory(&name) else {
-                    continue;
-                };
-                let uid = PodUid::from(name.as_str());
-                let mut own = InUse::default();
-                // Files beside the volumes: the hosts file and termination logs of containers.
-                add_entry(&pod, "etc-hosts", &mut own);
-                found.pod_files.push((uid.clone(), own));
-                if let Ok(volumes) = pod.directory("volumes") {
-                    self.volumes(&volumes, &uid, &mut found, &mut walked);
-                }
-            }
+    }
+
+    fn pod(&self, pods: &Rooted, name: &str, found: &mut DiskUsage, walked: &mut Walked) {
+        let Ok(pod) = pods.directory(name) else {
+            return;
+        };
+        let uid = PodUid::from(name);
+        let mut own = InUse::default();
+        // Files beside the volumes: the hosts file and termination logs of containers.
+        add_entry(&pod, "etc-hosts", &mut own);
+        found.pod_files.push((uid.clone(), own));
+        if let Ok(volumes) = pod.directory("volumes") {
+            self.volumes(&volumes, &uid, found, walked);
         }
-        found
     }
 
     fn volumes(&self, volumes: &Rooted, uid: &PodUid, found: &mut DiskUsage, walked: &mut Walked) {
         for (plugin, _) in directories(volumes) {
+            // A driver alone knows how full its volumes are.
+            if plugin == DRIVERS {
+                continue;
+            }
             let Ok(plugin) = volumes.directory(&plugin) else {
                 continue;
             };
             for (name, is_mount) in directories(&plugin) {
-                let place = plugin.real_path().map(|path| path.join(&name));
-                let room = match (is_mount, place) {
-                    // Another file system: it knows by itself how full it is.
-                    (true, Ok(place)) => mounted_room(&place).map(|room| (room, false)),
-                    _ => plugin.directory(&name).ok().map(|volume| {
+                let own = if is_mount {
+                    None
+                } else {
+                    plugin.directory(&name).ok()
+                };
+                let room = match own {
+                    Some(volume) => {
                         let mut used = InUse::default();
                         walk(&volume, &mut used, walked, 0);
                         let room = FileRoom {
@@ -89,13 +128,20 @@ impl DiskPlaces {
                             inodes_used: used.inodes,
                             ..found.node
                         };
-                        (room, true)
-                    }),
+                        Some((room, true))
+                    }
+                    // Another mount: its file system knows by itself how full it is.
+                    None => plugin
+                        .real_path()
+                        .ok()
+                        .and_then(|path| mounted_room(&path.join(&name)))
+                        .map(|room| (room, false)),
                 };
                 if let Some((room, is_on_node)) = room {
                     found.volumes.push(VolumeUsage {
                         uid: uid.clone(),
                         name,
+                        volume: None,
                         at: found.at,
                         room,
                         is_on_node,
@@ -115,11 +161,19 @@ fn mounted_room(place: &Path) -> Option<FileRoom> {
     Some(room_of(&stat))
 }
 
-fn container_logs(logs: &Rooted, found: &mut DiskUsage, walked: &mut Walked) {
+fn container_logs(
+    logs: &Rooted,
+    only: Option<&PodUid>,
+    found: &mut DiskUsage,
+    walked: &mut Walked,
+) {
     for (directory, _) in directories(logs) {
         let Some((_, uid)) = directory.rsplit_once('_') else {
             continue;
         };
+        if only.is_some_and(|only| only.as_str() != uid) {
+            continue;
+        }
         let Ok(pod) = logs.directory(&directory) else {
             continue;
         };

@@ -24,7 +24,7 @@ use ferrolet_ports::{
     CgroupDriver, CgroupUsage, Clock, DiskUsage, FileRoom, Fut, HostError, PodUsage, Usage,
     UsageFigures, UsageSnapshot, Whose,
 };
-use ferrolet_types::Timestamp;
+use ferrolet_types::{PodUid, Timestamp};
 use tokio::sync::Mutex;
 
 use crate::cgroups::{CgroupLayout, CgroupName};
@@ -211,6 +211,13 @@ impl Usage for UsageReader {
             *kept = Some(read.clone());
             Ok(read)
         })
+    }
+
+    fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>> {
+        let (places, at, uid) = (self.disk_places.clone(), self.clock.now(), uid.clone());
+        Box::pin(off_thread("look at a pod's files", move || {
+            Ok(places.read_pod(&uid, at))
+        }))
     }
 
     fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>> {

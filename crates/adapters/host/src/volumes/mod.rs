@@ -13,6 +13,7 @@
 //! down to the volume are reached through [`crate::rooted`]; only the step into the volume itself may cross a mount. The
 //! truth after a restart is the disk and the kernel's table; nothing is remembered here.
 
+mod devices;
 mod group;
 mod mounts;
 mod payload;

@@ -1,4 +1,4 @@
-//! The host's own programs for file systems: `mount`, `blkid`, `mkfs`, `fsck`. Never through a shell.
+//! The host's own programs for file systems: `mount`, `blkid`, `mkfs`, `fsck`, `losetup`. Never through a shell.
 //!
 //! In: words. Out: nothing, or what the program said, bounded, in upstream's form. A program that hangs is ended with its
 //! deadline, which holds up its own pod only.
@@ -93,6 +93,31 @@ pub(super) async fn format_and_mount(ask: &DeviceMount, target: &Path) -> Result
         Some(_) => {}
     }
     mount(&ask.file_system, device, target, &options).await
+}
+
+/// Keeps a device open by a loop device over it, so that it cannot be taken away and replaced by another of its name.
+pub(super) async fn lock_device(held: &Path) -> Result<(), HostError> {
+    let words = ["-f".to_owned(), held.display().to_string()];
+    let ended = run("losetup", &words).await?;
+    succeeded(&format!("lock device {}", held.display()), ended)
+}
+
+/// Takes such a lock away.
+pub(super) async fn unlock_device(lock: &Path) -> Result<(), HostError> {
+    let words = ["-d".to_owned(), lock.display().to_string()];
+    let ended = run("losetup", &words).await?;
+    succeeded(&format!("unlock device {}", lock.display()), ended)
+}
+
+fn succeeded(attempt: &str, ended: Ended) -> Result<(), HostError> {
+    match ended.code {
+        Some(0) => Ok(()),
+        code => Err(HostError {
+            attempt: attempt.to_owned(),
+            cause: format!("{}: {}", status(code), ended.output),
+            retry: Retry::Later,
+        }),
+    }
 }
 
 /// What is on the device; `None` when it is blank.

@@ -2,12 +2,10 @@
 //!
 //! ```text
 //! pods/<uid>/volumes/<plugin>/<name>                 the administrator's directory or device, shown to one pod
-//! pods/<uid>/volumeDevices/<plugin>/<name>           link to a raw device
 //! plugins/kubernetes.io/<kind>/mounts/<name>         a device, mounted once for the node
-//! plugins/<plugin>/volumeDevices/<name>/<uid>        the device held for one pod, so that it is seen to be in use
 //! ```
 //!
-//! Names of places are ours and reached beneath descriptors; sources are the administrator's and resolved by name, links
+//! Raw devices are the business of [`devices`]. Names of places are ours and reached beneath descriptors; sources are the administrator's and resolved by name, links
 //! included, as upstream does. Must never happen: deleting what a volume holds. Directories go by `rmdir` only.
 
 use std::{
@@ -21,13 +19,14 @@ use ferrolet_ports::{
     DeviceMount, Fut, GroupChange, GroupGift, HostError, MountAccess, ProgramMount,
     ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
 };
+use ferrolet_types::PodUid;
 use rustix::{
     fs::{Mode, OFlags},
     mount::MountFlags,
 };
 
 use super::{
-    DEVICES, NodeVolumes, VOLUMES,
+    NodeVolumes, VOLUMES, devices,
     group::{Access, give_to_group, is_given},
     mounts::{self, NAMED, mounted_on, open_across, unmount, unmount_all},
     plain, programs, records,
@@ -38,7 +37,7 @@ use crate::{
 };
 
 const PRIVATE: u32 = 0o750;
-const ADMINISTRATORS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+pub(super) const ADMINISTRATORS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 impl NodeVolumes {
     pub(super) fn at_root<'a, T: Send + 'static>(
@@ -165,53 +164,63 @@ impl ProvidedVolumes for NodeVolumes {
         place: &'a VolumePlace,
         device: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>> {
-        let (place, device) = (place.clone(), PathBuf::from(device));
-        let top = Arc::clone(&self.root);
-        self.at_root(
-            format!("map device {} for volume {}", device.display(), place.name),
-            move |root| {
-                let held = root.ensure_directory(held_directory(&place)?, PRIVATE)?;
-                let uid = plain(place.uid.as_str())?;
-                if held.kind(uid)?.is_none() {
-                    held.create_new(uid, 0o640)?;
-                }
-                let target = open_across(held.as_fd(), Path::new(uid), NAMED)?;
-                if !is_covered(&held, uid)? {
-                    let source = rustix::fs::open(&device, ADMINISTRATORS, Mode::empty())?;
-                    mounts::bind(source.as_fd(), target.as_fd())?;
-                }
-                let link = link_path(&place)?;
-                let parent = link.parent().expect("a link stands in a directory");
-                let links = root.ensure_directory(parent, PRIVATE)?;
-                let name = plain(&place.name)?;
-                if links.kind(name)? == Some(Kind::Link) && links.read_link(name)? != device {
-                    links.unlink(name)?;
-                }
-                if links.kind(name)?.is_none() {
-                    links.symlink(&device, name)?;
-                }
-                Ok(top.join(link))
-            },
-        )
+        let (own, device) = (place.clone(), PathBuf::from(device));
+        let attempt = format!("map device {} for volume {}", device.display(), place.name);
+        Box::pin(async move {
+            let mapped = self.at_root(attempt, move |root| devices::map(root, &own, &device));
+            let mapped = mapped.await?;
+            if mapped.is_to_be_locked {
+                programs::lock_device(&mapped.held).await?;
+            }
+            Ok(self.root.join(devices::link_path(place)))
+        })
+    }
+
+    fn let_go_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        let attempt = format!("let device of volume {} go", place.name);
+        Box::pin(async move {
+            let own = place.clone();
+            let locks = self.at_root(attempt.clone(), move |root| devices::locks(root, &own));
+            for lock in locks.await? {
+                programs::unlock_device(&lock).await?;
+            }
+            let own = place.clone();
+            self.at_root(attempt, move |root| devices::let_go(root, &own))
+                .await
+        })
     }
 
     fn unmap_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
-        let place = place.clone();
+        Box::pin(async move {
+            self.let_go_device(place).await?;
+            let own = place.clone();
+            let attempt = format!("unmap device of volume {}", place.name);
+            self.at_root(attempt, move |root| devices::unmap(root, &own))
+                .await
+        })
+    }
+
+    fn driver_device(&self, place: &VolumePlace) -> PathBuf {
+        self.root.join(devices::published_path(place))
+    }
+
+    fn announce_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
+        let (own, target) = (place.clone(), self.driver_device(place));
         self.at_root(
-            format!("unmap device of volume {}", place.name),
-            move |root| {
-                root.unlink(link_path(&place)?)?;
-                let directory = held_directory(&place)?;
-                let held = directory.join(plain(place.uid.as_str())?);
-                unmount_all(root, &held)?;
-                root.unlink(&held)?;
-                match root.remove_directory(directory) {
-                    // Held for another pod.
-                    Err(cause) if cause.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-                    other => other,
-                }
-            },
+            format!("make place for device of volume {}", place.name),
+            move |root| devices::announce(root, &own, &target),
         )
+    }
+
+    fn device_users<'a>(
+        &'a self,
+        plugin: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<Vec<PodUid>, HostError>> {
+        let (plugin, name) = (plugin.to_owned(), name.to_owned());
+        self.at_root(format!("find users of device {name}"), move |root| {
+            devices::users(root, &plugin, &name)
+        })
     }
 
     /// Without a deadline: a large volume takes its time. Whoever waits can tell how far it is by `walked`.
@@ -322,33 +331,4 @@ fn shown_to_pods(root: &Rooted, plugin: &str, name: &str) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-fn held_directory(place: &VolumePlace) -> io::Result<PathBuf> {
-    let names = [
-        "plugins",
-        plain(&place.plugin)?,
-        DEVICES,
-        plain(&place.name)?,
-    ];
-    Ok(names.iter().collect())
-}
-
-fn link_path(place: &VolumePlace) -> io::Result<PathBuf> {
-    let names = [
-        "pods",
-        plain(place.uid.as_str())?,
-        DEVICES,
-        plain(&place.plugin)?,
-        plain(&place.name)?,
-    ];
-    Ok(names.iter().collect())
-}
-
-fn is_covered(directory: &Rooted, name: &str) -> io::Result<bool> {
-    match directory.open_named(name) {
-        Ok(_plain) => Ok(false),
-        Err(cause) if mounts::is(&cause, rustix::io::Errno::XDEV) => Ok(true),
-        Err(cause) => Err(cause),
-    }
 }

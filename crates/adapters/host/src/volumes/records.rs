@@ -85,7 +85,9 @@ pub(super) fn remove(root: &Rooted, place: &RecordPlace) -> io::Result<()> {
         ));
     }
     let mount = mount_path(place);
-    // A driver may have made a file there, for a raw device.
+    if let RecordPlace::Device { name } = place {
+        return remove_device(root, name);
+    }
     match root.kind(&mount)? {
         Some(Kind::Directory) => root.remove_directory(&mount)?,
         Some(_) => root.unlink(&mount)?,
@@ -93,13 +95,20 @@ pub(super) fn remove(root: &Rooted, place: &RecordPlace) -> io::Result<()> {
     }
     let directory = directory(place);
     root.unlink(directory.join(RECORD))?;
-    root.remove_directory(&directory)?;
-    if let RecordPlace::Device { .. } = place
-        && let Some(parent) = directory.parent()
-    {
-        root.remove_directory(parent)?;
+    root.remove_directory(&directory)
+}
+
+/// What a raw device leaves on the node: nothing of it is a volume's content.
+fn remove_device(root: &Rooted, name: &str) -> io::Result<()> {
+    let devices = Path::new(CSI).join(DEVICES);
+    let published = devices.join("publish").join(name);
+    match root.remove_directory(published) {
+        Err(cause) if cause.kind() == io::ErrorKind::DirectoryNotEmpty => return Err(cause),
+        other => other?,
     }
-    Ok(())
+    // A driver may leave what it made for itself in its place; a mount stops us.
+    root.remove_tree(devices.join("staging").join(name))?;
+    root.remove_tree(devices.join(name))
 }
 
 pub(super) fn is_mounted(root: &Rooted, place: &RecordPlace) -> io::Result<bool> {

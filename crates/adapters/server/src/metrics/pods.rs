@@ -205,6 +205,7 @@ mod tests {
             volumes: vec![VolumeUsage {
                 uid: "u".into(),
                 name: "pv-1".to_owned(),
+                volume: Some("data".to_owned()),
                 at,
                 room,
                 is_on_node: false,
@@ -213,6 +214,7 @@ mod tests {
         let one = pod(
             json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
             "spec": {"containers": [], "volumes": [
+                {"name": "other", "persistentVolumeClaim": {"claimName": "another"}},
                 {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]}}),
         );
         let lines = shown(&on_disk(&[one.clone(), one], &disk));

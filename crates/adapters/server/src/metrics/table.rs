@@ -151,6 +151,13 @@ const TABLE: &[Family] = &[
     ),
     row(
         Metrics,
+        "kubelet_evictions",
+        ALPHA_COUNTER,
+        &["eviction_signal"],
+        "Pods that were evicted, by what they or the node ran out of.",
+    ),
+    row(
+        Metrics,
         "kubelet_http_inflight_requests",
         ALPHA_GAUGE,
         HTTP,

@@ -2,9 +2,10 @@
 
 use ferrolet_ports::{
     CgroupFigures, CgroupUsage, DiskUsage, FileRoom, InUse, InterfaceFigures, Stall, Stalls,
+    VolumeUsage,
 };
 use ferrolet_types::{Pod, Timestamp};
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
 use serde_json::{Map, Value, json};
 
 /// The interface whose figures stand for all, as upstream has it.
@@ -112,15 +113,13 @@ pub(super) fn volumes(pod: &Pod, disk: &DiskUsage) -> (Vec<Value>, InUse) {
     let mut shown = Vec::new();
     let mut ephemeral = InUse::default();
     for volume in disk.volumes.iter().filter(|it| it.uid.as_str() == uid) {
-        let plain = named.iter().find(|it| it.name == volume.name);
-        if volume.is_on_node && plain.is_some() {
+        let Some(source) = source_of(named, volume) else {
+            continue;
+        };
+        if volume.is_on_node && is_local(source) {
             ephemeral.bytes += volume.room.used;
             ephemeral.inodes += volume.room.inodes_used;
         }
-        // A directory that has no volume's name has its PersistentVolume's.
-        let Some(source) = plain.or_else(|| only_claim(named)) else {
-            continue;
-        };
         let mut one = file_system(volume.at, &volume.room);
         one["name"] = json!(source.name);
         if let Some(claim) = claim_name(source, pod) {
@@ -137,10 +136,26 @@ pub(crate) fn claims(pod: &Pod, disk: &DiskUsage) -> Vec<(String, FileRoom)> {
     let named = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
     let named = named.unwrap_or_default();
     let own = disk.volumes.iter().filter(|it| it.uid.as_str() == uid);
-    let unnamed = own.filter(|it| !named.iter().any(|volume| volume.name == it.name));
-    unnamed
-        .filter_map(|it| Some((claim_name(only_claim(named)?, pod)?, it.room)))
+    own.filter_map(|it| Some((claim_name(source_of(named, it)?, pod)?, it.room)))
         .collect()
+}
+
+/// The volume that a directory belongs to: told, by its name, or the one that is left.
+fn source_of<'a>(named: &'a [Volume], volume: &VolumeUsage) -> Option<&'a Volume> {
+    let by_name = |name: &str| named.iter().find(|it| it.name == name);
+    if let Some(told) = &volume.volume {
+        return by_name(told);
+    }
+    // A directory that has no volume's name has its PersistentVolume's.
+    by_name(&volume.name).or_else(|| only_claim(named))
+}
+
+/// True for volumes whose content is charged to the pod, as upstream has it.
+fn is_local(volume: &Volume) -> bool {
+    let is_on_disk = |it: &EmptyDirVolumeSource| it.medium.as_deref().unwrap_or("").is_empty();
+    volume.git_repo.is_some()
+        || volume.config_map.is_some()
+        || volume.empty_dir.as_ref().is_some_and(is_on_disk)
 }
 
 /// The one volume with a claim, when there is exactly one; with more, directories cannot be told apart by name.

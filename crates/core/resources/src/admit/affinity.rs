@@ -1,7 +1,9 @@
 //! Node selector and required node affinity.
 
+use std::collections::BTreeMap;
+
 use ferrolet_types::pod::PodView;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
 use super::AdmissionNode;
 
@@ -22,17 +24,20 @@ pub(super) fn matches(pod: &Pod, node: &AdmissionNode) -> bool {
                 .required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    // Terms are alternatives; an empty list matches nothing.
-    selected
-        && required.is_none_or(|selector| {
-            selector
-                .node_selector_terms
-                .iter()
-                .any(|term| term_matches(term, node))
-        })
+    selected && required.is_none_or(|selector| selects(selector, &node.labels, &node.name))
 }
 
-fn term_matches(term: &NodeSelectorTerm, node: &AdmissionNode) -> bool {
+/// True when a selector asks for a node. Terms are alternatives; an empty list matches nothing.
+pub(super) fn selects(
+    selector: &NodeSelector,
+    labels: &BTreeMap<String, String>,
+    name: &str,
+) -> bool {
+    let mut terms = selector.node_selector_terms.iter();
+    terms.any(|term| term_matches(term, labels, name))
+}
+
+fn term_matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name: &str) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     if expressions.is_empty() && fields.is_empty() {
@@ -41,11 +46,11 @@ fn term_matches(term: &NodeSelectorTerm, node: &AdmissionNode) -> bool {
     let label = |requirement: &NodeSelectorRequirement| {
         holds(
             requirement,
-            node.labels.get(&requirement.key).map(String::as_str),
+            labels.get(&requirement.key).map(String::as_str),
         )
     };
     let field = |requirement: &NodeSelectorRequirement| {
-        requirement.key == "metadata.name" && holds(requirement, Some(&node.name))
+        requirement.key == "metadata.name" && holds(requirement, Some(name))
     };
     expressions.iter().all(label) && fields.iter().all(field)
 }

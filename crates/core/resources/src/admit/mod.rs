@@ -16,7 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use ferrolet_types::pod::PodView;
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::{NodeSelector, Pod, Taint};
 
 use crate::Amounts;
 
@@ -48,6 +48,11 @@ pub struct AdmissionNode {
 /// True when the node is one that the pod's selector and required affinity ask for.
 pub fn is_chosen(pod: &Pod, node: &AdmissionNode) -> bool {
     affinity::matches(pod, node)
+}
+
+/// True when a node of these labels and this name is one that the selector asks for.
+pub fn is_selected(selector: &NodeSelector, labels: &BTreeMap<String, String>, name: &str) -> bool {
+    affinity::selects(selector, labels, name)
 }
 
 /// Why the node does not take a pod.

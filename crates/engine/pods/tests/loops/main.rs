@@ -4,6 +4,7 @@
 //! Tests wait for conditions of the world or of the board and read times from the world's journal.
 
 mod end;
+mod evictions;
 mod faults;
 mod images;
 mod life;

@@ -11,7 +11,7 @@ use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
 use ferrolet_testkit::{Act, FakeHooks, FakeProbing, World};
 use ferrolet_types::{
-    Pod, PodChange, PodChanges, PodUid, Timestamp,
+    Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp,
     hint::{Hint, News, Seen},
     pod::{PodSource, PodView as _},
 };
@@ -51,6 +51,7 @@ pub(crate) struct Agent {
     changes: mpsc::Sender<PodChanges>,
     hints: mpsc::Sender<Hint>,
     network: watch::Sender<bool>,
+    evictions: mpsc::Sender<Eviction>,
     _tasks: JoinSet<()>,
 }
 
@@ -92,12 +93,14 @@ impl Agent {
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
         let (_, probes) = mpsc::unbounded_channel();
+        let (eviction_sender, evictions) = mpsc::channel(8);
         let (network_sender, network) = watch::channel(true);
         let inputs = Inputs {
             changes,
             hints,
             probes,
             volumes_ready: mpsc::channel(1).1,
+            evictions,
             network,
         };
         let mut tasks = JoinSet::new();
@@ -110,6 +113,7 @@ impl Agent {
             changes: change_sender,
             hints: hint_sender,
             network: network_sender,
+            evictions: eviction_sender,
             _tasks: tasks,
         }
     }
@@ -143,6 +147,11 @@ impl Agent {
 
     pub(crate) async fn hint(&self, hint: Hint) {
         let sent = self.hints.send(hint).await;
+        sent.expect("the agent listens");
+    }
+
+    pub(crate) async fn evict(&self, eviction: Eviction) {
+        let sent = self.evictions.send(eviction).await;
         sent.expect("the agent listens");
     }
 

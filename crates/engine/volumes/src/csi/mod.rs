@@ -5,9 +5,11 @@
 //!  unpublish ─► record gone ─► nobody else? ─► unstage ─► record gone
 //! ```
 //!
-//! `rules` is pure; `shell` does; `node` tells the cluster which drivers this node has. What is mounted is known from records
+//! `rules` is pure; `shell` does, and `device` for volumes without a file system, `growth` for those that grow; `node` tells the cluster which drivers this node has. What is mounted is known from records
 //! on disk, so a restart forgets nothing that has to be taken away.
 
+mod device;
+mod growth;
 mod node;
 mod rules;
 mod shell;
@@ -16,4 +18,4 @@ pub use node::{NodeDoors, publish_drivers};
 #[cfg(test)]
 pub(crate) use rules::attachment_name as attachment_of;
 pub use shell::InUse;
-pub(crate) use shell::{CSI, CsiShell, Kept};
+pub(crate) use shell::{CSI, CsiShell, Kept, handle_of};

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, VolumeAttachment};
+use k8s_openapi::api::{
+    core::v1::Node,
+    storage::v1::{CSIDriver, CSIDriverSpec, VolumeAttachment},
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::{plan::PodPlan, provided::Provided};
@@ -118,6 +121,23 @@ pub(crate) fn hash(text: &str) -> String {
     shown
 }
 
+/// Why the volume may not be used yet: the node has not been heard to use it, or is not said to have it.
+pub(crate) fn check_node(node: &Node, unique: &str) -> Result<(), String> {
+    let status = node.status.as_ref();
+    let used = status.and_then(|it| it.volumes_in_use.as_deref());
+    if !used.unwrap_or_default().iter().any(|it| it == unique) {
+        return Err(
+            "Volume has not been added to the list of VolumesInUse in the node's volume status"
+                .to_owned(),
+        );
+    }
+    let here = status.and_then(|it| it.volumes_attached.as_deref());
+    if !here.unwrap_or_default().iter().any(|it| it.name == unique) {
+        return Err("Volume not attached according to node status".to_owned());
+    }
+    Ok(())
+}
+
 /// What attaching said, or why the volume is not attached.
 pub(crate) fn attached(
     attachment: &VolumeAttachment,
@@ -203,6 +223,31 @@ mod tests {
         check(
             Some(json!({"volumeLifecycleModes": ["Ephemeral"]})),
             "Ephemeral",
+            Ok(()),
+        );
+    }
+
+    #[test]
+    fn a_volume_is_used_only_after_the_node_was_heard_and_the_volume_is_there() {
+        let check = |status: Value, expected: Result<(), &str>| {
+            let node = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            let found = check_node(&node, "v");
+            assert_eq!(found.as_ref().map_err(String::as_str).copied(), expected);
+        };
+        let unheard =
+            "Volume has not been added to the list of VolumesInUse in the node's volume status";
+        let attached = json!([{"name": "v", "devicePath": ""}]);
+        check(json!({}), Err(unheard));
+        check(
+            json!({"volumesInUse": ["other"], "volumesAttached": attached}),
+            Err(unheard),
+        );
+        check(
+            json!({"volumesInUse": ["v"]}),
+            Err("Volume not attached according to node status"),
+        );
+        check(
+            json!({"volumesInUse": ["v"], "volumesAttached": attached}),
             Ok(()),
         );
     }

@@ -7,15 +7,15 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ClusterObjects, CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm,
-    CsiPublish, CsiStage, ProvidedVolumes, RecordPlace, StorageObjects, TokenAsk, VolumeMount,
-    VolumePlace,
+    Clock, ClusterObjects, CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiForm, CsiPublish,
+    CsiStage, ProvidedVolumes, RecordPlace, StorageObjects, TokenAsk, VolumeMount, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use tokio::sync::watch;
 
 use super::rules::{
-    DriverRules, attached, attachment_name, hash, inline_handle, pod_attributes, unique_name,
+    DriverRules, attached, attachment_name, check_node, hash, inline_handle, pod_attributes,
+    unique_name,
 };
 use crate::{
     fault::{Fault, Step},
@@ -31,8 +31,10 @@ pub(crate) const CSI: &str = "kubernetes.io~csi";
 /// What is remembered between calls. Forgetting it costs a few calls that change nothing.
 #[derive(Default)]
 pub(crate) struct Kept {
-    staged: Mutex<BTreeSet<String>>,
-    published: Mutex<BTreeMap<(PodUid, String), Published>>,
+    pub(super) staged: Mutex<BTreeSet<String>>,
+    pub(super) published: Mutex<BTreeMap<(PodUid, String), Published>>,
+    /// Drivers that were asked to stage something for a pod whose volume is not published yet.
+    begun: Mutex<BTreeMap<PodUid, BTreeSet<String>>>,
     in_use: watch::Sender<InUse>,
 }
 
@@ -46,8 +48,10 @@ pub struct InUse {
 }
 
 #[derive(Clone, Copy)]
-struct Published {
+pub(super) struct Published {
     republishes: bool,
+    /// Its claim may be told to grow while the pod runs; nobody announces that.
+    may_grow: bool,
 }
 
 impl Kept {
@@ -56,11 +60,23 @@ impl Kept {
         self.in_use.subscribe()
     }
 
-    /// True when the driver wants to be called again from time to time for some volume of the pod.
-    pub(crate) fn republishes(&self, uid: &PodUid) -> bool {
+    /// True when some volume of the pod has to be looked at from time to time: its driver wants to be called again, or it
+    /// may grow.
+    pub(crate) fn is_looked_after(&self, uid: &PodUid) -> bool {
         let published = lock(&self.published);
         let mut own = published.iter().filter(|((owner, _), _)| owner == uid);
-        own.any(|(_, it)| it.republishes)
+        own.any(|(_, it)| it.republishes || it.may_grow)
+    }
+
+    /// Drivers that may have staged something for a pod; asking forgets them.
+    pub(crate) fn drivers_left(&self, uid: &PodUid) -> BTreeSet<String> {
+        lock(&self.begun).remove(uid).unwrap_or_default()
+    }
+
+    fn note_beginning(&self, uid: &PodUid, driver: &str) {
+        let mut begun = lock(&self.begun);
+        let drivers = begun.entry(uid.clone()).or_default();
+        drivers.insert(driver.to_owned());
     }
 
     fn note_use(&self, volume: &str) {
@@ -68,13 +84,13 @@ impl Kept {
             .send_if_modified(|used| used.names.insert(volume.to_owned()));
     }
 
-    fn note_disuse(&self, volume: &str) {
+    pub(super) fn note_disuse(&self, volume: &str) {
         self.in_use
             .send_if_modified(|used| used.names.remove(volume));
     }
 }
 
-fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -86,20 +102,31 @@ pub(crate) struct CsiShell<'a> {
     pub(crate) provider: Provider<'a>,
     pub(crate) kept: &'a Kept,
     pub(crate) node_name: &'a str,
+    pub(crate) clock: &'a dyn Clock,
 }
 
 /// One volume on its way to one pod.
-struct Job<'a> {
-    plan: &'a PodPlan,
-    provided: &'a Provided,
-    volume: &'a CsiVolume,
-    handle: String,
-    rules: DriverRules,
-    abilities: CsiAbilities,
+pub(super) struct Job<'a> {
+    pub(super) plan: &'a PodPlan,
+    pub(super) provided: &'a Provided,
+    pub(super) volume: &'a CsiVolume,
+    pub(super) handle: String,
+    pub(super) rules: DriverRules,
+    pub(super) abilities: CsiAbilities,
+}
+
+impl Job<'_> {
+    pub(super) fn published(&self) -> Published {
+        let is_raw = self.provided.form == Form::Device;
+        Published {
+            republishes: self.rules.republishes && !is_raw,
+            may_grow: self.abilities.expands && self.provided.claim.is_some(),
+        }
+    }
 }
 
 impl CsiShell<'_> {
-    fn mounts(&self) -> &dyn ProvidedVolumes {
+    pub(super) fn mounts(&self) -> &dyn ProvidedVolumes {
         self.provider.mounts
     }
 
@@ -110,15 +137,7 @@ impl CsiShell<'_> {
         provided: &Provided,
         volume: &CsiVolume,
     ) -> Result<VolumeMount, Fault> {
-        if provided.form == Form::Device {
-            let why = "kubernetes.io/csi: raw devices of drivers are not supported yet".to_owned();
-            return Err(Fault::later(why).at(Step::Map));
-        }
-        let handle = if volume.is_inline {
-            inline_handle(plan.uid.as_str(), &provided.spec_name)
-        } else {
-            volume.handle.clone()
-        };
+        let handle = handle_of(volume, plan, provided);
         let turn = self
             .provider
             .shared
@@ -131,15 +150,16 @@ impl CsiShell<'_> {
                 "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {why}"
             ))
         })?;
-        let first = if volume.is_inline {
-            Step::SetUp
-        } else {
-            Step::MountDevice
+        let first = match provided.form {
+            Form::Device => Step::SetUpDevice,
+            Form::Files if volume.is_inline => Step::SetUp,
+            Form::Files => Step::MountDevice,
         };
         let abilities = self.drivers.abilities(&volume.driver).await;
         let abilities = abilities.map_err(|error| {
             let attempt = match first {
                 Step::SetUp => "mounter.SetUpAt failed to get CSI client",
+                Step::SetUpDevice => "blockMapper.SetUpDevice failed to get CSI client",
                 _ => "attacher.MountDevice failed to create newCsiDriverClient",
             };
             Fault::later(format!("kubernetes.io/csi: {attempt}: {error}")).at(first)
@@ -152,7 +172,11 @@ impl CsiShell<'_> {
             rules,
             abilities,
         };
+        self.kept.note_beginning(&plan.uid, &volume.driver);
         let context = self.publish_context(&job).await?;
+        if provided.form == Form::Device {
+            return self.set_up_device(&job, context).await;
+        }
         let staging_path = self.stage(&job, &context).await?;
         self.publish(&job, context, staging_path).await
     }
@@ -173,9 +197,20 @@ impl CsiShell<'_> {
         if job.volume.is_inline || !job.rules.must_be_attached {
             return Ok(BTreeMap::new());
         }
-        // Said before it is looked for: from then on nobody detaches it under the pod.
-        self.kept
-            .note_use(&unique_name(&job.volume.driver, &job.handle));
+        // Said, and heard, before it is used: from then on nobody detaches it under the pod.
+        let unique = unique_name(&job.volume.driver, &job.handle);
+        self.kept.note_use(&unique);
+        let key = (job.plan.uid.clone(), job.provided.spec_name.clone());
+        if !lock(&self.kept.published).contains_key(&key) {
+            let node = self.storage.get_own_node().await.map_err(|error| {
+                Fault::later(format!(
+                    "failed fetching node from API server: {}",
+                    error.message
+                ))
+                .at(Step::Verify)
+            })?;
+            check_node(&node, &unique).map_err(|why| Fault::later(why).at(Step::Verify))?;
+        }
         let name = attachment_name(&job.handle, &job.volume.driver, self.node_name);
         let found = self.storage.get_attachment(&name).await.map_err(|error| {
             let handle = &job.handle;
@@ -246,6 +281,7 @@ impl CsiShell<'_> {
             ..mount_of(path.clone(), provided.is_read_only, false)
         };
         if before.is_some_and(|it| !it.republishes) {
+            self.grow(job, &path, &staging_path).await?;
             return Ok(mount);
         }
         let namespaced = volume.publish_secret.as_ref().map(|(namespace, name)| {
@@ -297,11 +333,8 @@ impl CsiShell<'_> {
             }
             return Err(Fault::later(error.message));
         }
-        let republishes = job.rules.republishes;
-        lock(&self.kept.published).insert(key, Published { republishes });
-        if before.is_none() {
-            self.grow(job, &ask).await?;
-        }
+        lock(&self.kept.published).insert(key, job.published());
+        self.grow(job, &path, &ask.staging_path).await?;
         let gives = job.rules.gives_to_group(provided, &volume.file_system);
         if before.is_none() && gives && !job.abilities.takes_group {
             self.provider.give_to_group(plan, &path).await?;
@@ -309,59 +342,25 @@ impl CsiShell<'_> {
         Ok(mount)
     }
 
-    /// Lets the file system use what the volume has become, and tells the claim.
-    async fn grow(&self, job: &Job<'_>, published: &CsiPublish) -> Result<(), Fault> {
-        let (provided, volume) = (job.provided, job.volume);
-        let Some(claim) = &provided.claim else {
-            return Ok(());
-        };
-        let (Some(wanted), Some(told)) = (provided.capacity, claim.capacity) else {
-            return Ok(());
-        };
-        if wanted <= told || provided.is_read_only || !job.abilities.expands {
-            return Ok(());
-        }
-        let ask = CsiExpand {
-            volume: job.handle.clone(),
-            path: published.stage.path.clone(),
-            staging_path: published.staging_path.clone(),
-            capability: published.stage.capability.clone(),
-            bytes: wanted,
-            secrets: self
-                .secrets(&volume.expand_secret, "NodeExpandSecretRef")
-                .await?,
-        };
-        let grown = self.drivers.expand(&volume.driver, &ask).await;
-        grown.map_err(|error| Fault::later(error.message).at(Step::Expand))?;
-        let patch = serde_json::json!({"status": {
-            "capacity": {"storage": claim.volume_capacity},
-            "conditions": [{"$patch": "delete", "type": "FileSystemResizePending"}],
-        }});
-        let namespace = &job.plan.key.namespace;
-        let told = self
-            .storage
-            .patch_claim_status(namespace, &claim.name, &patch);
-        told.await
-            .map(drop)
-            .map_err(|error| Fault::later(error.message).at(Step::Expand))
-    }
-
-    fn capability(&self, job: &Job<'_>) -> CsiCapability {
+    pub(super) fn capability(&self, job: &Job<'_>) -> CsiCapability {
         let modes = &job.provided.access_modes;
         CsiCapability {
             access_mode: modes
                 .first()
                 .cloned()
                 .unwrap_or_else(|| "ReadWriteOnce".to_owned()),
-            form: CsiForm::Files {
-                file_system: job.volume.file_system.clone(),
-                options: job.provided.options.clone(),
-                group: job.plan.group.filter(|_| job.abilities.takes_group),
+            form: match job.provided.form {
+                Form::Device => CsiForm::Device,
+                Form::Files => CsiForm::Files {
+                    file_system: job.volume.file_system.clone(),
+                    options: job.provided.options.clone(),
+                    group: job.plan.group.filter(|_| job.abilities.takes_group),
+                },
             },
         }
     }
 
-    async fn secrets(
+    pub(super) async fn secrets(
         &self,
         reference: &Option<(String, String)>,
         what: &str,
@@ -418,14 +417,18 @@ impl CsiShell<'_> {
         Ok(Some(serde_json::Value::Object(shown).to_string()))
     }
 
-    async fn save(&self, place: &RecordPlace, pairs: &[(&str, &str)]) -> Result<(), Fault> {
+    pub(super) async fn save(
+        &self,
+        place: &RecordPlace,
+        pairs: &[(&str, &str)],
+    ) -> Result<(), Fault> {
         let record = pairs.iter();
         let record = record.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Ok(self.mounts().save_record(place, &record.collect()).await?)
     }
 
     /// After a final refusal nothing is left to take away; after any other the record stays until the driver was asked to.
-    async fn give_up(&self, place: &RecordPlace, error: &CsiError) {
+    pub(super) async fn give_up(&self, place: &RecordPlace, error: &CsiError) {
         if error.is_final
             && let Err(error) = self.mounts().remove_record(place).await
         {
@@ -516,9 +519,12 @@ impl CsiShell<'_> {
             Err(error) => return tracing::warn!(%error, "Records of volumes cannot be read"),
         };
         for (place, record) in records {
-            let (RecordPlace::Node { driver, .. }, Some(handle)) =
-                (&place, record.get("volumeHandle"))
-            else {
+            let driver = match &place {
+                RecordPlace::Pod(_) => None,
+                RecordPlace::Node { driver, .. } => Some(driver),
+                RecordPlace::Device { .. } => record.get("driverName"),
+            };
+            let (Some(driver), Some(handle)) = (driver, record.get("volumeHandle")) else {
                 continue;
             };
             if !registered.contains(driver) {
@@ -526,7 +532,11 @@ impl CsiShell<'_> {
             }
             let turn = self.provider.shared.turn(&turn_name(driver, handle));
             let _turn = turn.lock().await;
-            if let Err(fault) = self.leave_node(driver, handle).await {
+            let left = match &place {
+                RecordPlace::Device { name } => self.leave_node_device(name, driver, handle).await,
+                _ => self.leave_node(driver, handle).await,
+            };
+            if let Err(fault) = left {
                 tracing::warn!(
                     driver,
                     handle,
@@ -538,7 +548,15 @@ impl CsiShell<'_> {
     }
 }
 
-fn turn_name(driver: &str, handle: &str) -> String {
+/// The driver's name for a volume.
+pub(crate) fn handle_of(volume: &CsiVolume, plan: &PodPlan, provided: &Provided) -> String {
+    if volume.is_inline {
+        return inline_handle(plan.uid.as_str(), &provided.spec_name);
+    }
+    volume.handle.clone()
+}
+
+pub(super) fn turn_name(driver: &str, handle: &str) -> String {
     format!("{CSI}/{}", unique_name(driver, handle))
 }
 

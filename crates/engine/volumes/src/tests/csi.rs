@@ -1,18 +1,27 @@
 //! Drivers' volumes on fakes: order of calls, records, errors of both kinds, restarts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use ferrolet_ports::{CsiAbilities, CsiError, PodVolumes as _, RecordPlace};
-use ferrolet_types::{Pod, PodUid};
+use ferrolet_ports::{
+    CsiAbilities, CsiError, CsiForm, DiskUsage, FileRoom, PathKind, PodVolumes as _, RecordPlace,
+    Usage as _, VolumeUsage,
+};
+use ferrolet_testkit::FakeUsage;
+use ferrolet_types::{Pod, PodUid, Timestamp};
 use serde_json::{Value, json};
 
 use super::{engine::Bench, pod};
+use crate::NamedUsage;
 
 const STAGES: CsiAbilities = CsiAbilities {
     stages: true,
     expands: true,
     takes_group: false,
     tells_writers: false,
+    tells_usage: true,
 };
 
 fn bench() -> Bench {
@@ -141,11 +150,25 @@ async fn an_attachment_is_waited_for_and_handed_to_the_driver() {
         json!({"attachRequired": true, "fsGroupPolicy": "None"}),
     );
     let pod = claimant("uid-1");
-    let error = bench.engine.ensure(&pod).await.unwrap_err();
-    assert_eq!(error.reason, "FailedAttachVolume");
+    let said = async |status: Value| {
+        let node = json!({"metadata": {"name": "node"}, "status": status});
+        let node = serde_json::from_value(node).unwrap();
+        bench.storage.change(|state| state.node = Some(node));
+        let error = bench.engine.ensure(&pod).await.unwrap_err();
+        assert_eq!(error.reason, "FailedAttachVolume");
+        error.message
+    };
+    assert!(said(json!({})).await.ends_with("node's volume status"));
+    let unique = "kubernetes.io/csi/d^h";
+    let early = said(json!({"volumesInUse": [unique]})).await;
+    assert!(early.ends_with("not attached according to node status"));
+    let message = said(json!({
+        "volumesInUse": [unique], "volumesAttached": [{"name": unique, "devicePath": ""}],
+    }));
+    let message = message.await;
     let name = crate::csi::attachment_of("h", "d", "node");
     assert_eq!(
-        error.message,
+        message,
         format!(
             "AttachVolume.Attach failed for volume \"pv\" : volume h has GET error for volume attachment {name}: volumeattachments {name:?} not found"
         )
@@ -275,4 +298,219 @@ async fn a_volume_that_has_grown_is_told_to_the_driver_and_the_claim() {
     assert_eq!(bench.drivers.methods(), ["stage", "publish", "expand"]);
     let patches = bench.storage.look().patches;
     assert_eq!(patches[0]["status"]["capacity"]["storage"], "2Gi");
+}
+
+fn raw_volume() -> Value {
+    json!({
+        "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+        "csi": {"driver": "d", "volumeHandle": "h"},
+    })
+}
+
+/// A pod that gets the claim as a device.
+fn raw_claimant(uid: &str) -> Pod {
+    pod(
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]),
+        json!({"metadata": {"uid": uid}, "spec": {"containers": [
+            {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]},
+        ]}}),
+    )
+}
+
+fn raw_bench() -> Bench {
+    let bench = bench();
+    bench.storage.bind_claim("mine", "pv", raw_volume());
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_device_is_staged_published_linked_and_taken_back_with_its_last_pod() {
+    let bench = raw_bench();
+    let mounts = bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap();
+    let link = mounts["data"].device.clone().unwrap();
+    assert!(
+        link.ends_with("/uid-1/volumeDevices/kubernetes.io~csi/pv"),
+        "{link}"
+    );
+    bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap();
+    let asked = bench.drivers.look().last_publish.unwrap();
+    assert_eq!(asked.stage.capability.form, CsiForm::Device);
+    assert_eq!(asked.stage.path, "/csi/volumeDevices/publish/pv/uid-1");
+    assert_eq!(asked.staging_path, "/csi/volumeDevices/staging/pv");
+    assert!(bench.mounts.look().gifts.is_empty());
+    bench.engine.ensure(&raw_claimant("uid-2")).await.unwrap();
+    // A new life finds what the old one had.
+    let next = bench.again();
+    next.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(
+        bench.drivers.methods(),
+        ["stage", "publish", "publish", "unpublish"]
+    );
+    assert_eq!(n_records(&bench), 1);
+    next.engine.release(&PodUid::new("uid-2")).await.unwrap();
+    assert_eq!(bench.drivers.methods()[4..], ["unpublish", "unstage"]);
+    assert_eq!(n_records(&bench), 0);
+    assert!(bench.mounts.look().mapped.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_device_whose_publishing_failed_is_unpublished_unless_that_was_final() {
+    let check = async |is_final: bool, n_links: usize, expected: &[&str]| {
+        let bench = raw_bench();
+        bench.drivers.change(|state| {
+            state.faults = BTreeMap::from([("publish".to_owned(), fault(is_final))]);
+        });
+        let error = bench
+            .engine
+            .ensure(&raw_claimant("uid-1"))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.reason, error.message.as_str()),
+            (
+                "FailedMapVolume",
+                "MapVolume.MapPodDevice failed for volume \"pv\" : rpc error: code = Internal desc = no"
+            )
+        );
+        assert_eq!(bench.mounts.look().mapped.len(), n_links, "{is_final}");
+        bench.drivers.change(|state| {
+            state.faults.clear();
+            state.calls.clear();
+        });
+        bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+        bench.engine.sweep(&BTreeSet::from(["d".to_owned()])).await;
+        assert_eq!(bench.drivers.methods(), expected, "{is_final}");
+        assert_eq!(n_records(&bench), 0);
+    };
+    check(false, 1, &["unpublish", "unstage"]).await;
+    check(true, 0, &["unstage"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are() {
+    let bench = bench();
+    bench
+        .storage
+        .bind_claim("near", "pv-near", json!({"local": {"path": "/disk"}}));
+    bench.files.change(|disk| {
+        disk.paths.insert("/disk".to_owned(), PathKind::Directory);
+    });
+    let pod = pod(
+        json!([
+            {"name": "data", "persistentVolumeClaim": {"claimName": "mine"}},
+            {"name": "local", "persistentVolumeClaim": {"claimName": "near"}},
+        ]),
+        json!({}),
+    );
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    let room = |used| FileRoom {
+        used,
+        ..FileRoom::default()
+    };
+    let on_disk = |name: &str, used| VolumeUsage {
+        uid: "uid-1".into(),
+        name: name.to_owned(),
+        volume: None,
+        at: Timestamp::from_second(1),
+        room: room(used),
+        is_on_node: false,
+    };
+    let usage = FakeUsage::default();
+    let disk = DiskUsage {
+        at: Timestamp::from_second(1),
+        node: room(0),
+        logs: room(0),
+        container_logs: Vec::new(),
+        pod_files: Vec::new(),
+        volumes: vec![on_disk("pv-near", 5), on_disk("cache", 6)],
+    };
+    usage.set_disk(disk, room(0));
+    let path = mounts["data"].host_path.clone();
+    bench.drivers.change(|state| {
+        state.usage.insert(("h".to_owned(), path), room(7));
+    });
+    let named = NamedUsage::new(Arc::new(usage), bench.engine.clone());
+    let told = named.disk().await.unwrap();
+    let told: Vec<_> = told
+        .volumes
+        .iter()
+        .map(|it| (it.name.as_str(), it.volume.as_deref(), it.room.used))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("pv-near", Some("local"), 5),
+            ("cache", None, 6),
+            ("pv", Some("data"), 7)
+        ]
+    );
+    // The same reading is not asked for twice, and what has gone is not asked for at all.
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(named.disk().await.unwrap().volumes.len(), 3);
+    let next = NamedUsage::new(Arc::new(FakeUsage::default()), bench.engine.clone());
+    assert!(next.disk().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_grows_while_its_pod_runs_is_noticed_without_anybody_saying_so() {
+    let bench = bench();
+    let set = |size: &str, told: &str, more: Value| {
+        let mut spec = volume();
+        spec["capacity"] = json!({"storage": size});
+        bench.storage.bind_claim("mine", "pv", spec);
+        let mut status = json!({"phase": "Bound", "capacity": {"storage": told}});
+        status
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let status = serde_json::from_value(status).unwrap();
+        bench.storage.change(|state| {
+            let key = ("default".to_owned(), "mine".to_owned());
+            state.claims.get_mut(&key).unwrap().status = Some(status);
+        });
+    };
+    set("1Gi", "1Gi", json!({}));
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    set(
+        "2Gi",
+        "1Gi",
+        json!({"allocatedResources": {"storage": "2Gi"},
+            "allocatedResourceStatuses": {"storage": "NodeResizePending"}}),
+    );
+    tokio::time::sleep(std::time::Duration::from_secs(70)).await;
+    assert_eq!(bench.drivers.methods(), ["stage", "publish", "expand"]);
+    let patches = bench.storage.look().patches;
+    let statuses: Vec<&Value> = patches
+        .iter()
+        .map(|it| &it["status"]["allocatedResourceStatuses"]["storage"])
+        .collect();
+    assert_eq!(statuses, [&json!("NodeResizeInProgress"), &Value::Null]);
+    let events = bench.world.recorded_events();
+    assert!(
+        events
+            .iter()
+            .any(|(_, event)| event.reason == "FileSystemResizeSuccessful")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_belongs_to_other_nodes_is_refused() {
+    let bench = bench();
+    let mut spec = volume();
+    spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+    ]}});
+    bench.storage.bind_claim("mine", "pv", spec);
+    let set_zone = |zone: &str| {
+        let node = json!({"metadata": {"name": "node", "labels": {"zone": zone}}});
+        let node = serde_json::from_value(node).unwrap();
+        bench.storage.change(|state| state.node = Some(node));
+    };
+    set_zone("b");
+    assert_eq!(
+        bench.refusal(&claimant("uid-1")).await,
+        "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms"
+    );
+    set_zone("a");
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
 }

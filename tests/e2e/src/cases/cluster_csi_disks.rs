@@ -1,0 +1,259 @@
+//! Volumes of a CSI driver that have devices of their own: raw, with a file system, growing, and how full they are.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::cluster_csi::{Driver, NO_DRIVER, csi_object, wait_registered};
+use super::{GONE, LATER, SOON, cases};
+use crate::build::{script, with};
+use crate::cluster::World;
+use crate::context::Context;
+use crate::look;
+use crate::runner::Outcome;
+
+cases![
+    a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart,
+    a_disk_says_how_full_it_is_and_grows_while_its_pod_runs,
+];
+
+/// A volume of the driver with a device of its own, and a claim bound to it.
+fn disk(world: &World<'_>, driver: &Driver, name: &str, mode: &str) -> Result<String> {
+    let volume = format!("{}-{name}", world.namespace);
+    world.apply(&json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume},
+        "spec": {
+            "capacity": {"storage": "16Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "volumeMode": mode,
+            "csi": {"driver": driver.name, "volumeHandle": volume, "volumeAttributes": {"disk": "true"}},
+        },
+    }))?;
+    world.apply(&world.object(
+        "PersistentVolumeClaim",
+        name,
+        json!({"spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "volumeMode": mode,
+            "volumeName": volume,
+            "resources": {"requests": {"storage": "16Mi"}},
+        }}),
+    ))?;
+    Ok(volume)
+}
+
+/// Loop devices that stand for something below a directory.
+fn loops_below(directory: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/block")? {
+        let file = entry?.path().join("loop/backing_file");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if Path::new(text.trim()).starts_with(directory) {
+            found.push(text.trim().to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &[])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    wait_registered(&mut world, &driver)?;
+    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
+    let volume = disk(&world, &driver, "raw", "Block")?;
+    let mut main = script(
+        "main",
+        "echo hello > /tmp/words; dd if=/tmp/words of=/dev/mine conv=notrunc,fsync 2>/dev/null; exec sleep 100000",
+    );
+    main["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/mine"}]);
+    let pod = with(
+        world.pod("raw", &[main]),
+        json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "raw"}}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("raw", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    let image = driver.state.join("volumes").join(format!("{volume}.img"));
+    world.wait("the pod's words on its device", SOON, |_, _| {
+        let words = std::fs::read(&image)?;
+        Ok(words.starts_with(b"hello\n").then_some(()))
+    })?;
+    let calls = driver.calls()?;
+    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
+    let told = &publish.context("it was not published")?["request"]["volume_capability"];
+    ensure!(
+        told["AccessType"].get("Block").is_some(),
+        "the driver was told {told}"
+    );
+    let root = world.node.node.root().to_owned();
+    let link = look::pod_directory(&world.node.node, &seen)
+        .join("volumeDevices/kubernetes.io~csi")
+        .join(&volume);
+    let devices = root.join("plugins/kubernetes.io/csi/volumeDevices");
+    let published = devices.join("publish").join(&volume).join(seen.uid());
+    let target = std::fs::read_link(&link)?;
+    ensure!(target == published, "the link leads to {target:?}");
+    let held = devices.join(&volume).join("dev").join(seen.uid());
+    ensure!(
+        loops_below(&held)?.len() == 1,
+        "the device is not kept open: {:?}",
+        loops_below(&root)?
+    );
+
+    // Killed, and the pod deleted meanwhile: what is on disk is enough to take its device away.
+    world.node.node.kill()?;
+    world.kubectl(&["delete", "pod", "raw", "--wait=false"])?;
+    world.node.node.launch()?;
+    world.wait_gone(&seen, LATER)?;
+    world.wait("the device to leave the node", LATER, |_, _| {
+        let is_last = driver
+            .methods()?
+            .last()
+            .is_some_and(|it| it == "NodeUnstageVolume");
+        Ok((is_last && !devices.join(&volume).exists()).then_some(()))
+    })?;
+    ensure!(
+        driver
+            .methods()?
+            .contains(&"NodeUnpublishVolume".to_owned()),
+        "the driver was called: {:?}",
+        driver.methods()?
+    );
+    let left = loops_below(world.node.node.directory())?;
+    ensure!(left.is_empty(), "loop devices are left: {left:?}");
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let own = devices.display().to_string();
+    ensure!(!table.contains(&own), "something is still mounted");
+    ensure!(!published.exists(), "the driver's place is left");
+    Ok(Outcome::Passed)
+}
+
+fn a_disk_says_how_full_it_is_and_grows_while_its_pod_runs(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let Some(driver) = Driver::start(context, &world, &[])? else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    wait_registered(&mut world, &driver)?;
+    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
+    let volume = disk(&world, &driver, "growing", "Filesystem")?;
+    disk(&world, &driver, "raw", "Block")?;
+    let mut main = script(
+        "main",
+        "dd if=/dev/zero of=/data/file bs=1M count=3 2>/dev/null; sync; exec sleep 100000",
+    );
+    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    main["volumeDevices"] = json!([{"name": "other", "devicePath": "/dev/mine"}]);
+    let pod = with(
+        world.pod("disks", &[main]),
+        json!({"spec": {"volumes": [
+            {"name": "other", "persistentVolumeClaim": {"claimName": "raw"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "growing"}},
+        ]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("disks", "Ready", LATER, |pod| {
+        pod.condition("Ready") == Some("True")
+    })?;
+    let uid = seen.uid().to_owned();
+    let figures = |summary: &Value, claim: &str| {
+        let mut pods = summary["pods"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+            .into_iter();
+        let pod = pods.find(|it| it["podRef"]["uid"] == uid.as_str())?;
+        let volumes = pod["volume"].as_array().cloned().unwrap_or_default();
+        let mut own = volumes.into_iter();
+        own.find(|it| it["pvcRef"]["name"] == claim)
+    };
+    let shown = world
+        .node
+        .node
+        .wait("both claims in the summary", LATER, |node| {
+            let summary: Value = serde_json::from_str(&node.read_only("/stats/summary")?.body)?;
+            let (data, raw) = (figures(&summary, "growing"), figures(&summary, "raw"));
+            Ok(data
+                .zip(raw)
+                .filter(|(data, _)| data["usedBytes"].as_u64().is_some_and(|it| it > 3 << 20)))
+        })?;
+    ensure!(
+        shown.0["name"] == "data"
+            && shown.0["capacityBytes"]
+                .as_u64()
+                .is_some_and(|it| it < 16 << 20)
+            && shown.1["name"] == "other"
+            && shown.1["capacityBytes"] == 16 << 20,
+        "the summary says {shown:?}"
+    );
+    let metrics = world.node.node.read_only("/metrics")?.body;
+    let line = metrics.lines().find(|line| {
+        line.starts_with("kubelet_volume_stats_used_bytes{")
+            && line.contains("persistentvolumeclaim=\"growing\"")
+    });
+    ensure!(line.is_some(), "the claim is not in the metrics");
+
+    // What a resizer does: the volume is larger, and the claim says that the node has to do its part.
+    world.cluster.kubectl(&[
+        "patch",
+        "persistentvolume",
+        &volume,
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"capacity":{"storage":"32Mi"}}}"#,
+    ])?;
+    let status = r#"{"status":{"allocatedResources":{"storage":"32Mi"},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}"#;
+    world.kubectl(&[
+        "patch",
+        "persistentvolumeclaim",
+        "growing",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    ])?;
+    let path = format!(
+        "/api/v1/namespaces/{}/persistentvolumeclaims/growing",
+        world.namespace
+    );
+    world.wait("the claim to have grown", GONE, |cluster, _| {
+        let claim = cluster.get(&path)?;
+        let is_grown = claim["status"]["capacity"]["storage"] == "32Mi";
+        let is_told = claim["status"]["allocatedResourceStatuses"].is_null();
+        Ok((is_grown && is_told).then_some(()))
+    })?;
+    world.wait_event(&seen, "FileSystemResizeSuccessful")?;
+    let containerd = context.containerd()?;
+    let id = seen.containers()[0].id().to_owned();
+    let room = containerd.ctr(&[
+        "tasks",
+        "exec",
+        "--exec-id",
+        "room",
+        &id,
+        "df",
+        "-m",
+        "/data",
+    ])?;
+    let total = room
+        .lines()
+        .last()
+        .and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    ensure!(
+        total.is_some_and(|it| it > 20),
+        "the file system did not grow: {room}"
+    );
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,95 @@
+//! Limits on local storage: a pod that has more on the node's disk than it may is evicted, and its neighbours are not.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{LATER, cases};
+use crate::build::{script, with};
+use crate::cluster::World;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    a_pod_whose_volume_outgrows_its_limit_is_evicted,
+    a_pod_that_writes_more_than_its_containers_may_is_evicted,
+];
+
+fn a_pod_whose_volume_outgrows_its_limit_is_evicted(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let writer = |name: &str, n_megabytes: u32| {
+        let words = format!(
+            "dd if=/dev/zero of=/cache/file bs=1M count={n_megabytes} 2>/dev/null; exec sleep 100000"
+        );
+        let mut main = script("main", &words);
+        main["volumeMounts"] = json!([{"name": "cache", "mountPath": "/cache"}]);
+        with(
+            world.pod(name, &[main]),
+            json!({"spec": {
+                "terminationGracePeriodSeconds": 600,
+                "volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "2Mi"}}],
+            }}),
+        )
+    };
+    let (modest, greedy) = (writer("modest", 1), writer("greedy", 4));
+    world.apply(&modest)?;
+    world.apply(&greedy)?;
+    let seen = world.wait_pod("greedy", "Failed", LATER, |pod| pod.phase() == "Failed")?;
+    let (reason, message) = (&seen.0["status"]["reason"], &seen.0["status"]["message"]);
+    ensure!(
+        reason == "Evicted"
+            && message == "Usage of EmptyDir volume \"cache\" exceeds the limit \"2Mi\". ",
+        "it says {reason} {message}"
+    );
+    let said = world.wait_event(&seen, "Evicted")?;
+    ensure!(message == said.as_str(), "the event says {said:?}");
+    let metrics = world.node.node.read_only("/metrics")?.body;
+    let line = "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1";
+    ensure!(
+        metrics.lines().any(|it| it == line),
+        "it is not counted in the metrics"
+    );
+    let other = world.wait_ready("modest")?;
+    ensure!(other.phase() == "Running", "its neighbour was touched");
+    Ok(Outcome::Passed)
+}
+
+fn a_pod_that_writes_more_than_its_containers_may_is_evicted(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let limited = |name: &str, words: &str, limit: &str| {
+        let mut container = script(name, words);
+        container["resources"] = json!({
+            "limits": {"ephemeral-storage": limit}, "requests": {"ephemeral-storage": "0"},
+        });
+        container
+    };
+    let writes = "dd if=/dev/zero of=/file bs=1M count=6 2>/dev/null; exec sleep 100000";
+    let main = limited("main", writes, "2Mi");
+    let side = limited("side", "exec sleep 100000", "100Mi");
+    let alone = limited("alone", writes, "3Mi");
+    let (whole, part) = (
+        world.pod("whole", &[alone]),
+        world.pod("part", &[main, side]),
+    );
+    world.apply(&whole)?;
+    world.apply(&part)?;
+    for (name, expected) in [
+        (
+            "whole",
+            "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ",
+        ),
+        (
+            "part",
+            "Container main exceeded its local ephemeral storage limit \"2Mi\". ",
+        ),
+    ] {
+        let seen = world.wait_pod(name, "Failed", LATER, |pod| pod.phase() == "Failed")?;
+        let (reason, message) = (&seen.0["status"]["reason"], &seen.0["status"]["message"]);
+        ensure!(
+            reason == "Evicted" && message == expected,
+            "{name} says {reason} {message}"
+        );
+    }
+    Ok(Outcome::Passed)
+}
