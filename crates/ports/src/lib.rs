@@ -72,7 +72,7 @@ pub use runtime::{
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
 pub use state_files::StateFiles;
 pub use status::{Remains, StatusSink, StatusUpdate};
-pub use storage::{StorageObjects, TrustAsk};
+pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
 pub use system_logs::{SystemLog, SystemLogFiles};
 pub use tally::Tally;

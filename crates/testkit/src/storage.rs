@@ -11,11 +11,13 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiError, ApiErrorKind, DeviceMount, Fut, GroupGift, HostError, MountAccess, ProgramMount,
-    ProvidedVolumes, Record, RecordPlace, Records, Retry, StorageObjects, TrustAsk, VolumePlace,
+    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Fut, GroupGift, HostError, MountAccess,
+    ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, RequestedCertificate, Retry,
+    StorageObjects, TrustAsk, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use k8s_openapi::api::{
+    certificates::v1::PodCertificateRequest,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
@@ -44,6 +46,10 @@ pub struct StoredObjects {
     pub secrets: BTreeMap<(String, String), Secret>,
     /// The node's drivers.
     pub csi_node: Option<CSINode>,
+    /// Requests for certificates, by namespace and name.
+    pub certificates: BTreeMap<(String, String), PodCertificateRequest>,
+    /// How many were made.
+    pub n_certificates: usize,
     /// The node itself.
     pub node: Option<Node>,
     /// Trust bundles, by what they are asked with.
@@ -167,6 +173,39 @@ impl StorageObjects for FakeStorage {
     ) -> Fut<'a, Result<Vec<String>, ApiError>> {
         self.answer("clustertrustbundles".to_owned(), |state| {
             state.bundles.get(ask).cloned()
+        })
+    }
+
+    fn request_certificate<'a>(
+        &'a self,
+        ask: &'a CertificateAsk,
+    ) -> Fut<'a, Result<RequestedCertificate, ApiError>> {
+        let namespace = ask.pod.0.namespace.to_string();
+        self.answer("podcertificaterequests".to_owned(), |state| {
+            state.n_certificates += 1;
+            let name = format!("req-{}", state.n_certificates);
+            let object = serde_json::json!({
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"nodeName": "", "nodeUID": "", "podName": ask.pod.0.name.to_string(), "podUID": "",
+                    "serviceAccountName": ask.service_account, "serviceAccountUID": "",
+                    "signerName": ask.signer, "stubPKCS10Request": ""},
+            });
+            let object = serde_json::from_value(object).expect("a request");
+            state.certificates.insert(key(&namespace, &name), object);
+            Some(RequestedCertificate {
+                key: format!("key of {name}\n"),
+                name,
+            })
+        })
+    }
+
+    fn get_certificate_request<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<PodCertificateRequest, ApiError>> {
+        self.answer(format!("podcertificaterequests {name:?}"), |state| {
+            state.certificates.get(&key(namespace, name)).cloned()
         })
     }
 

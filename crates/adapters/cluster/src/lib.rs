@@ -18,6 +18,7 @@ pub mod kept;
 pub mod kubeconfig;
 pub mod lease;
 pub mod objects;
+mod pod_certificates;
 pub mod pods_source;
 mod rate;
 pub mod reviews;

@@ -1,14 +1,19 @@
 //! The port [`StorageObjects`] on a real client: one request per question, in this node's name.
 
-use ferrolet_ports::{ApiError, Fut, StorageObjects, TrustAsk};
+use ferrolet_ports::{
+    ApiError, CertificateAsk, Fut, RequestedCertificate, StorageObjects, TrustAsk,
+};
 use k8s_openapi::api::{
-    certificates::v1::ClusterTrustBundle,
+    certificates::v1::{ClusterTrustBundle, PodCertificateRequest},
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
 
-use crate::client::{Client, PatchKind, Place, Selector};
+use crate::{
+    client::{Client, PatchKind, Place, Selector},
+    pod_certificates,
+};
 
 /// Storage objects of the API.
 pub struct ApiStorage {
@@ -99,6 +104,26 @@ impl StorageObjects for ApiStorage {
             let texts = bundles.into_iter().map(|it| it.spec.trust_bundle);
             Ok(texts.collect())
         })
+    }
+
+    fn request_certificate<'a>(
+        &'a self,
+        ask: &'a CertificateAsk,
+    ) -> Fut<'a, Result<RequestedCertificate, ApiError>> {
+        Box::pin(pod_certificates::request(
+            &self.client,
+            &self.node_name,
+            ask,
+        ))
+    }
+
+    fn get_certificate_request<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Fut<'a, Result<PodCertificateRequest, ApiError>> {
+        let place = Place::one::<PodCertificateRequest>(Some(namespace), name);
+        Box::pin(async move { self.client.get(&place).await })
     }
 
     fn get_csi_node(&self) -> Fut<'_, Result<CSINode, ApiError>> {

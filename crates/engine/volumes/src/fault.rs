@@ -42,6 +42,8 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     pub(crate) retry: Retry,
     pub(crate) awaits_objects: bool,
+    /// Somebody else failed us; asking again at once would only make them busier.
+    pub(crate) wants_pause: bool,
 }
 
 impl Fault {
@@ -60,6 +62,15 @@ impl Fault {
             message,
             retry: Retry::Later,
             awaits_objects: false,
+            wants_pause: false,
+        }
+    }
+
+    /// What somebody else was asked for and refused: to be asked again after a pause.
+    pub(crate) fn refused(message: String) -> Self {
+        Self {
+            wants_pause: true,
+            ..Self::later(message)
         }
     }
 

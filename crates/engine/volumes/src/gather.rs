@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrolet_ports::{ApiError, ClusterObjects, ObjectKind, StorageObjects, TokenAsk, TrustAsk};
+use ferrolet_ports::{
+    ApiError, CertificateAsk, ClusterObjects, ObjectKind, StorageObjects, TokenAsk, TrustAsk,
+};
 use ferrolet_resources::is_selected;
+use ferrolet_types::Timestamp;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::{
     claims::{Claimant, bound_volume, provided_volume},
+    credentials::{Bundle, Credentials, Said},
     payload::{Gathered, Got, Missing},
     plan::{ClaimUse, Desired, PlannedVolume, PodPlan, Source},
     provided::Provided,
@@ -23,6 +27,8 @@ pub(crate) struct Needs {
     pub(crate) objects: BTreeSet<(ObjectKind, String)>,
     pub(crate) tokens: BTreeSet<TokenAsk>,
     pub(crate) trust: BTreeSet<TrustAsk>,
+    /// By volume and index of the source.
+    pub(crate) certificates: Vec<((String, usize), CertificateAsk)>,
 }
 
 /// What the volumes refer to, each thing once.
@@ -42,6 +48,10 @@ pub(crate) fn needs_of<'a>(volumes: impl IntoIterator<Item = &'a PlannedVolume>)
                 }
                 Source::Trust { ask, .. } => {
                     needs.trust.insert(ask.clone());
+                }
+                Source::Certificate { index, ask, .. } => {
+                    let place = (volume.name.clone(), *index);
+                    needs.certificates.push((place, (**ask).clone()));
                 }
                 Source::Known(_) => {}
             }
@@ -103,6 +113,7 @@ pub(crate) async fn gather(
         tokens: tokens.into_iter().collect(),
         claims: BTreeMap::new(),
         trust: BTreeMap::new(),
+        certificates: BTreeMap::new(),
     }
 }
 
@@ -123,6 +134,33 @@ pub(crate) async fn gather_trust(
         (ask.clone(), got)
     });
     join_all(asked).await.into_iter().collect()
+}
+
+/// What was said of the pod's certificates on the way.
+type AllSaid = Vec<Said>;
+
+/// Brings the certificates that volumes need as far as they can be brought now.
+pub(crate) async fn gather_certificates(
+    storage: Option<&dyn StorageObjects>,
+    credentials: &Credentials,
+    needs: &Needs,
+    now: Timestamp,
+) -> (BTreeMap<(String, usize), Got<Bundle>>, AllSaid) {
+    let asked = needs.certificates.iter().map(async |(place, ask)| {
+        let Some(storage) = storage else {
+            return (place.clone(), (standalone(), Vec::new()));
+        };
+        let key = (ask.pod.1.clone(), place.0.clone(), place.1);
+        let advanced = credentials.advance(storage, &key, ask, now).await;
+        (place.clone(), advanced)
+    });
+    let mut all_said = Vec::new();
+    let mut found = BTreeMap::new();
+    for (place, (bundle, said)) in join_all(asked).await {
+        all_said.extend(said);
+        found.insert(place, bundle);
+    }
+    (found, all_said)
 }
 
 /// Finds out what the claims among the volumes stand for.

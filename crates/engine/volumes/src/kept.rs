@@ -156,6 +156,9 @@ pub(crate) fn refers_to(
             namespace: plan.key.namespace.to_string(),
             name: name.clone(),
         }),
-        Source::Known(_) | Source::Token { .. } | Source::Trust { .. } => false,
+        Source::Known(_)
+        | Source::Token { .. }
+        | Source::Trust { .. }
+        | Source::Certificate { .. } => false,
     })
 }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod credentials;
 mod csi;
 mod downward;
 mod fault;
@@ -23,6 +24,7 @@ mod kept;
 mod medium;
 mod nested;
 mod paths;
+mod pauses;
 mod payload;
 pub mod plan;
 mod provide;

@@ -10,6 +10,7 @@ use ferrolet_ports::{ApiErrorKind, ObjectKind, PayloadFile, Token, TokenAsk, Tru
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use crate::{
+    credentials::Bundle,
     paths::{clean, file_path_fault},
     plan::{Item, Source, joined},
     provided::Provided,
@@ -24,6 +25,8 @@ pub(crate) struct Gathered {
     pub(crate) tokens: BTreeMap<TokenAsk, Got<Token>>,
     /// Texts of trust bundles.
     pub(crate) trust: BTreeMap<TrustAsk, Got<Vec<String>>>,
+    /// Keys and certificates, by volume and index of the source.
+    pub(crate) certificates: BTreeMap<(String, usize), Got<Bundle>>,
     /// What the pod's claims stand for, by the volume's name in the pod.
     pub(crate) claims: BTreeMap<String, Got<Provided>>,
 }
@@ -60,6 +63,7 @@ pub(crate) struct PayloadFault {
 
 /// Every file of a volume.
 pub(crate) fn compute(
+    volume: &str,
     sources: &[Source],
     gathered: &Gathered,
 ) -> Result<BTreeMap<String, PayloadFile>, PayloadFault> {
@@ -67,7 +71,7 @@ pub(crate) fn compute(
     let mut faults = Vec::new();
     let mut awaits_objects = true;
     for source in sources {
-        match source_files(source, gathered) {
+        match source_files(volume, source, gathered) {
             Ok(found) => files.extend(found),
             Err(missing) => {
                 awaits_objects &= missing.is_absent;
@@ -109,7 +113,11 @@ fn conflict(files: &BTreeMap<String, PayloadFile>) -> Option<String> {
     })
 }
 
-fn source_files(source: &Source, gathered: &Gathered) -> Got<Vec<(String, PayloadFile)>> {
+fn source_files(
+    volume: &str,
+    source: &Source,
+    gathered: &Gathered,
+) -> Got<Vec<(String, PayloadFile)>> {
     match source {
         Source::Known(files) => files.clone().map_err(|message| Missing {
             is_absent: false,
@@ -146,6 +154,38 @@ fn source_files(source: &Source, gathered: &Gathered) -> Got<Vec<(String, Payloa
                 owner: *owner,
             };
             Ok(vec![(path.clone(), file)])
+        }
+        Source::Certificate {
+            index,
+            bundle_path,
+            key_path,
+            chain_path,
+            mode,
+            owner,
+            ..
+        } => {
+            let place = (volume.to_owned(), *index);
+            let missing = || Missing {
+                is_absent: false,
+                message: "credentials were not gathered".to_owned(),
+            };
+            let found = gathered.certificates.get(&place).ok_or_else(missing)?;
+            let found = found.as_ref().map_err(Clone::clone)?;
+            let both = format!("{}{}", found.key, found.chain);
+            let files = [
+                (bundle_path, both.as_str()),
+                (key_path, found.key.as_str()),
+                (chain_path, found.chain.as_str()),
+            ];
+            let file = |content: &str| PayloadFile {
+                content: content.as_bytes().to_vec(),
+                mode: *mode,
+                owner: *owner,
+            };
+            let named = files.into_iter();
+            Ok(named
+                .filter_map(|(path, content)| Some((path.clone()?, file(content))))
+                .collect())
         }
         Source::Token {
             path,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use ferrolet_ports::{
-    GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, TrustAsk, VolumePlace,
+    CertificateAsk, GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, TrustAsk, VolumePlace,
 };
 use ferrolet_resources::Amounts;
 use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
@@ -187,6 +187,23 @@ pub enum Source {
         /// The file's mode.
         mode: u32,
         /// The file's owner.
+        owner: Option<u32>,
+    },
+    /// A key and the certificates for it.
+    Certificate {
+        /// Which of the volume's sources it is.
+        index: usize,
+        /// Which certificate.
+        ask: Box<CertificateAsk>,
+        /// The file that holds both.
+        bundle_path: Option<String>,
+        /// The file that holds the key.
+        key_path: Option<String>,
+        /// The file that holds the certificates.
+        chain_path: Option<String>,
+        /// The files' mode.
+        mode: u32,
+        /// The files' owner.
         owner: Option<u32>,
     },
     /// A service-account token.
@@ -421,11 +438,12 @@ impl Planner<'_> {
         let mode = mode_of(projected.default_mode);
         let sources = projected.sources.iter().flatten();
         sources
-            .map(|source| self.projection(source, mode))
+            .enumerate()
+            .map(|(index, source)| self.projection(source, index, mode))
             .collect()
     }
 
-    fn projection(&self, source: &VolumeProjection, mode: u32) -> Source {
+    fn projection(&self, source: &VolumeProjection, index: usize, mode: u32) -> Source {
         if let Some(found) = &source.secret {
             return Source::Object {
                 kind: ObjectKind::Secret,
@@ -486,11 +504,27 @@ impl Planner<'_> {
                 owner: self.user,
             };
         }
-        let kind = match source {
-            it if it.pod_certificate.is_some() => "podCertificate",
-            _ => "unknown",
-        };
-        Source::Known(Err(format!("projected source {kind} is not supported yet")))
+        if let Some(found) = &source.pod_certificate {
+            let path = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
+            let is_owned = self.user.is_some() || self.group.is_some();
+            return Source::Certificate {
+                index,
+                ask: Box::new(CertificateAsk {
+                    pod: (self.pod.key(), self.pod.uid()),
+                    service_account: self.service_account(),
+                    signer: found.signer_name.clone(),
+                    key_type: found.key_type.clone(),
+                    longest_life: found.max_expiration_seconds,
+                    annotations: found.user_annotations.clone().unwrap_or_default(),
+                }),
+                bundle_path: path(&found.credential_bundle_path),
+                key_path: path(&found.key_path),
+                chain_path: path(&found.certificate_chain_path),
+                mode: if is_owned { 0o600 } else { mode },
+                owner: self.user,
+            };
+        }
+        Source::Known(Err("projected source of an unknown kind".to_owned()))
     }
 
     fn service_account(&self) -> String {

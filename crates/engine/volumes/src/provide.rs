@@ -157,7 +157,11 @@ impl Provider<'_> {
             source: source.to_owned(),
             options,
         };
-        self.mounts.mount_by_program(&place, &ask).await?;
+        let mounted = self.mounts.mount_by_program(&place, &ask).await;
+        mounted.map_err(|error| Fault {
+            wants_pause: true,
+            ..Fault::from(error)
+        })?;
         // Upstream leaves ownership to the server.
         let path = self.files.volume_path(&place).display().to_string();
         Ok(VolumeMount {

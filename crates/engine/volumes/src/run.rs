@@ -31,12 +31,14 @@ use tokio::{
 };
 
 use crate::{
+    credentials::Credentials,
     csi::{CSI, CsiShell, InUse, Kept},
     fault::{Fault, Step},
     figures::Standing,
-    gather::{Needs, gather, gather_claims, gather_trust, needs_of},
+    gather::{Needs, gather, gather_certificates, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
+    pauses::Pauses,
     payload::{Gathered, compute},
     plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
     provide::{LOCAL, NFS, Provider, Shared},
@@ -83,6 +85,8 @@ pub struct Doors {
 pub struct VolumeEngine {
     pub(crate) doors: Doors,
     pub(crate) standing: Standing,
+    credentials: Credentials,
+    pauses: Pauses,
     memory: Memory,
     shared: Shared,
     csi: Kept,
@@ -105,6 +109,8 @@ impl VolumeEngine {
         Self {
             doors,
             standing: Standing::default(),
+            credentials: Credentials::default(),
+            pauses: Pauses::default(),
             memory: Memory::default(),
             shared: Shared::default(),
             csi: Kept::default(),
@@ -236,16 +242,7 @@ impl VolumeEngine {
         }
         for outcome in outcomes {
             if let Err((error, _)) = outcome {
-                self.doors.events.record(Event {
-                    object: EventObject::Pod {
-                        uid: uid.clone(),
-                        key: plan.key.clone(),
-                        field_path: None,
-                    },
-                    kind: EventKind::Warning,
-                    reason: error.reason.to_owned(),
-                    message: error.message,
-                });
+                self.say_of_pod(&plan, error.reason, error.message);
             }
         }
     }
@@ -265,11 +262,17 @@ impl VolumeEngine {
         let needs = needs_of(volumes.iter().copied());
         let objects = self.doors.objects.as_deref();
         let storage = self.doors.storage.as_deref();
-        let (mut gathered, claims, trust) = futures::join!(
+        let now = self.doors.clock.now();
+        let (mut gathered, claims, trust, (certificates, said)) = futures::join!(
             gather(objects, &plan.key.namespace, &needs),
             gather_claims(storage, plan, &volumes),
-            gather_trust(storage, &needs)
+            gather_trust(storage, &needs),
+            gather_certificates(storage, &self.credentials, &needs, now)
         );
+        for (reason, message) in said {
+            self.say_of_pod(plan, reason, message);
+        }
+        gathered.certificates = certificates;
         gathered.claims = claims;
         gathered.trust = trust;
         let attempts = volumes
@@ -292,7 +295,24 @@ impl VolumeEngine {
         let is_due = self.csi.is_looked_after(uid) || !needs.trust.is_empty();
         let republish = is_due.then_some(REPUBLISH);
         let periods = look_again.into_iter().chain(republish);
-        tokens.chain(periods.map(|period| now.after(period))).min()
+        let certificates = self.credentials.due(uid, now);
+        tokens
+            .chain(periods.map(|period| now.after(period)))
+            .chain(certificates)
+            .min()
+    }
+
+    fn say_of_pod(&self, plan: &PodPlan, reason: &str, message: String) {
+        self.doors.events.record(Event {
+            object: EventObject::Pod {
+                uid: plan.uid.clone(),
+                key: plan.key.clone(),
+                field_path: None,
+            },
+            kind: EventKind::Warning,
+            reason: reason.to_owned(),
+            message,
+        });
     }
 
     fn appoint(
@@ -330,8 +350,15 @@ impl VolumeEngine {
         gathered: &Gathered,
     ) -> SetUp {
         let name = &volume.name;
+        let now = self.doors.clock.now();
+        if let Some(refusal) = self.pauses.refusal(&plan.uid, name, now) {
+            return Err((refusal, false));
+        }
         match self.set_up(plan, volume, gathered).await {
-            Ok(mount) => Ok((name.clone(), mount)),
+            Ok(mount) => {
+                self.pauses.succeeded(&plan.uid, name);
+                Ok((name.clone(), mount))
+            }
             Err(fault) => {
                 // A persistent volume is named by its own name, as upstream does.
                 let resolved = gathered.claims.get(name);
@@ -345,6 +372,10 @@ impl VolumeEngine {
                     message: fault.sentence(shown),
                     retry: fault.retry,
                 };
+                if fault.wants_pause {
+                    let now = self.doors.clock.now();
+                    self.pauses.failed(&plan.uid, name, &error, now);
+                }
                 Err((error, fault.awaits_objects))
             }
         }
@@ -376,7 +407,7 @@ impl VolumeEngine {
                 mount_points,
                 ..
             } => {
-                let files = compute(sources, gathered).map_err(|fault| Fault {
+                let files = compute(&volume.name, sources, gathered).map_err(|fault| Fault {
                     awaits_objects: fault.awaits_objects,
                     ..Fault::later(fault.message)
                 })?;
@@ -657,6 +688,8 @@ impl PodVolumes for VolumeEngine {
             }
             self.memory.forget(uid);
             self.standing.forget(uid);
+            self.credentials.forget(uid);
+            self.pauses.forget(uid);
             Ok(())
         })
     }

@@ -11,16 +11,23 @@ const LINE: usize = 64;
 /// Every certificate of the bundles once, in an order that does not depend on who named it first.
 pub(crate) fn anchors(bundles: &[String]) -> Vec<u8> {
     let found: BTreeSet<String> = bundles.iter().flat_map(|text| blocks(text)).collect();
-    let mut text = String::new();
-    for block in found {
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in block.as_bytes().chunks(LINE) {
-            text.push_str(&String::from_utf8_lossy(line));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
+    let text: String = found.iter().map(|block| encoded(block)).collect();
     text.into_bytes()
+}
+
+/// A chain of certificates in its order, without anything between or in front of them.
+pub(crate) fn chain(text: &str) -> String {
+    blocks(text).iter().map(|block| encoded(block)).collect()
+}
+
+fn encoded(block: &str) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in block.as_bytes().chunks(LINE) {
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
 }
 
 /// The contents of PEM blocks, without line breaks.

@@ -16,6 +16,7 @@ mod cluster_life;
 mod cluster_limits;
 mod cluster_node;
 mod cluster_pace;
+mod cluster_pod_certificates;
 mod cluster_pods;
 mod cluster_resize;
 mod cluster_serving;
@@ -118,6 +119,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_streams::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
+        cluster_pod_certificates::cases(),
         cluster_csi::cases(),
         cluster_csi_disks::cases(),
         cluster_limits::cases(),

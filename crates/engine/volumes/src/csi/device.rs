@@ -90,7 +90,7 @@ impl CsiShell<'_> {
             };
             if let Err(error) = self.drivers.stage(driver, &ask).await {
                 self.give_up(&place, &error).await;
-                return Err(at(Fault::later(error.message)));
+                return Err(at(Fault::refused(error.message)));
             }
         }
         lock(&self.kept.staged).insert(key);
@@ -133,7 +133,7 @@ impl CsiShell<'_> {
             {
                 tracing::warn!(?place, %error, "Link to a device that was refused stays");
             }
-            return Err(at(Fault::later(error.message)));
+            return Err(at(Fault::refused(error.message)));
         }
         Ok(())
     }

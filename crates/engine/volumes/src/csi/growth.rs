@@ -103,7 +103,7 @@ impl CsiShell<'_> {
                 let now = self.clock.now().to_second_precision().to_string();
                 self.tell_claim(job, &failed(&error.message, &now)).await?;
             }
-            return Err(Fault::later(error.message).at(Step::Expand));
+            return Err(Fault::refused(error.message).at(Step::Expand));
         }
         self.provider.events.record(Event {
             object: EventObject::Pod {

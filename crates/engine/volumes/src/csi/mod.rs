@@ -17,5 +17,6 @@ mod shell;
 pub use node::{NodeDoors, publish_drivers};
 #[cfg(test)]
 pub(crate) use rules::attachment_name as attachment_of;
+pub(crate) use rules::hash as hash_of;
 pub use shell::InUse;
 pub(crate) use shell::{CSI, CsiShell, Kept, handle_of};

@@ -257,7 +257,7 @@ impl CsiShell<'_> {
         };
         if let Err(error) = self.drivers.stage(driver, &ask).await {
             self.give_up(&place, &error).await;
-            return Err(at(Fault::later(error.message)));
+            return Err(at(Fault::refused(error.message)));
         }
         lock(&self.kept.staged).insert(key);
         Ok(path)
@@ -331,7 +331,7 @@ impl CsiShell<'_> {
             if before.is_none() {
                 self.give_up(&record_place, &error).await;
             }
-            return Err(Fault::later(error.message));
+            return Err(Fault::refused(error.message));
         }
         lock(&self.kept.published).insert(key, job.published());
         self.grow(job, &path, &ask.staging_path).await?;

@@ -199,6 +199,7 @@ async fn after_a_final_error_nothing_is_left_and_after_another_the_driver_is_ask
         bench
             .drivers
             .change(|state| state.faults = BTreeMap::from([(method.to_owned(), fault(is_final))]));
+        tokio::time::sleep(std::time::Duration::from_secs(130)).await;
         bench.refusal(&pod).await;
         assert_eq!(n_records(&bench), n_left, "{method} {is_final}");
     };
@@ -214,6 +215,26 @@ async fn after_a_final_error_nothing_is_left_and_after_another_the_driver_is_ask
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(bench.drivers.methods(), ["unpublish", "unstage"]);
     assert_eq!(n_records(&bench), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_refuses_is_given_time_before_it_is_asked_again() {
+    let bench = bench();
+    let pod = claimant("uid-1");
+    bench
+        .drivers
+        .change(|state| state.faults = BTreeMap::from([("stage".to_owned(), fault(true))]));
+    let mut said = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        said.insert(bench.refusal(&pod).await);
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(said.len(), 1);
+    // At 0, 0.5, 1.5, 3.5 and 7.5 seconds.
+    assert_eq!(bench.drivers.methods(), ["stage"; 5]);
+    bench.drivers.change(|state| state.faults.clear());
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    bench.engine.ensure(&pod).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

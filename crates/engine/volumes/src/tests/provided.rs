@@ -310,3 +310,58 @@ async fn certificates_of_the_cluster_become_a_file_and_follow_its_changes() {
     };
     bench.files.until(has_new).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
+    let bench = Bench::new();
+    let pod = pod(
+        json!([{"name": "p", "projected": {"sources": [{"podCertificate": {
+            "signerName": "example.com/s", "keyType": "ED25519",
+            "keyPath": "key", "certificateChainPath": "chain", "credentialBundlePath": "both",
+        }}]}}]),
+        json!({}),
+    );
+    let said = bench.refusal(&pod).await;
+    assert!(
+        said.ends_with("credential bundle is not issued yet"),
+        "{said}"
+    );
+    let issue = |name: &str, refresh: u64| {
+        let now = bench.world.now();
+        let (refresh, end) = (
+            now.after(Duration::from_secs(refresh)),
+            now.after(Duration::from_secs(9999)),
+        );
+        let status = json!({
+            "conditions": [{"type": "Issued", "status": "True", "reason": "", "message": "",
+                "lastTransitionTime": now.to_string()}],
+            "certificateChain": format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n"),
+            "beginRefreshAt": refresh.to_string(), "notAfter": end.to_string(),
+        });
+        let status = serde_json::from_value(status).unwrap();
+        bench.storage.change(|state| {
+            let key = ("default".to_owned(), name.to_owned());
+            state.certificates.get_mut(&key).unwrap().status = Some(status);
+        });
+    };
+    issue("req-1", 1000);
+    let has = |name: &str| {
+        let name = name.to_owned();
+        move |disk: &ferrolet_testkit::VolumesOnDisk| {
+            let mut files = disk.payloads.values().filter_map(|it| it.files.get("both"));
+            files.any(|file| {
+                let text = String::from_utf8_lossy(&file.content).into_owned();
+                text.starts_with(&format!("key of {name}\n")) && text.contains("CERTIFICATE")
+            })
+        }
+    };
+    // Nobody announces it; the engine looks by itself.
+    bench.files.until(has("req-1")).await;
+    assert_eq!(bench.files.text("p", "key").unwrap(), "key of req-1\n");
+    while bench.storage.look().n_certificates < 2 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(bench.files.text("p", "key").unwrap(), "key of req-1\n");
+    issue("req-2", 1000);
+    bench.files.until(has("req-2")).await;
+}

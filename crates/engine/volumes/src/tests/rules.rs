@@ -257,7 +257,7 @@ fn held(volume: Value) -> Result<Vec<String>, String> {
             gathered.tokens.insert(ask.clone(), Ok(token));
         }
     }
-    let files = compute(&sources, &gathered).map_err(|fault| fault.message)?;
+    let files = compute("v", &sources, &gathered).map_err(|fault| fault.message)?;
     let files = files.into_iter().map(|(path, file)| {
         let content = String::from_utf8_lossy(&file.content).into_owned();
         format!("{path} {:o} {content}", file.mode)
@@ -411,7 +411,7 @@ fn projected_sources_are_laid_over_each_other_in_order() {
     );
     check(
         json!([{"podCertificate": {"signerName": "x", "keyType": "ED25519"}}]),
-        Err("projected source podCertificate is not supported yet"),
+        Err("credentials were not gathered"),
     );
     check(
         json!([{"configMap": {"name": "none", "optional": true}}]),
