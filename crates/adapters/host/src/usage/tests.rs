@@ -440,6 +440,11 @@ async fn disks_are_walked_without_following_links() {
     assert!((9000..100_000).contains(&volume.room.used), "{volume:?}");
     assert_eq!(disk.pod_files[0].1.inodes, 1);
     assert!(disk.node.capacity > 0);
+    let own = reader.disk_of(&disk.volumes[0].uid).await.unwrap();
+    assert!(!own.volumes.is_empty());
+    assert!(own.volumes.iter().all(|it| it.uid == disk.volumes[0].uid));
+    let none = reader.disk_of(&"nobody".into()).await.unwrap();
+    assert!(none.volumes.is_empty() && none.container_logs.is_empty());
     // Kept for a while, then looked at again.
     fs::remove_dir_all(root.join("pods")).unwrap();
     assert!(Arc::ptr_eq(&disk, &reader.disk().await.unwrap()));

@@ -333,7 +333,7 @@ fn raw_claimant(uid: &str) -> Pod {
     pod(
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]),
         json!({"metadata": {"uid": uid}, "spec": {"containers": [
-            {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]},
+            {"volumeMounts": null, "volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]},
         ]}}),
     )
 }

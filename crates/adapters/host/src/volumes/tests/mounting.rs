@@ -225,6 +225,57 @@ fn a_device_is_held_and_linked_for_its_pod_and_let_go_again() {
 }
 
 #[test]
+fn a_drivers_device_is_known_before_it_is_there_and_until_it_has_gone() {
+    if !is_inside("a_drivers_device_is_known_before_it_is_there_and_until_it_has_gone") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let place = place("kubernetes.io~csi", "raw");
+    let record_place = RecordPlace::Device {
+        name: "raw".to_owned(),
+    };
+    let record = BTreeMap::from([("driverName".to_owned(), "d".to_owned())]);
+    at_once(volumes.save_record(&record_place, &record)).unwrap();
+    at_once(volumes.announce_device(&place)).unwrap();
+    let link = node.path("volumeDevices/kubernetes.io~csi/raw");
+    let shown = volumes.driver_device(&place);
+    assert_eq!(fs::read_link(&link).unwrap(), shown);
+    let users = at_once(volumes.device_users("kubernetes.io~csi", "raw")).unwrap();
+    assert_eq!(users, [PodUid::new("uid")]);
+    // What a driver does.
+    fs::write(&shown, "").unwrap();
+    let bound = Command::new("mount")
+        .args(["--bind", "/dev/null"])
+        .arg(&shown)
+        .status();
+    assert!(bound.unwrap().success());
+    for _ in 0..2 {
+        let mapped = at_once(volumes.map_device(&place, shown.to_str().unwrap())).unwrap();
+        assert_eq!(mapped, link);
+    }
+    let devices = node
+        .directory
+        .path()
+        .join("plugins/kubernetes.io/csi/volumeDevices");
+    assert_eq!(n_mounts_below(&devices.join("raw/dev/uid")), 1);
+    at_once(volumes.let_go_device(&place)).unwrap();
+    assert_eq!(n_mounts_below(&devices.join("raw")), 0);
+    // A driver that has not taken its mount away keeps the link: it has to be asked again.
+    at_once(volumes.unmap_device(&place)).unwrap_err();
+    assert!(link.symlink_metadata().is_ok());
+    let unbound = Command::new("umount").arg(&shown).status();
+    assert!(unbound.unwrap().success());
+    for _ in 0..2 {
+        at_once(volumes.unmap_device(&place)).unwrap();
+        assert!(link.symlink_metadata().is_err());
+    }
+    at_once(volumes.remove_record(&record_place)).unwrap();
+    assert!(!devices.join("raw").exists());
+    assert_eq!(at_once(volumes.records()).unwrap(), []);
+}
+
+#[test]
 fn a_record_outlives_us_and_stays_while_something_is_mounted() {
     if !is_inside("a_record_outlives_us_and_stays_while_something_is_mounted") {
         return;
