@@ -245,7 +245,11 @@ func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 }
 
 func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{}, nil
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
+			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE,
+		}},
+	}}}, nil
 }
 
 func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
@@ -291,6 +295,7 @@ func main() {
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
 	csi.RegisterNodeServer(server, d)
 	csi.RegisterIdentityServer(server, d)
+	csi.RegisterControllerServer(server, &controller{})
 	go server.Serve(listen(*endpoint))
 	var socket string
 	if *registry != "" {

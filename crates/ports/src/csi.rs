@@ -170,6 +170,26 @@ pub struct RegisteredDriver {
 pub struct CsiError {
     /// One sentence, as upstream shows it.
     pub message: String,
+    /// What that means for another try.
+    pub fate: CsiFate,
+}
+
+impl CsiError {
     /// For certain nothing came of it and nothing will: what was prepared for the call may go.
-    pub is_final: bool,
+    pub fn is_final(&self) -> bool {
+        self.fate != CsiFate::Open
+    }
+}
+
+/// What a failed call means for another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsiFate {
+    /// The driver may still be at it.
+    Open,
+    /// Nothing came of it; another try may succeed.
+    Final,
+    /// Nothing came of it, and nothing ever will of what was asked.
+    Infeasible,
+    /// Not in the state that things are in on this node.
+    Unfit,
 }

@@ -40,8 +40,8 @@ use std::{future::Future, pin::Pin};
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use csi::{
-    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm, CsiPublish, CsiStage,
-    RegisteredDriver,
+    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
+    CsiStage, RegisteredDriver,
 };
 pub use events::{Event, EventKind, EventObject, Events};
 pub use figures::{

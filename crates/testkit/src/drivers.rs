@@ -6,7 +6,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiAbilities, CsiDrivers, CsiError, CsiExpand, CsiPublish, CsiStage, FileRoom, Fut, RecordPlace,
+    CsiAbilities, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiPublish, CsiStage, FileRoom, Fut,
+    RecordPlace,
 };
 
 use crate::FakeMounts;
@@ -82,7 +83,7 @@ impl FakeDrivers {
                 message: format!(
                     "driver name {driver} not found in the list of registered CSI drivers"
                 ),
-                is_final: false,
+                fate: CsiFate::Open,
             })
         } else {
             if !["abilities", "usage"].contains(&method) {
@@ -117,7 +118,7 @@ impl FakeDrivers {
 fn refused(message: &str) -> CsiError {
     CsiError {
         message: message.to_owned(),
-        is_final: true,
+        fate: CsiFate::Final,
     }
 }
 

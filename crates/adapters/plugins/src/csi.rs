@@ -3,8 +3,8 @@
 use std::{future::Future, time::Duration};
 
 use ferrolet_ports::{
-    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiForm, CsiPublish, CsiStage,
-    FileRoom, Fut,
+    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
+    CsiStage, FileRoom, Fut,
 };
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
@@ -31,7 +31,7 @@ impl Registry {
             message: format!(
                 "driver name {driver} not found in the list of registered CSI drivers"
             ),
-            is_final: false,
+            fate: CsiFate::Open,
         })?;
         Ok(NodeClient::new(channel(&socket)))
     }
@@ -186,7 +186,7 @@ impl CsiDrivers for Registry {
             let told = timed(request, |it| client.node_get_volume_stats(it)).await?;
             room_of(&told.usage).ok_or_else(|| CsiError {
                 message: "failed to get usage from response. usage is nil".to_owned(),
-                is_final: true,
+                fate: CsiFate::Final,
             })
         })
     }
@@ -279,7 +279,12 @@ fn refused(status: &Status) -> CsiError {
             status.code(),
             status.message()
         ),
-        is_final: !may_go_on.contains(&status.code()),
+        fate: match status.code() {
+            code if may_go_on.contains(&code) => CsiFate::Open,
+            Code::InvalidArgument | Code::OutOfRange | Code::NotFound => CsiFate::Infeasible,
+            Code::FailedPrecondition => CsiFate::Unfit,
+            _ => CsiFate::Final,
+        },
     }
 }
 

@@ -160,7 +160,10 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
 
     let error = registry.abilities("d").await.unwrap_err();
     let expected = "driver name d not found in the list of registered CSI drivers";
-    assert_eq!((error.message.as_str(), error.is_final), (expected, false));
+    assert_eq!(
+        (error.message.as_str(), error.is_final()),
+        (expected, false)
+    );
 
     sender.send_replace(Sockets::from([(socket.clone(), (1, 1))]));
     registered.wait_for(|all| all.len() == 1).await.unwrap();
@@ -172,14 +175,14 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
     assert!(abilities.stages && !abilities.takes_group);
     let refused = registry.stage("d", &stage()).await.unwrap_err();
     assert_eq!(refused.message, "rpc error: code = Aborted desc = at it");
-    assert!(!refused.is_final);
+    assert!(!refused.is_final());
     let ask = CsiPublish {
         stage: stage(),
         staging_path: "/s".to_owned(),
         is_read_only: true,
     };
     let refused = registry.publish("d", &ask).await.unwrap_err();
-    assert!(refused.is_final);
+    assert!(refused.is_final());
     let seen = requests.recv().await.unwrap();
     assert_eq!(
         (seen.target_path.as_str(), seen.staging_target_path.as_str()),

@@ -1,8 +1,10 @@
 //! Volumes of a CSI driver that have devices of their own: raw, with a file system, growing, and how full they are.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::{Part, wait_until};
 use serde_json::{Value, json};
 
 use super::cluster_csi::{Driver, NO_DRIVER, csi_object, wait_registered};
@@ -14,6 +16,7 @@ use crate::look;
 use crate::runner::Outcome;
 
 cases![
+    csi_test_is_content_with_the_driver_of_these_tests,
     a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart,
     disks_say_how_full_they_are_and_grow_while_their_pod_runs,
 ];
@@ -59,6 +62,47 @@ fn loops_below(directory: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+fn csi_test_is_content_with_the_driver_of_these_tests(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let Part::Available(program) = &context.options.csi_driver else {
+        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    };
+    let node = context.prepare(context.node_options())?;
+    let place = node.directory().join("drv");
+    std::fs::create_dir_all(&place)?;
+    let socket = place.join("s");
+    let mut driver = Command::new(program)
+        .args(["-name", "test.ferrolet.dev", "-limit", "7"])
+        .arg("-state")
+        .arg(&place)
+        .arg("-endpoint")
+        .arg(&socket)
+        .spawn()?;
+    let is_there = wait_until("the driver's socket", SOON, || {
+        Ok(socket.exists().then_some(()))
+    });
+    let checked = is_there.and_then(|()| {
+        let mut sanity = Command::new(program.with_file_name("csi-sanity"));
+        sanity
+            .arg(format!("--csi.endpoint=unix://{}", socket.display()))
+            .arg(format!("--csi.mountdir={}", place.join("mount").display()))
+            .arg(format!(
+                "--csi.stagingdir={}",
+                place.join("stage").display()
+            ))
+            .arg("--ginkgo.no-color");
+        Ok(sanity.output()?)
+    });
+    driver.kill()?;
+    driver.wait()?;
+    let checked = checked?;
+    let said = String::from_utf8_lossy(&checked.stdout);
+    ensure!(checked.status.success(), "csi-test says {said}");
+    ensure!(said.contains("41 Passed"), "csi-test says {said}");
+    Ok(Outcome::Passed)
 }
 
 fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(

@@ -57,7 +57,13 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
 ];
 
 /// Our own driver for volumes.
-pub(super) const CSI_DRIVER: &[Binary] = &[("csi-driver", ".")];
+pub(super) const CSI_DRIVER: &[Binary] = &[
+    ("csi-driver", "."),
+    (
+        "csi-sanity",
+        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
+    ),
+];
 
 /// Upstream's suite, its runner, and the programs that its images hold. Built with the flags of the control plane.
 pub(super) const SUITE: &[Binary] = &[

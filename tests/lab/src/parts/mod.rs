@@ -143,7 +143,7 @@ pub fn control_plane() -> Part<ControlPlane> {
         .into()
 }
 
-/// Builds the CSI driver of `tests/csi-driver` unless the cache has it.
+/// Builds the CSI driver of `tests/csi-driver`, and csi-test's program beside it, unless the cache has them.
 #[must_use]
 pub fn csi_driver() -> Part<PathBuf> {
     let module = go::Module {

@@ -128,7 +128,7 @@ impl CsiShell<'_> {
             is_read_only: job.provided.is_read_only,
         };
         if let Err(error) = self.drivers.publish(&volume.driver, &ask).await {
-            if error.is_final
+            if error.is_final()
                 && let Err(error) = self.mounts().unmap_device(place).await
             {
                 tracing::warn!(?place, %error, "Link to a device that was refused stays");

@@ -3,10 +3,10 @@
 //! The control plane makes a volume larger and says so in the volume's capacity and the claim's status; the rest is the node's
 //! part, when the volume is mounted or while it is. [`growth`] and the patches are pure.
 
-use ferrolet_ports::{CsiExpand, Event, EventKind, EventObject};
+use ferrolet_ports::{CsiError, CsiExpand, CsiFate, Event, EventKind, EventObject};
 use serde_json::{Value, json};
 
-use super::shell::{CsiShell, Job};
+use super::shell::{CsiShell, Job, lock};
 use crate::{
     fault::{Fault, Step},
     provided::Provided,
@@ -66,13 +66,18 @@ fn finished(size: &Size) -> Value {
     json!({"status": status})
 }
 
-fn failed(why: &str, now: &str) -> Value {
-    json!({"status": {"conditions": [{
+fn failed(error: &CsiError, now: &str) -> Value {
+    let mut status = json!({"conditions": [{
         "type": "NodeResizeError",
         "status": "True",
         "lastTransitionTime": now,
-        "message": format!("failed to expand pvc with {why}"),
-    }]}})
+        "message": format!("failed to expand pvc with {error}"),
+    }]});
+    if error.fate == CsiFate::Infeasible {
+        // The control plane may try another size; we do not try this one again.
+        status["allocatedResourceStatuses"] = json!({"storage": "NodeResizeInfeasible"});
+    }
+    json!({"status": status})
 }
 
 impl CsiShell<'_> {
@@ -86,6 +91,10 @@ impl CsiShell<'_> {
         let Some(size) = growth(job.provided).filter(|_| job.abilities.expands) else {
             return Ok(());
         };
+        let key = (job.plan.uid.clone(), job.provided.spec_name.clone());
+        if lock(&self.kept.unfit).contains(&key) {
+            return Ok(());
+        }
         if size.is_tracked {
             self.tell_claim(job, &begun()).await?;
         }
@@ -99,9 +108,15 @@ impl CsiShell<'_> {
             secrets: secrets.await?,
         };
         if let Err(error) = self.drivers.expand(&job.volume.driver, &ask).await {
-            if error.is_final && size.is_tracked {
+            if error.is_final() && size.is_tracked {
                 let now = self.clock.now().to_second_precision().to_string();
-                self.tell_claim(job, &failed(&error.message, &now)).await?;
+                self.tell_claim(job, &failed(&error, &now)).await?;
+            }
+            if error.fate == CsiFate::Unfit {
+                // No reason to keep the pod from its volume, nor to ask again while the pod is here.
+                tracing::warn!(volume = job.provided.spec_name, %error, "Volume cannot grow here");
+                lock(&self.kept.unfit).insert(key);
+                return Ok(());
             }
             return Err(Fault::refused(error.message).at(Step::Expand));
         }

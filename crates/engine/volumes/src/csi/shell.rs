@@ -33,6 +33,8 @@ pub(crate) const CSI: &str = "kubernetes.io~csi";
 pub(crate) struct Kept {
     pub(super) staged: Mutex<BTreeSet<String>>,
     pub(super) published: Mutex<BTreeMap<(PodUid, String), Published>>,
+    /// Volumes of pods that their drivers do not let grow here as they are.
+    pub(super) unfit: Mutex<BTreeSet<(PodUid, String)>>,
     /// Drivers that were asked to stage something for a pod whose volume is not published yet.
     begun: Mutex<BTreeMap<PodUid, BTreeSet<String>>>,
     in_use: watch::Sender<InUse>,
@@ -70,6 +72,7 @@ impl Kept {
 
     /// Drivers that may have staged something for a pod; asking forgets them.
     pub(crate) fn drivers_left(&self, uid: &PodUid) -> BTreeSet<String> {
+        lock(&self.unfit).retain(|(owner, _)| owner != uid);
         lock(&self.begun).remove(uid).unwrap_or_default()
     }
 
@@ -429,7 +432,7 @@ impl CsiShell<'_> {
 
     /// After a final refusal nothing is left to take away; after any other the record stays until the driver was asked to.
     pub(super) async fn give_up(&self, place: &RecordPlace, error: &CsiError) {
-        if error.is_final
+        if error.is_final()
             && let Err(error) = self.mounts().remove_record(place).await
         {
             tracing::warn!(?place, %error, "Record of a volume that was refused stays");

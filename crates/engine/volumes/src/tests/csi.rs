@@ -6,8 +6,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiAbilities, CsiError, CsiForm, DiskUsage, FileRoom, PathKind, PodVolumes as _, RecordPlace,
-    Usage as _, VolumeUsage,
+    CsiAbilities, CsiError, CsiFate, CsiForm, DiskUsage, FileRoom, PathKind, PodVolumes as _,
+    RecordPlace, Usage as _, VolumeUsage,
 };
 use ferrolet_testkit::FakeUsage;
 use ferrolet_types::{Pod, PodUid, Timestamp};
@@ -61,7 +61,11 @@ fn claimant(uid: &str) -> Pod {
 fn fault(is_final: bool) -> CsiError {
     CsiError {
         message: "rpc error: code = Internal desc = no".to_owned(),
-        is_final,
+        fate: if is_final {
+            CsiFate::Final
+        } else {
+            CsiFate::Open
+        },
     }
 }
 
@@ -512,6 +516,55 @@ async fn a_volume_that_grows_while_its_pod_runs_is_noticed_without_anybody_sayin
             .iter()
             .any(|(_, event)| event.reason == "FileSystemResizeSuccessful")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_cannot_grow_says_so_on_its_claim() {
+    let check = async |fate: CsiFate, is_ready: bool, statuses: &[&str]| {
+        let bench = bench();
+        let mut spec = volume();
+        spec["capacity"] = json!({"storage": "2Gi"});
+        bench.storage.bind_claim("mine", "pv", spec);
+        let status = serde_json::from_value(json!({
+            "phase": "Bound", "capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"},
+            "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        }));
+        let status = status.unwrap();
+        bench.storage.change(|state| {
+            let key = ("default".to_owned(), "mine".to_owned());
+            state.claims.get_mut(&key).unwrap().status = Some(status);
+        });
+        let refusal = CsiError {
+            message: "no".to_owned(),
+            fate,
+        };
+        bench
+            .drivers
+            .change(|state| drop(state.faults.insert("expand".to_owned(), refusal)));
+        let ready = bench.engine.ensure(&claimant("uid-1")).await;
+        assert_eq!(ready.is_ok(), is_ready, "{fate:?}");
+        let patches = bench.storage.look().patches;
+        let told: Vec<&str> = patches
+            .iter()
+            .map(|it| {
+                let status = &it["status"]["allocatedResourceStatuses"]["storage"];
+                let condition = &it["status"]["conditions"][0]["type"];
+                status.as_str().or(condition.as_str()).unwrap_or_default()
+            })
+            .collect();
+        assert_eq!(told, statuses, "{fate:?}");
+        // One that is unfit is not asked again.
+        bench.drivers.change(|state| state.calls.clear());
+        tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+        if is_ready {
+            assert!(bench.drivers.methods().is_empty(), "{fate:?}");
+        }
+    };
+    let begun = "NodeResizeInProgress";
+    check(CsiFate::Open, false, &[begun]).await;
+    check(CsiFate::Final, false, &[begun, "NodeResizeError"]).await;
+    check(CsiFate::Infeasible, false, &[begun, "NodeResizeInfeasible"]).await;
+    check(CsiFate::Unfit, true, &[begun, "NodeResizeError"]).await;
 }
 
 #[tokio::test(start_paused = true)]
