@@ -76,7 +76,9 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// Upstream's capacity for changes on their way to the sync loop.
 const CHANNEL: usize = 50;
 const HINTS: usize = 1000;
-/// Freed memory is given back to the kernel this often.
+/// What only the start needed is given back to the kernel after this long.
+const FIRST_TRIM: Duration = Duration::from_secs(5);
+/// Memory that is not in use is given back to the kernel this often.
 const TRIM_PERIOD: Duration = Duration::from_secs(60);
 
 /// Runs the agent until something it cannot do without fails.
@@ -419,9 +421,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         }
     }
     tasks.spawn(async {
+        tokio::time::sleep(FIRST_TRIM).await;
         loop {
-            tokio::time::sleep(TRIM_PERIOD).await;
             ferrolet_host::process::trim_memory();
+            tokio::time::sleep(TRIM_PERIOD).await;
         }
     });
     tasks.spawn(ferrolet_pods::run(

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 /// The kernel's unit of CPU time in `/proc/<pid>/stat`; a hundredth of a second on every Linux we run on.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Time to let allocators and caches come to rest before memory is read.
-const REST: Duration = Duration::from_secs(5);
+const REST: Duration = Duration::from_secs(10);
 
 pub(super) struct Cost {
     pub(super) resident_mb: f64,

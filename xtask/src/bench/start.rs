@@ -95,8 +95,8 @@ fn measure(bench: &Bench, tools: &Toolbox, plan: &Plan) -> Result<u8> {
         None,
     );
 
-    let full = Cost::settled(node.pid()?)?;
     let share = Cost::cpu_share(node.pid()?, plan.quiet, || bench.is_interrupted())?;
+    let full = Cost::settled(node.pid()?)?;
     println!(
         "memory, idle             {:7.1} MB   (goal: under 12)",
         idle.resident_mb

@@ -18,6 +18,7 @@ pub mod notify;
 pub mod offline;
 mod offload;
 mod own;
+mod own_pages;
 pub mod paging;
 pub mod process;
 pub mod pulls;

@@ -8,6 +8,8 @@ mod modes;
 
 pub(crate) use modes::chmod_entry;
 
+use crate::own_pages::CleanMapping;
+
 /// Bounds the allocator's arenas and has freed memory given back early; `false` when it refused one of them.
 #[cfg(target_env = "gnu")]
 pub(crate) fn bound_allocator(n_arenas: libc::c_int, trim_threshold: libc::c_int) -> bool {
@@ -24,4 +26,17 @@ pub(crate) fn bound_allocator(n_arenas: libc::c_int, trim_threshold: libc::c_int
 pub(crate) fn trim_allocator() -> bool {
     // SAFETY: malloc_trim releases only pages that hold no allocation, under the allocator's own locks.
     unsafe { libc::malloc_trim(0) == 1 }
+}
+
+/// Unmaps the pages of a file's mapping until they are touched again; `false` when the kernel refused.
+pub(crate) fn unmap_pages(mapping: CleanMapping) -> bool {
+    // SAFETY: the kernel listed this range as a private, read-only mapping of a file with no page of our own in it, so whoever touches it next
+    // reads the same bytes from the same file. Program and libraries stay mapped while the process lives; nothing here unloads one.
+    unsafe {
+        libc::madvise(
+            mapping.start() as *mut libc::c_void,
+            mapping.len(),
+            libc::MADV_DONTNEED,
+        ) == 0
+    }
 }
