@@ -26,6 +26,31 @@ pub struct SourcedPod {
     pub pod: Pod,
 }
 
+/// The places at which two sets of a source differ, when they hold the same pods in the same order, some of them perhaps in another version;
+/// `None` when a pod came or went.
+///
+/// A set comes with every change of one of its pods. This tells which one without a look into the others.
+pub fn edited_places<'a>(
+    before: impl ExactSizeIterator<Item = &'a Pod>,
+    after: impl ExactSizeIterator<Item = &'a Pod>,
+) -> Option<Vec<usize>> {
+    if before.len() != after.len() {
+        return None;
+    }
+    let mut places = Vec::new();
+    for (place, (old, new)) in before.zip(after).enumerate() {
+        if Arc::ptr_eq(old, new) {
+            continue;
+        }
+        let (old, new) = (&old.metadata, &new.metadata);
+        if (&old.uid, &old.namespace, &old.name) != (&new.uid, &new.namespace, &new.name) {
+            return None;
+        }
+        places.push(place);
+    }
+    Some(places)
+}
+
 /// What one update of one source changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodChanges {
@@ -61,6 +86,41 @@ impl PodChange {
             | Self::Deleting(pod)
             | Self::Removed(pod)
             | Self::Reconcile(pod) => pod,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, name: &str) -> Pod {
+        let mut pod = k8s_openapi::api::core::v1::Pod::default();
+        pod.metadata.uid = Some(uid.to_owned());
+        pod.metadata.name = Some(name.to_owned());
+        Arc::new(pod)
+    }
+
+    #[test]
+    fn a_set_of_the_same_pods_differs_in_places() {
+        let (a, b, c) = (pod("1", "a"), pod("2", "b"), pod("3", "c"));
+        let other_b = pod("2", "b");
+        let before = [a.clone(), b.clone()];
+        for (after, expected) in [
+            (vec![a.clone(), b.clone()], Some(vec![])),
+            (vec![a.clone(), other_b.clone()], Some(vec![1])),
+            (vec![a.clone()], None),
+            (vec![a.clone(), b.clone(), c.clone()], None),
+            (vec![a.clone(), c], None),
+            (vec![b, a.clone()], None),
+            (vec![a.clone(), pod("9", "b")], None),
+            (vec![a, pod("2", "other")], None),
+        ] {
+            assert_eq!(
+                edited_places(before.iter(), after.iter()),
+                expected,
+                "{after:?}"
+            );
         }
     }
 }

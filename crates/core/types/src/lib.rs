@@ -20,7 +20,7 @@ mod time;
 
 use std::sync::Arc;
 
-pub use change::{PodChange, PodChanges, SourceUpdate, SourcedPod};
+pub use change::{PodChange, PodChanges, SourceUpdate, SourcedPod, edited_places};
 pub use eviction::Eviction;
 pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
 pub use qos::{Qos, qos_of};

@@ -10,7 +10,10 @@ use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
 use ferrolet_resources::ResizeRules;
 use ferrolet_types::{
-    Eviction, PodChanges, PodKey, PodUid, hint::Hint, pod::PodView, probe::ProbeReport,
+    Eviction, PodChange, PodChanges, PodKey, PodUid,
+    hint::Hint,
+    pod::{Phase, PodView},
+    probe::ProbeReport,
 };
 use tokio::task::JoinSet;
 
@@ -57,10 +60,24 @@ pub(crate) enum Event {
 impl Event {
     /// True for what can change which pods live, or what they were granted.
     pub(crate) fn is_about_pods(&self) -> bool {
-        matches!(
-            self,
-            Self::Changes(_) | Self::RetryResizes | Self::WorkerEnded { .. }
-        )
+        match self {
+            // Another status alone changes neither, unless it says that the pod is over.
+            Self::Changes(changes) => changes.changes.iter().any(|change| match change {
+                PodChange::Reconcile(pod) => pod.api_phase().is_some_and(Phase::is_terminal),
+                PodChange::Added(_)
+                | PodChange::Updated(_)
+                | PodChange::Deleting(_)
+                | PodChange::Removed(_) => true,
+            }),
+            Self::RetryResizes | Self::WorkerEnded { .. } => true,
+            Self::Earlier(_)
+            | Self::Hint(_)
+            | Self::Probed(_)
+            | Self::VolumesReady(_)
+            | Self::Evicted(_)
+            | Self::Network(_)
+            | Self::LeftOver(_) => false,
+        }
     }
 }
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_resources::{AdmissionNode, Rejection, ResizeRules, admit, burstable_shares};
+use ferrolet_resources::{AdmissionNode, Rejection, ResizeRules, admit, burstable_shares, pod_qos};
 use ferrolet_types::{
-    Pod, PodChange, PodKey, PodUid,
+    Pod, PodChange, PodKey, PodUid, Qos,
     pod::{Phase, PodView},
 };
 
@@ -108,7 +108,9 @@ impl Roster {
     /// The weight of all burstable pods together: what those that live were granted.
     pub(crate) fn burstable_shares(&self, gate: &Gate<'_>) -> u64 {
         let living = self.wanted.iter().filter(|(uid, pod)| {
-            self.admitted.contains(*uid)
+            // A pod's class never changes, so the others need no closer look.
+            pod_qos(pod) == Qos::Burstable
+                && self.admitted.contains(*uid)
                 && !pod.api_phase().is_some_and(Phase::is_terminal)
                 && (gate.is_active)(uid)
         });

@@ -12,7 +12,7 @@ use std::{
 
 use ferrolet_ports::Clock;
 use ferrolet_types::{
-    Pod, PodChange, PodChanges, PodKey, PodUid, SourceUpdate, SourcedPod, Timestamp,
+    Pod, PodChange, PodChanges, PodKey, PodUid, SourceUpdate, SourcedPod, Timestamp, edited_places,
     pod::{MIRROR_ANNOTATION, PodSource, PodView as _, SEEN_ANNOTATION, SOURCE_ANNOTATION},
 };
 use tokio::sync::mpsc;
@@ -29,6 +29,8 @@ pub struct Merger {
     /// Sources that have told their own set; a stand-in's does not count.
     spoken: BTreeSet<PodSource>,
     held: BTreeMap<PodSource, BTreeMap<PodUid, Held>>,
+    /// Each source's whole set as it was told last, in its order.
+    told: BTreeMap<PodSource, Vec<SourcedPod>>,
     /// Name clashes that were reported: source, name, losing origin.
     reported: BTreeSet<(PodSource, PodKey, Arc<str>)>,
 }
@@ -60,6 +62,7 @@ impl Merger {
             configured: configured.into_iter().collect(),
             spoken: BTreeSet::new(),
             held: BTreeMap::new(),
+            told: BTreeMap::new(),
             reported: BTreeSet::new(),
         }
     }
@@ -79,6 +82,12 @@ impl Merger {
             return self.nothing(source);
         }
         let is_first = !update.is_provisional && self.spoken.insert(source);
+        let before = self.told.insert(source, update.pods.clone());
+        if let Some(before) = before.filter(|_| !is_first)
+            && let Some(changed) = self.edit(source, &before, &update.pods)
+        {
+            return self.merged(source, in_order(changed), is_first, Vec::new());
+        }
         let mut old = self.held.remove(&source).unwrap_or_default();
         let (chosen, notices) = self.choose(source, update.pods, &old);
         let (mut added, mut changed) = (Vec::new(), Vec::new());
@@ -100,18 +109,67 @@ impl Merger {
             new.insert(uid, Held { told, pod });
         }
         self.held.insert(source, new);
-        // Upstream's order: what is gone makes room first; status-only changes can wait.
+        // What is gone makes room first.
         let mut changes: Vec<PodChange> = old
             .into_values()
             .map(|gone| PodChange::Removed(gone.pod))
             .collect();
         changes.append(&mut added);
-        changed.sort_by_key(|change| match change {
-            PodChange::Updated(_) => 0,
-            PodChange::Deleting(_) => 1,
-            PodChange::Added(_) | PodChange::Removed(_) | PodChange::Reconcile(_) => 2,
-        });
-        changes.append(&mut changed);
+        changes.append(&mut in_order(changed));
+        self.merged(source, changes, is_first, notices)
+    }
+
+    /// What changed in a set of the same pods, of which some came in another version: names are whose they were. `None` when the set is another
+    /// one, and everything has to be looked at.
+    fn edit(
+        &mut self,
+        source: PodSource,
+        before: &[SourcedPod],
+        after: &[SourcedPod],
+    ) -> Option<Vec<PodChange>> {
+        let places = edited_places(
+            before.iter().map(|it| &it.pod),
+            after.iter().map(|it| &it.pod),
+        )?;
+        let held = self.held.get_mut(&source)?;
+        if before
+            .iter()
+            .zip(after)
+            .any(|(old, new)| old.origin != new.origin)
+        {
+            return None;
+        }
+        let mut changed = Vec::new();
+        for place in places {
+            let told = &after[place];
+            let Some(held) = held.get_mut(&told.pod.uid()) else {
+                // It lost its name to another one, and still does.
+                continue;
+            };
+            if !Arc::ptr_eq(&held.told.pod, &before[place].pod) {
+                continue;
+            }
+            let (pod, change) = compare(held.pod.clone(), &told.pod, source);
+            *held = Held {
+                told: told.clone(),
+                pod,
+            };
+            changed.extend(change);
+        }
+        Some(changed)
+    }
+
+    fn nothing(&self, source: PodSource) -> Merged {
+        self.merged(source, Vec::new(), false, Vec::new())
+    }
+
+    fn merged(
+        &self,
+        source: PodSource,
+        changes: Vec<PodChange>,
+        is_first: bool,
+        notices: Vec<Notice>,
+    ) -> Merged {
         Merged {
             changes: PodChanges {
                 source,
@@ -120,18 +178,6 @@ impl Merger {
             },
             is_first,
             notices,
-        }
-    }
-
-    fn nothing(&self, source: PodSource) -> Merged {
-        Merged {
-            changes: PodChanges {
-                source,
-                changes: Vec::new(),
-                all_sources_ready: self.sources_ready(),
-            },
-            is_first: false,
-            notices: Vec::new(),
         }
     }
 
@@ -208,6 +254,16 @@ pub async fn run(
             return;
         }
     }
+}
+
+/// Upstream's order: status-only changes can wait.
+fn in_order(mut changed: Vec<PodChange>) -> Vec<PodChange> {
+    changed.sort_by_key(|change| match change {
+        PodChange::Updated(_) => 0,
+        PodChange::Deleting(_) => 1,
+        PodChange::Added(_) | PodChange::Removed(_) | PodChange::Reconcile(_) => 2,
+    });
+    changed
 }
 
 /// The pod to hold on to, and how it differs from the one before.

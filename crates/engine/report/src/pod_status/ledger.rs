@@ -11,7 +11,7 @@ use std::{
 
 use ferrolet_ports::{ApiError, ApiErrorKind, StatusUpdate};
 use ferrolet_status::{TransitionError, check_transition};
-use ferrolet_types::{Pod, PodUid, pod::PodView as _};
+use ferrolet_types::{Pod, PodUid, edited_places, pod::PodView as _};
 use tokio::time::Instant;
 
 use super::plan::{Urgency, differs, may_delete, shown_pod, urgency};
@@ -32,6 +32,8 @@ pub(crate) struct Ledger {
     entries: BTreeMap<PodUid, Entry>,
     /// The API's pods by the pod of ours whose status they show.
     api: BTreeMap<PodUid, Pod>,
+    /// What the watch showed last, in its order.
+    shown: Vec<Pod>,
     queue: BTreeSet<(Urgency, u64, PodUid)>,
     timers: BTreeSet<(Instant, PodUid)>,
     n_queued: u64,
@@ -158,6 +160,13 @@ impl Ledger {
 
     /// The watch shows these and no others.
     pub(crate) fn note_api_set(&mut self, pods: &[Pod], now: Instant) {
+        let before = std::mem::replace(&mut self.shown, pods.to_vec());
+        if let Some(places) = edited_places(before.iter(), pods.iter()) {
+            for place in places {
+                self.note_api_pod(&pods[place], now);
+            }
+            return;
+        }
         let shown: BTreeSet<PodUid> = pods.iter().map(shown_pod).collect();
         let lost = self.api.keys().filter(|uid| !shown.contains(*uid));
         for uid in lost.cloned().collect::<Vec<_>>() {

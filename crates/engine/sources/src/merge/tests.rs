@@ -184,6 +184,41 @@ fn the_pod_that_is_there_already_keeps_its_name_even_when_its_file_is_edited() {
 }
 
 #[test]
+fn of_a_set_that_holds_the_same_pods_only_what_is_held_and_was_edited_changes() {
+    let labelled = |name: &str, uid: &str| {
+        let mut pod = pod(name, uid);
+        pod.metadata.labels = Some([("edited".to_owned(), "yes".to_owned())].into());
+        pod
+    };
+    let mut merger = Merger::new([PodSource::File]);
+    let set =
+        |a: ApiPod, loser: ApiPod, b: ApiPod| from_file(vec![("1", a), ("2", loser), ("3", b)]);
+    apply(
+        &mut merger,
+        set(pod("a", "a"), pod("a", "loser"), pod("b", "b")),
+    );
+    let merged = apply(
+        &mut merger,
+        set(pod("a", "a"), labelled("a", "loser"), labelled("b", "b")),
+    );
+    assert_eq!(
+        (words(&merged), merged.notices),
+        (vec!["~b".to_owned()], vec![])
+    );
+    let merged = apply(
+        &mut merger,
+        set(labelled("a", "a"), pod("a", "loser"), labelled("b", "b")),
+    );
+    assert_eq!(words(&merged), ["~a"]);
+    // Its file gone, the name goes to the other one, as it was told last.
+    let merged = apply(
+        &mut merger,
+        from_file(vec![("2", pod("a", "loser")), ("3", labelled("b", "b"))]),
+    );
+    assert_eq!(words(&merged), ["-a", "+loser"]);
+}
+
+#[test]
 fn one_uid_twice_is_a_clash_too() {
     let mut merger = Merger::new([PodSource::File]);
     let merged = apply(
