@@ -263,20 +263,25 @@ fn a_taint_without_toleration_evicts_and_rejects(context: &mut Context<'_>) -> R
         "{}",
         after.0
     );
-    // Both sides race for a new one: the taint controller deletes it, or the node rejects it first.
-    world.apply(&world.pod("late", &[sleeper("main")]))?;
-    let (cluster, path) = (
-        world.cluster,
-        format!("/api/v1/namespaces/{}/pods/late", world.namespace),
+    // The taint controller deletes a new one at once; what it holds on to shows what the node said to it.
+    let late = with(
+        world.pod("late", &[sleeper("main")]),
+        json!({"metadata": {"finalizers": ["example.com/look-first"]}}),
     );
-    world
-        .node
-        .node
-        .wait("the late pod to be turned away", LATER, |_| {
-            Ok(match cluster.find(&path)? {
-                None => Some(()),
-                Some(pod) => (pod["status"]["phase"] == "Failed").then_some(()),
-            })
-        })?;
+    world.apply(&late)?;
+    let seen = world.wait_pod("late", "rejected", LATER, |pod| pod.phase() == "Failed")?;
+    let message =
+        "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    let (reason, said) = (&seen.0["status"]["reason"], &seen.0["status"]["message"]);
+    ensure!(
+        reason == "TaintToleration" && *said == format!("Pod was rejected: {message}"),
+        "{}",
+        seen.0["status"]
+    );
+    let told = world.wait_event(&seen, "TaintToleration")?;
+    ensure!(told == message, "its event says {told:?}");
+    let let_go = json!({"metadata": {"finalizers": null}}).to_string();
+    world.kubectl(&["patch", "pod", "late", "--patch", &let_go])?;
+    world.wait_gone(&seen, LATER)?;
     Ok(Outcome::Passed)
 }
