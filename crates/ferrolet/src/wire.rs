@@ -635,6 +635,7 @@ fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNod
         taints: Vec::new(),
         allocatable: Amounts::new(),
         has_supplemental_groups_policy: false,
+        has_apparmor: ferrolet_host::machine::has_apparmor(),
         allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
         declared_features: declared_features(|gate| config.gates.enabled(gate)),
     };

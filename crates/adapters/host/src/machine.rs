@@ -160,6 +160,12 @@ pub fn read_swap_bytes() -> u64 {
     kilobytes.saturating_mul(1024)
 }
 
+/// Whether the kernel confines processes with AppArmor.
+pub fn has_apparmor() -> bool {
+    let has_interface = Path::new("/sys/kernel/security/apparmor").exists();
+    has_interface && first_of(&["/sys/module/apparmor/parameters/enabled"]).starts_with('Y')
+}
+
 /// Reads a resolver file, at most ten mebibytes of it.
 pub fn read_resolver_file(path: &Path) -> Result<String, MachineError> {
     read_bounded(path, RESOLVER_LIMIT).map_err(|source| MachineError::Read {

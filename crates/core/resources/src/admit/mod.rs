@@ -5,6 +5,7 @@
 //! Refuses: remembering who was taken; pre-emption and eviction, which are other chains.
 
 mod affinity;
+mod apparmor;
 mod features;
 mod fit;
 mod ports;
@@ -39,6 +40,8 @@ pub struct AdmissionNode {
     pub allocatable: Amounts,
     /// The runtime honours the supplementary-groups policy.
     pub has_supplemental_groups_policy: bool,
+    /// The kernel can confine containers with AppArmor.
+    pub has_apparmor: bool,
     /// Sysctls that pods may set although they are not known to be safe; may end in `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// What the node [declares](declared_features) that it can do.
@@ -91,6 +94,7 @@ pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rej
         pod.is_static() || taints::are_tolerated(pod, &node.taints),
         "node(s) had taints that the pod didn't tolerate",
     )?;
+    apparmor::check(pod, node.has_apparmor)?;
     features::check(pod, &node.declared_features)
 }
 

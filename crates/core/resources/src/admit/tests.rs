@@ -27,6 +27,7 @@ fn node() -> AdmissionNode {
             .map(|(name, text)| ((*name).into(), Quantity::parse(text).unwrap()))
             .collect(),
         has_supplemental_groups_policy: false,
+        has_apparmor: false,
         allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned()],
         declared_features: Vec::new(),
     }
@@ -329,5 +330,74 @@ fn what_the_node_does_not_declare_is_not_promised() {
             ..node()
         };
         check(pod, &able, &[], None);
+    }
+}
+
+#[test]
+fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
+    let local = |name: &str| serde_json::json!({"type": "Localhost", "localhostProfile": name});
+    let of_pod = |profile: serde_json::Value| {
+        pod(
+            serde_json::json!({"securityContext": {"appArmorProfile": profile}, "containers": [{"name": "c"}]}),
+        )
+    };
+    let of_container = |list: &str, profile: serde_json::Value| {
+        let confined =
+            serde_json::json!({"name": "d", "securityContext": {"appArmorProfile": profile}});
+        let mut spec = serde_json::json!({"containers": [{"name": "c"}]});
+        match spec[list].as_array_mut() {
+            Some(all) => all.push(confined),
+            None => spec[list] = serde_json::json!([confined]),
+        }
+        pod(spec)
+    };
+    let annotated = |value: &str| {
+        let mut pod = of_pod(serde_json::json!({"type": "Unconfined"}));
+        let key = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
+        pod.metadata.annotations = Some([(key, value.to_owned())].into());
+        pod
+    };
+    let none = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    let nameless = "Cannot enforce AppArmor: invalid empty AppArmor profile name";
+    let able = AdmissionNode {
+        has_apparmor: true,
+        ..node()
+    };
+    let default = serde_json::json!({"type": "RuntimeDefault"});
+    let free = serde_json::json!({"type": "Unconfined"});
+    for (pod, without, with) in [
+        (of_pod(free.clone()), None, None),
+        (of_pod(default.clone()), Some(none), None),
+        (of_pod(local("p")), Some(none), None),
+        (of_pod(local(" ")), Some(none), Some(nameless)),
+        (of_container("containers", free), None, None),
+        (
+            of_container("containers", default.clone()),
+            Some(none),
+            None,
+        ),
+        (
+            of_container("initContainers", default.clone()),
+            Some(none),
+            None,
+        ),
+        (
+            of_container("ephemeralContainers", default),
+            Some(none),
+            None,
+        ),
+        (
+            of_container("containers", local("")),
+            Some(none),
+            Some(nameless),
+        ),
+        (annotated("unconfined"), None, None),
+        (annotated("runtime/default"), Some(none), None),
+        (annotated("localhost/"), Some(none), Some(nameless)),
+        (annotated("localhost/p"), Some(none), None),
+    ] {
+        let refused = |message: Option<&'static str>| message.map(|it| ("AppArmor", it));
+        check(&pod, &node(), &[], refused(without));
+        check(&pod, &able, &[], refused(with));
     }
 }

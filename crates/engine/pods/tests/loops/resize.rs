@@ -39,6 +39,7 @@ fn node(cpu_milli: i64) -> AdmissionNode {
             .map(|(name, amount)| (name.to_owned(), amount))
             .collect::<Amounts>(),
         has_supplemental_groups_policy: true,
+        has_apparmor: false,
         allowed_unsafe_sysctls: Vec::new(),
         declared_features: Vec::new(),
     }
