@@ -43,13 +43,18 @@ impl ImageName {
         };
         let path = repository_path(repository);
         if path.chars().any(char::is_uppercase) {
-            let full = if repository.contains('/') {
-                repository.to_owned()
+            // Names without a registry of their own are told with the path they would have in the usual one.
+            let is_usual = matches!(
+                domain(repository),
+                None | Some(DEFAULT_REGISTRY | "index.docker.io")
+            );
+            let prefix = if is_usual && !path.contains('/') {
+                "library/"
             } else {
-                format!("library/{repository}")
+                ""
             };
             return Err(refuse(format!(
-                "invalid reference format: repository name ({full}) must be lowercase"
+                "invalid reference format: repository name ({prefix}{path}) must be lowercase"
             )));
         }
         let is_well_formed = is_domain_ok(repository)
@@ -254,10 +259,20 @@ mod tests {
         let check = |name: &str, message: &str| {
             assert_eq!(ImageName::parse(name).unwrap_err().to_string(), message)
         };
-        check(
-            "Not A Name!",
-            "couldn't parse image name \"Not A Name!\": invalid reference format: repository name (library/Not A Name!) must be lowercase",
-        );
+        for (name, repository) in [
+            ("Not A Name!", "library/Not A Name!"),
+            ("docker.io/App", "library/App"),
+            ("team/App:1", "team/App"),
+            ("lab.local/Absent:1", "Absent"),
+            ("Registry/a/B", "a/B"),
+        ] {
+            check(
+                name,
+                &format!(
+                    "couldn't parse image name {name:?}: invalid reference format: repository name ({repository}) must be lowercase"
+                ),
+            );
+        }
         for name in [
             "",
             "a b",
