@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use ferrolet_types::observed::{Exit, ObservedContainer};
+use ferrolet_types::{
+    Timestamp,
+    observed::{ContainerState, Exit, ObservedContainer},
+};
 
 /// A container that ran this long has left its crash loop (upstream: twice the longest wait).
 const STREAK_ENDS_AFTER: Duration = Duration::from_secs(600);
@@ -87,8 +90,20 @@ pub(crate) fn after_streak(streak: u32, policy: &BackOffPolicy) -> Aftermath {
 }
 
 /// The streak a container was started in; a successor made from another image begins anew.
-pub(crate) fn own_streak(container: &ObservedContainer, is_same_spec: bool) -> u32 {
+fn own_streak(container: &ObservedContainer, is_same_spec: bool) -> u32 {
     // Containers made by upstream's kubelet carry no streak; their restart count is the best guess there is.
     let streak = container.crash_streak.unwrap_or(container.restart_count);
     if is_same_spec { streak } else { 0 }
+}
+
+/// The streak that a container which is about to be stopped is in by now; running for long has ended it.
+pub(crate) fn streak_by_now(
+    container: &ObservedContainer,
+    is_same_spec: bool,
+    now: Timestamp,
+) -> u32 {
+    match &container.state {
+        ContainerState::Running { started_at } if now.since(*started_at) > STREAK_ENDS_AFTER => 0,
+        _ => own_streak(container, is_same_spec),
+    }
 }

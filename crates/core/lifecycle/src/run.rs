@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::{
     Action, Facts, Failure, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step,
     StopCause, Waiting,
-    backoff::{after_streak, aftermath, own_streak},
+    backoff::{after_streak, aftermath, streak_by_now},
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
     init::{InitProgress, plan_init},
@@ -284,7 +284,7 @@ impl<'a> Plan<'a> {
         let name = ContainerName::new(container.name.as_str());
         let mut earlier = self.facts.seen.containers_named(&container.name);
         let died_before = earlier.find_map(|container| container.state.exit());
-        let streak = own_streak(it, is_same_spec(container, it));
+        let streak = streak_by_now(it, is_same_spec(container, it), self.now);
         let next_streak = match died_before {
             None => streak,
             Some(exit) => {

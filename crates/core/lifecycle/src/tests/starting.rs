@@ -269,8 +269,10 @@ fn ephemeral_containers_start_once() {
 #[test]
 fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     // As upstream: the wait is that of the streak, counted from the end of the container before.
-    let check = |streak: u32, died_ago: Option<i64>, plan: &str| {
-        let mut containers = vec![seen_container("c", streak, running())];
+    let check_after = |ran: i64, streak: u32, died_ago: Option<i64>, plan: &str| {
+        let started_at = at(NOW - ran);
+        let state = ContainerState::Running { started_at };
+        let mut containers = vec![seen_container("c", streak, state)];
         containers.extend(
             died_ago.map(|ago| seen_container("c", 0, exited(137, NOW - ago - 5, NOW - ago))),
         );
@@ -279,8 +281,13 @@ fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
         scene.probes.insert(ContainerName::new("c"), verdicts);
         assert_eq!(scene.plan(), plan, "streak {streak}");
     };
+    let check =
+        |streak: u32, died_ago: Option<i64>, plan: &str| check_after(2, streak, died_ago, plan);
     check(0, None, "stop c-0 30s NotLive; start c#1~0");
     check(0, Some(3), "stop c-0 30s NotLive; start c#1~1");
     check(1, Some(3), "stop c-1 30s NotLive");
     check(1, Some(10), "stop c-1 30s NotLive; start c#2~2");
+    // Ten good minutes end a streak in this way too.
+    check_after(601, 5, Some(602), "stop c-5 30s NotLive; start c#6~1");
+    check_after(600, 5, Some(602), "stop c-5 30s NotLive; start c#6~6");
 }
