@@ -24,7 +24,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    inputs::{ContainerFact, StatusInputs},
+    inputs::{ContainerFact, Stage, StatusInputs},
     resources::container_resources,
     restart::{self, RESTARTING_ALL},
 };
@@ -283,7 +283,9 @@ impl View<'_> {
                 return;
             }
         }
-        if !restart::will_start(container, self.inputs.pod, self.inputs.observation) {
+        // An end that was made up for a container that never was is not the last state of anything.
+        let is_over = self.inputs.stage == Stage::Terminated && newest.is_none();
+        if is_over || !restart::will_start(container, self.inputs.pod, self.inputs.observation) {
             return;
         }
         let reason = |fact: &ContainerFact| fact.waiting.clone();

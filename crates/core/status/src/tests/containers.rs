@@ -362,6 +362,19 @@ fn what_never_ended_failed_when_the_pod_is_gone() {
     assert_eq!(gone(world).phase.as_deref(), Some("Pending"), "static");
 }
 
+#[test]
+fn an_end_that_was_made_up_stays_the_state_and_is_nobodys_last() {
+    let waiting = |world: World| {
+        world
+            .waiting("c", "ErrImageNeverPull")
+            .at(Stage::Terminated)
+    };
+    let first = waiting(World::of_one("Always")).status();
+    assert_eq!(brief(of(&first, "c")), "ContainerStatusUnknown 137, -, 0");
+    let second = waiting(World::of_one("Always").after(first)).status();
+    assert_eq!(brief(of(&second, "c")), "ContainerStatusUnknown 137, -, 0");
+}
+
 /// The status of the recorded rich pod, times and ids included.
 #[test]
 fn the_rich_pod_is_told_to_the_last_field() {
