@@ -42,6 +42,7 @@ impl Probing for FakeProbing {
 #[derive(Default)]
 pub struct FakeHooks {
     failing: Mutex<BTreeSet<String>>,
+    endless: Mutex<BTreeSet<String>>,
 }
 
 impl FakeHooks {
@@ -53,6 +54,15 @@ impl FakeHooks {
             .expect("no panic while the lock is held");
         failing.insert(container.to_owned());
     }
+
+    /// Hooks of containers of this name never end from now on.
+    pub fn hang_for(&self, container: &str) {
+        let mut endless = self
+            .endless
+            .lock()
+            .expect("no panic while the lock is held");
+        endless.insert(container.to_owned());
+    }
 }
 
 impl Hooks for FakeHooks {
@@ -62,7 +72,15 @@ impl Hooks for FakeHooks {
             .lock()
             .expect("no panic while the lock is held");
         let fails = failing.contains(&call.container.name);
+        let endless = self
+            .endless
+            .lock()
+            .expect("no panic while the lock is held");
+        let hangs = endless.contains(&call.container.name);
         Box::pin(async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
             if !fails {
                 return Ok(());
             }

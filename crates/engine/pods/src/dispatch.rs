@@ -21,7 +21,7 @@ use crate::{
     World,
     grants::Assigned,
     inbox::Inbox,
-    memory::Memory,
+    memory::{Memory, earlier_rejection},
     records::ByPod,
     resizing::Resizing,
     roster::{Command, Gate, Roster},
@@ -238,6 +238,7 @@ impl Dispatcher {
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.actuated = self.world.records.actuated(&pod.uid());
                     memory.resizing = Resizing::from_status(pod, now);
+                    memory.verdict = earlier_rejection(pod);
                     let inbox = Inbox::new(Some(assigned), Wish::Run, self.is_network_ready);
                     self.spawn(memory, inbox);
                 }

@@ -292,15 +292,8 @@ async fn stop(
     grace: GracePeriod,
     cause: &StopCause,
 ) -> Outcome {
-    if let Some(pod) = &memory.pod {
-        let kind = pod
-            .find_container(container.as_str())
-            .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
-        let restarts = matches!(cause, StopCause::Changed | StopCause::Resized)
-            || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
-        let message = cause.message(container.as_str(), kind, restarts);
-        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
-            .say(Happened::Killing(message));
+    if memory.is_new_end(id) {
+        announce_end(world, memory, container, cause);
     }
     let left = see_off(world, memory, id, container, grace).await;
     match world.runtime.stop_container(id, left).await {
@@ -312,6 +305,29 @@ async fn stop(
                 "KillContainer"
             ),
         ),
+    }
+}
+
+/// Says that a container is being stopped, and why.
+fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause: &StopCause) {
+    if let Some(pod) = &memory.pod {
+        let kind = pod
+            .find_container(container.as_str())
+            .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+        let restarts = matches!(cause, StopCause::Changed | StopCause::Resized)
+            || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
+        let message = cause.message(container.as_str(), kind, restarts);
+        ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
+            .say(Happened::Killing(message));
+    } else if let Some(key) = &memory.key {
+        // Nobody knows any more what part of which specification it was.
+        let message = cause.message(container.as_str(), ContainerKind::Regular, false);
+        ContainerEvents::of_orphan(
+            world.events.as_ref(),
+            (&memory.uid, key),
+            container.as_str(),
+        )
+        .say(Happened::Killing(message));
     }
 }
 
@@ -346,16 +362,23 @@ async fn see_off(
         handler,
     };
     let began = Instant::now();
-    match timeout(grace.0, world.hooks.run(&call)).await {
-        Ok(Ok(())) => {}
+    let is_sleep = call.handler.sleep.is_some();
+    let ended = timeout(grace.0, world.hooks.run(&call)).await;
+    let has_failed = match &ended {
+        Ok(Ok(())) => false,
         Ok(Err(error)) => {
             tracing::warn!(pod = %pod.key(), %container, %error, "Hook failed before the stop");
-            let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
-            tell.say(Happened::HookFailed(HookMoment::PreStop));
+            true
         }
         Err(_elapsed) => {
-            tracing::warn!(pod = %pod.key(), %container, "Hook before the stop took the whole grace period")
+            tracing::warn!(pod = %pod.key(), %container, "Hook before the stop took the whole grace period");
+            // Whatever it was doing in the container dies with it; a sleep that is cut short has done its work.
+            !is_sleep
         }
+    };
+    if has_failed {
+        let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
+        tell.say(Happened::HookFailed(HookMoment::PreStop));
     }
     GracePeriod(grace.0.saturating_sub(began.elapsed())).max(SHORTEST_STOP)
 }

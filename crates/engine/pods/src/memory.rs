@@ -1,12 +1,12 @@
 //! What a worker remembers of its pod between two decisions. Lost with the process, and rebuilt by looking.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use ferrolet_lifecycle::{
-    Failure, FailureKind, PodState, Presence, Setup, Stage, Waiting, doubling,
+    Action, Failure, FailureKind, PodState, Presence, Setup, Stage, Waiting, doubling,
 };
 use ferrolet_ports::VolumeMount;
 use ferrolet_resources::{PodResources, with_resources};
@@ -55,6 +55,10 @@ pub(crate) struct Memory {
     /// Termination messages by container: read once, when the container is first seen dead.
     pub(crate) last_words: HashMap<ContainerId, String>,
     pub(crate) effort: Effort,
+    /// Containers whose end was announced.
+    told_ends: BTreeSet<ContainerId>,
+    /// Those of the stage that is being executed whose end is news.
+    new_ends: BTreeSet<ContainerId>,
 }
 
 /// The step that was executed last, and how often in a row. What is repeated again and again has no effect, however well
@@ -112,7 +116,26 @@ impl Memory {
             runtime_name: String::new(),
             last_words: HashMap::new(),
             effort: Effort::default(),
+            told_ends: BTreeSet::new(),
+            new_ends: BTreeSet::new(),
         }
+    }
+
+    /// Notes whose end is to be announced with a stage: a stop that is repeated, or interrupted by a shorter grace, is no news.
+    pub(crate) fn note_ends(&mut self, stage: &Stage) {
+        self.new_ends.clear();
+        for action in stage {
+            if let Action::StopContainer { id, .. } = action
+                && self.told_ends.insert(id.clone())
+            {
+                self.new_ends.insert(id.clone());
+            }
+        }
+    }
+
+    /// True when nobody was told of this container's end yet.
+    pub(crate) fn is_new_end(&self, id: &ContainerId) -> bool {
+        self.new_ends.contains(id)
     }
 
     /// The node does not take the pod: it never runs, and only its status is left to tell.
@@ -132,8 +155,9 @@ impl Memory {
             new.ips = old.ips.clone();
         }
         self.key = self.key.take().or_else(|| seen.key.clone());
-        self.last_words
-            .retain(|id, _| seen.containers.iter().any(|container| container.id == *id));
+        let is_there = |id: &ContainerId| seen.containers.iter().any(|it| it.id == *id);
+        self.last_words.retain(|id, _| is_there(id));
+        self.told_ends.retain(is_there);
         seen.containers.iter_mut().for_each(undo_abandoned_start);
         self.seen = seen;
         self.forget_old_verdicts();
@@ -253,6 +277,23 @@ impl Memory {
     }
 }
 
+/// What an earlier life of the agent decided about a pod that it did not take: its status tells of no containers.
+pub(crate) fn earlier_rejection(pod: &Pod) -> Option<StatusOverride> {
+    let status = pod.status.as_ref()?;
+    let has_containers = status
+        .container_statuses
+        .as_ref()
+        .is_some_and(|it| !it.is_empty());
+    if status.phase.as_deref() != Some("Failed") || has_containers {
+        return None;
+    }
+    let message = status.message.as_deref()?;
+    Some(StatusOverride::Rejected {
+        reason: status.reason.clone()?,
+        message: message.strip_prefix("Pod was rejected: ")?.to_owned(),
+    })
+}
+
 /// A container whose start was given up by its caller, an agent that died for instance, never ran: it is made anew, and nobody
 /// counts that as a crash.
 fn undo_abandoned_start(container: &mut ObservedContainer) {
@@ -292,6 +333,48 @@ mod tests {
         assert_eq!(effort.pause_before(&stages("a")), LONGEST_PAUSE);
         effort.reset();
         assert_eq!(effort.pause_before(&stages("a")), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_was_rejected_before_stays_rejected() {
+        let check = |status: serde_json::Value, expected: Option<(&str, &str)>| {
+            let pod = serde_json::json!({"metadata": {"name": "p"}, "status": status});
+            let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
+            let expected = expected.map(|(reason, message)| StatusOverride::Rejected {
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            });
+            assert_eq!(earlier_rejection(&pod.into()), expected);
+        };
+        let rejected = |phase: &str, message: &str| serde_json::json!({"phase": phase, "reason": "OutOfcpu", "message": message});
+        check(
+            rejected("Failed", "Pod was rejected: too much"),
+            Some(("OutOfcpu", "too much")),
+        );
+        check(rejected("Pending", "Pod was rejected: too much"), None);
+        check(rejected("Failed", "The node was low on memory"), None);
+        let mut ran = rejected("Failed", "Pod was rejected: by its own words");
+        ran["containerStatuses"] = serde_json::json!([{"name": "c", "ready": false, "restartCount": 0, "image": "", "imageID": ""}]);
+        check(ran, None);
+        check(serde_json::json!({}), None);
+    }
+
+    #[test]
+    fn an_end_is_announced_once() {
+        let stop = |id: &str| Action::StopContainer {
+            id: ContainerId::new(id),
+            container: ContainerName::new("c"),
+            grace: ferrolet_types::GracePeriod::from_secs(1),
+            cause: ferrolet_lifecycle::StopCause::PodEnds,
+        };
+        let mut memory = Memory::new(PodUid::new("u"), None, None, Timestamp::from_second(0));
+        let news = |memory: &Memory| ["a", "b"].map(|id| memory.is_new_end(&ContainerId::new(id)));
+        memory.note_ends(&vec![stop("a")]);
+        assert_eq!(news(&memory), [true, false]);
+        memory.note_ends(&vec![stop("a"), stop("b")]);
+        assert_eq!(news(&memory), [false, true]);
+        memory.note_ends(&vec![stop("a"), stop("b")]);
+        assert_eq!(news(&memory), [false, false]);
     }
 
     #[test]

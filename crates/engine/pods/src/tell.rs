@@ -8,7 +8,8 @@ use crate::{World, resizing::Said};
 /// Says things about one container.
 pub(crate) struct ContainerEvents<'a> {
     events: &'a dyn Events,
-    pod: &'a Pod,
+    uid: PodUid,
+    key: PodKey,
     field_path: Option<String>,
 }
 
@@ -43,7 +44,7 @@ pub(crate) enum Happened {
 impl<'a> ContainerEvents<'a> {
     pub(crate) fn new(
         events: &'a dyn Events,
-        pod: &'a Pod,
+        pod: &Pod,
         kind: ContainerKind,
         container: &str,
     ) -> Self {
@@ -54,16 +55,32 @@ impl<'a> ContainerEvents<'a> {
         };
         Self {
             events,
-            pod,
+            uid: pod.uid(),
+            key: pod.key(),
             field_path: Some(format!("spec.{list}{{{container}}}")),
         }
     }
 
-    /// Says the same things about the pod as a whole: the images of its volumes belong to no container.
-    pub(crate) fn of_pod(events: &'a dyn Events, pod: &'a Pod) -> Self {
+    /// Says things about a container whose pod is known by its name only.
+    pub(crate) fn of_orphan(
+        events: &'a dyn Events,
+        (uid, key): (&PodUid, &PodKey),
+        container: &str,
+    ) -> Self {
         Self {
             events,
-            pod,
+            uid: uid.clone(),
+            key: key.clone(),
+            field_path: Some(format!("spec.containers{{{container}}}")),
+        }
+    }
+
+    /// Says the same things about the pod as a whole: the images of its volumes belong to no container.
+    pub(crate) fn of_pod(events: &'a dyn Events, pod: &Pod) -> Self {
+        Self {
+            events,
+            uid: pod.uid(),
+            key: pod.key(),
             field_path: None,
         }
     }
@@ -109,7 +126,11 @@ impl<'a> ContainerEvents<'a> {
             ),
         };
         self.events.record(Event {
-            object: pod_object(self.pod, self.field_path.clone()),
+            object: EventObject::Pod {
+                uid: self.uid.clone(),
+                key: self.key.clone(),
+                field_path: self.field_path.clone(),
+            },
             kind,
             reason: reason.to_owned(),
             message,
@@ -126,7 +147,11 @@ pub(crate) fn say_of_pod(
     message: String,
 ) {
     events.record(Event {
-        object: pod_object(pod, None),
+        object: EventObject::Pod {
+            uid: pod.uid(),
+            key: pod.key(),
+            field_path: None,
+        },
         kind,
         reason: reason.to_owned(),
         message,
@@ -141,15 +166,6 @@ pub(crate) fn say_resize(world: &World, pod: &Pod, said: Said) {
         EventKind::Normal
     };
     say_of_pod(world.events.as_ref(), pod, kind, said.reason, said.message);
-}
-
-fn pod_object(pod: &Pod, field_path: Option<String>) -> EventObject {
-    let (uid, key): (PodUid, PodKey) = (pod.uid(), pod.key());
-    EventObject::Pod {
-        uid,
-        key,
-        field_path,
-    }
 }
 
 /// A pod in event messages: `name_namespace(uid)`.

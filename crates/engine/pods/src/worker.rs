@@ -391,6 +391,7 @@ impl Worker {
             }
         }
         for stage in step.stages {
+            self.memory.note_ends(&stage);
             let outcomes = tokio::select! {
                 // First: a wish that came while we looked must not find its pod being started.
                 biased;

@@ -243,3 +243,36 @@ async fn a_stop_that_fails_again_and_again_does_not_spin() {
     let ended = "the sidecar of an ended pod that cannot be stopped";
     check(Call::StopContainer, RestartPolicy::Never, ended).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
+    let check = async |hook: serde_json::Value, n_told: usize| {
+        let world = world();
+        let agent = Agent::start(&world);
+        agent.hooks.hang_for("main");
+        let web = pod("web").container("main", IMAGE).grace(5);
+        let web = web
+            .edit_container("main", |it| {
+                let lifecycle = serde_json::json!({"preStop": hook});
+                it.lifecycle = Some(serde_json::from_value(lifecycle).unwrap());
+            })
+            .build();
+        agent.add(&web).await;
+        let uid = web.uid();
+        world
+            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+            .await;
+        agent.tell([deleting(&world, &web, 5)]).await;
+        world
+            .until("it ended", secs(20), |world| {
+                !world.is_running(&uid, "main")
+            })
+            .await;
+        assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
+        let events = world.recorded_events().into_iter();
+        let told = events.filter(|(_, it)| it.reason == "FailedPreStopHook");
+        assert_eq!(told.count(), n_told);
+    };
+    check(serde_json::json!({"exec": {"command": ["sleep", "60"]}}), 1).await;
+    check(serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
+}

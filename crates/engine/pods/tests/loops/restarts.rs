@@ -1,6 +1,6 @@
 //! Containers that end, and when they come back.
 
-use ferrolet_ports::RuntimeErrorKind;
+use ferrolet_ports::{EventObject, RuntimeErrorKind};
 use ferrolet_testkit::{Act, Call, Script, World, pod};
 use ferrolet_types::{
     PodChange, PodUid,
@@ -284,6 +284,17 @@ async fn a_manifest_that_was_edited_while_the_agent_was_away_starts_when_the_old
         })
         .await;
     assert!(world.is_gone(&old.uid()));
+    // The specification it was made from is lost, and its end is told of all the same.
+    let killed = world.recorded_events().into_iter().map(|(_, it)| it);
+    let killed: Vec<_> = killed.filter(|it| it.reason == "Killing").collect();
+    assert_eq!(killed.len(), 1);
+    assert_eq!(killed[0].message, "Stopping container main");
+    let about = EventObject::Pod {
+        uid: old.uid(),
+        key: old.key(),
+        field_path: Some("spec.containers{main}".to_owned()),
+    };
+    assert_eq!(killed[0].object, about);
 }
 
 #[tokio::test(start_paused = true)]

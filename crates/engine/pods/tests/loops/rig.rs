@@ -48,6 +48,7 @@ pub(crate) fn world() -> World {
 /// An agent; dropping it is a `kill -9`.
 pub(crate) struct Agent {
     pub(crate) board: Arc<Board>,
+    pub(crate) hooks: Arc<FakeHooks>,
     changes: mpsc::Sender<PodChanges>,
     hints: mpsc::Sender<Hint>,
     network: watch::Sender<bool>,
@@ -71,6 +72,7 @@ impl Agent {
 
     fn wire(world: &World, events: Arc<dyn Events>, node: Option<AdmissionNode>) -> Self {
         let board = Arc::new(Board::default());
+        let hooks = Arc::new(FakeHooks::default());
         let (_, admission) = watch::channel(node);
         let doors = Doors {
             runtime: world.runtime(),
@@ -82,7 +84,7 @@ impl Agent {
             usage: None,
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
-            hooks: Arc::new(FakeHooks::default()),
+            hooks: hooks.clone(),
             objects: None,
             lookups: None,
             clock: world.clock(),
@@ -110,6 +112,7 @@ impl Agent {
         tasks.spawn(pass_events_on(world.clone(), hint_sender.clone()));
         Self {
             board,
+            hooks,
             changes: change_sender,
             hints: hint_sender,
             network: network_sender,
