@@ -133,6 +133,7 @@ fn fields(value: &Value) -> Option<Map<String, Value>> {
 }
 
 /// Orders of states; a difference is shown as the lines to take away (-) and to add (+) to the nearest recording.
+/// Whether two changes are told together or one after the other is a matter of moments and no difference.
 fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
     let pods = theirs
         .iter()
@@ -140,7 +141,13 @@ fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
         .flat_map(|it| it.sequence.keys());
     for pod in pods.collect::<BTreeSet<&String>>() {
         let of = |answer: &Answer| answer.sequence.get(pod).cloned().unwrap_or_default();
-        let (ours, recorded) = (of(ours), theirs.iter().map(of).collect::<Vec<_>>());
+        let (ours, recorded) = (
+            essential(&of(ours)),
+            theirs
+                .iter()
+                .map(|it| essential(&of(it)))
+                .collect::<Vec<_>>(),
+        );
         let nearest = recorded
             .iter()
             .map(|it| changes(it, &ours))
@@ -151,6 +158,32 @@ fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
             push(found, format!("sequence.{pod}"), json!(ours), theirs);
         }
     }
+}
+
+/// A sequence without the states that lie between two others and say nothing that one of these does not say: on the way up,
+/// or while the phase stays. Where a pod ends, a state in between has a meaning of its own.
+fn essential(sequence: &[String]) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for (index, line) in sequence.iter().enumerate() {
+        let is_between = match (kept.last(), sequence.get(index + 1)) {
+            (Some(before), Some(after)) => is_between(before, line, after),
+            _ => false,
+        };
+        if !is_between && kept.last() != Some(line) {
+            kept.push(line.clone());
+        }
+    }
+    kept
+}
+
+fn is_between(before: &str, line: &str, after: &str) -> bool {
+    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    let (before, words, after) = (words(before), words(line), words(after));
+    let is_going_up = before.first().is_some_and(|it| it == "Pending");
+    (is_going_up || before.first() == after.first())
+        && words
+            .iter()
+            .all(|it| before.contains(it) || after.contains(it))
 }
 
 /// The lines that turn one list into another: `- line` is only in the first, `+ line` only in the second.
@@ -210,7 +243,7 @@ fn events(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
             unknown.push(event);
         } else {
             let counts: Vec<u64> = alike.iter().map(|it| it.count).collect();
-            if !is_count_right(event.count, &counts) {
+            if !is_count_right(event, &counts) {
                 let theirs = counts.iter().map(|it| json!(it)).collect();
                 push(
                     found,
@@ -254,14 +287,19 @@ fn words(event: &Event) -> Value {
     ))
 }
 
-/// Once is once; the more often something happens, the less the number means.
-fn is_count_right(ours: u64, theirs: &[u64]) -> bool {
+/// Once is once, but a warning comes again for as long as its cause lasts; the more often something happens, the less the
+/// number means.
+fn is_count_right(event: &Event, theirs: &[u64]) -> bool {
     let (least, most) = (theirs.iter().min(), theirs.iter().max());
     let (Some(least), Some(most)) = (least.copied(), most.copied()) else {
         return true;
     };
-    let slack = if most <= 1 { 0 } else { 1 + most / 4 };
-    (least.saturating_sub(slack).max(1)..=most + slack).contains(&ours)
+    let slack = if most <= 1 && event.kind == "Normal" {
+        0
+    } else {
+        1 + most / 4
+    };
+    (least.saturating_sub(slack).max(1)..=most + slack).contains(&event.count)
 }
 
 fn gone(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {

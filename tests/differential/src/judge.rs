@@ -1,7 +1,7 @@
 //! A whole run: the stages in turn, the second look at what differs, the verdict.
 //!
-//! A case that differs is played again with few others beside it; only what differs both times counts, because a machine
-//! that does something else for a second makes pods miss a state. Everything ours answered is kept in
+//! A case that differs is played again, twice, with few others beside it; only what differs every time counts, because a
+//! machine that does something else for a second makes pods miss a state. Everything ours answered is kept in
 //! `target/differential/`, with the agents' logs.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,9 @@ use crate::{Mode, Options, home, report};
 
 /// Cases at a time when something is looked at again.
 const FEW: usize = 4;
+
+/// How often a case is played until a difference counts.
+const N_LOOKS: usize = 3;
 
 /// How often a case is recorded until two recordings agree.
 const N_RECORDINGS: usize = 4;
@@ -122,26 +125,26 @@ impl Set<'_> {
         let mut stage = Stage::start(scene, "diff-ours", &self.options.agent)?;
         let answers = self.play(&mut stage, &played, "o")?;
         let first = differences(&answers, &theirs)?;
-        let again: Vec<&Case> = played
-            .iter()
-            .filter(|case| {
-                first
-                    .get(&case.name)
-                    .is_some_and(|found| self.has_news(&case.name, found))
-            })
-            .copied()
-            .collect();
         let mut found = first;
-        if !again.is_empty() {
+        for number in 2..=N_LOOKS {
+            let has_news = |case: &&&Case| {
+                let found = found.get(&case.name);
+                found.is_some_and(|found| self.has_news(&case.name, found))
+            };
+            let again: Vec<&Case> = played.iter().filter(has_news).copied().collect();
+            if again.is_empty() {
+                break;
+            }
             println!(
                 "{} of {} cases differ; once more",
                 again.len(),
                 played.len()
             );
-            let answers = perform(&mut stage, &again, "o2", FEW.min(self.options.n_at_once))?;
-            let second = differences(&answers, &theirs)?;
+            let few = FEW.min(self.options.n_at_once);
+            let answers = perform(&mut stage, &again, &format!("o{number}"), few)?;
+            let now = differences(&answers, &theirs)?;
             for case in &again {
-                let later = second.get(&case.name).cloned().unwrap_or_default();
+                let later = now.get(&case.name).cloned().unwrap_or_default();
                 let both = found.entry(case.name.clone()).or_default();
                 let earlier = std::mem::replace(both, later);
                 both.retain(|it| earlier.iter().any(|other| other.path == it.path));

@@ -195,3 +195,56 @@ fn a_deletion_takes_about_as_long_as_in_a_recording() {
         );
     }
 }
+
+#[test]
+fn changes_may_be_told_together_or_one_after_the_other() {
+    let check = |one: &[&str], other: &[&str], is_same: bool| {
+        let with = |lines: &[&str]| Answer {
+            sequence: BTreeMap::from([(
+                "p".to_owned(),
+                lines.iter().map(|it| (*it).to_owned()).collect(),
+            )]),
+            ..Answer::default()
+        };
+        for (one, other) in [(one, other), (other, one)] {
+            let found = found(&with(one), &[with(other)]);
+            assert_eq!(found.is_empty(), is_same, "{one:?} {other:?}");
+        }
+    };
+    let begin = "Pending Made=F a:waiting#0 b:waiting#0";
+    let both = "Running Made=T a:running#0+ b:running#0+";
+    // The sandbox alone, then one container, or all at once.
+    check(
+        &[begin, "Pending Made=T a:waiting#0 b:waiting#0", both],
+        &[begin, both],
+        true,
+    );
+    check(
+        &[begin, "Running Made=T a:running#0+ b:waiting#0", both],
+        &[begin, both],
+        true,
+    );
+    // Running and not ready is something else.
+    check(
+        &[begin, "Running Made=T a:running#0 b:running#0+", both],
+        &[begin, both],
+        false,
+    );
+    let (after, end) = (
+        "Running Made=T a:terminated/0#0 b:terminated/0#0",
+        "Succeeded Made=F a:terminated/0#0 b:terminated/0#0",
+    );
+    check(
+        &[both, "Running Made=T a:running#0+ b:terminated/0#0", after],
+        &[both, "Running Made=T a:terminated/0#0 b:running#0+", after],
+        true,
+    );
+    // Something ran, or nothing did and the pod was not over: that is said only there.
+    check(&[both, after, end], &[both, end], false);
+    check(&[begin, both, end], &[begin, end], false);
+    check(
+        &[both, "Running Made=T a:waiting/Crash#0 b:running#0+", both],
+        &[both],
+        false,
+    );
+}
