@@ -633,11 +633,22 @@ impl PodVolumes for VolumeEngine {
             }
             self.memory.keep(Arc::clone(&plan));
             let outcomes = self.attempt(&plan, About::All).await;
-            let ready: Result<BTreeMap<_, _>, _> = outcomes.into_iter().collect();
-            ready.map_err(|(error, _)| {
-                self.memory.await_ready(&plan.uid);
-                error
-            })
+            let mut ready = BTreeMap::new();
+            let mut failed = Vec::new();
+            for outcome in outcomes {
+                match outcome {
+                    Ok((name, mount)) => drop(ready.insert(name, mount)),
+                    Err((error, _)) => failed.push(error),
+                }
+            }
+            let mut failed = failed.into_iter();
+            let Some(first) = failed.next() else {
+                return Ok(ready);
+            };
+            self.memory.await_ready(&plan.uid);
+            // The pod's worker tells of the one that it is answered with.
+            failed.for_each(|error| self.say_of_pod(&plan, error.reason, error.message));
+            Err(first)
         })
     }
 

@@ -197,6 +197,23 @@ async fn a_volume_that_fails_does_not_keep_its_neighbours_from_being_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_several_volumes_that_fail_the_first_is_answered_and_the_others_are_told() {
+    let bench = Bench::new();
+    let volumes = json!([
+        {"name": "a", "configMap": {"name": "none"}},
+        {"name": "b", "secret": {"secretName": "none"}},
+    ]);
+    let refusal = bench.refusal(&pod(volumes, json!({}))).await;
+    let failed = |volume: &str, what: &str| {
+        format!("MountVolume.SetUp failed for volume {volume:?} : {what} \"none\" not found")
+    };
+    assert_eq!(refusal, failed("a", "configmap"));
+    let told = bench.world.recorded_events().into_iter();
+    let told: Vec<String> = told.map(|(_, event)| event.message).collect();
+    assert_eq!(told, [failed("b", "secret")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_host_paths_are_made_when_asked_for() {
     let bench = Bench::new();
     let volumes = json!([
