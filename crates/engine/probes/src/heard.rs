@@ -8,22 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::dial::Guest;
 
 pub(crate) struct Heard {
-    stream: TcpStream,
+    stream: Guest,
     first: [u8; 5],
     n: usize,
     is_heard: Arc<AtomicBool>,
 }
 
 impl Heard {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: Guest) -> Self {
         Self::telling(stream, Arc::default())
     }
 
     /// Sets `is_heard` as soon as the other side has said anything.
-    pub(crate) fn telling(stream: TcpStream, is_heard: Arc<AtomicBool>) -> Self {
+    pub(crate) fn telling(stream: Guest, is_heard: Arc<AtomicBool>) -> Self {
         Self {
             stream,
             first: [0; 5],

@@ -1,4 +1,4 @@
-//! A TCP socket: well when somebody accepts the connection. It is closed at once, politely.
+//! A TCP socket: well when somebody accepts the connection. It is closed at once, politely and without a trace.
 
 use std::time::Duration;
 
@@ -20,9 +20,11 @@ pub(crate) async fn probe(host: &str, port: u16, timeout: Duration) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::dial::wait_nothing_remains;
 
     #[tokio::test]
     async fn whoever_listens_is_well() {
@@ -32,6 +34,25 @@ mod tests {
             let outcome = probe(host, port, Duration::from_secs(5)).await;
             assert_eq!(outcome, Outcome::Success, "{host}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_visit_ends_politely_and_leaves_nothing_behind() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let visits = tokio::spawn(async move {
+            for _ in 0..20 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // The server reads an end, no reset.
+                assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+            }
+        });
+        for _ in 0..20 {
+            let outcome = probe("127.0.0.1", port, Duration::from_secs(5)).await;
+            assert_eq!(outcome, Outcome::Success);
+        }
+        visits.await.unwrap();
+        wait_nothing_remains(port).await;
     }
 
     #[tokio::test]

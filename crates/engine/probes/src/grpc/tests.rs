@@ -125,3 +125,13 @@ async fn a_port_that_nobody_serves_is_tried_until_the_time_is_over() {
     let server = crate::http::tests::Server::says("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     check(server.port).await;
 }
+
+#[tokio::test]
+async fn a_call_leaves_no_connection_behind() {
+    let port = server(Says::Status(1)).await;
+    for _ in 0..5 {
+        let outcome = probe("127.0.0.1", port, "web", ENOUGH).await;
+        assert_eq!(outcome, Outcome::Success);
+    }
+    crate::dial::wait_nothing_remains(port).await;
+}

@@ -357,5 +357,6 @@ async fn a_server_that_never_closes_does_not_hold_up_its_probe() {
         let action = get(server.port, "/");
         let in_time = tokio::time::timeout(Duration::from_secs(4), probe(&action)).await;
         assert_eq!(in_time, Ok(Outcome::Success));
+        crate::dial::wait_nothing_remains(server.port).await;
     }
 }

@@ -8,11 +8,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::ring;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::dial::in_words;
+use crate::dial::{Guest, in_words};
 use crate::heard::Heard;
 
 /// Makes connections secure, and offers HTTP/2 on them.
@@ -37,7 +36,7 @@ impl Tls {
     pub(crate) async fn connect(
         &self,
         host: &str,
-        stream: TcpStream,
+        stream: Guest,
     ) -> Result<TlsStream<Heard>, String> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| format!("tls: invalid server name {host:?}"))?;
