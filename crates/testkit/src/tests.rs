@@ -325,6 +325,7 @@ async fn removing_a_cgroup_ends_what_runs_in_it() {
         uid: pod.uid(),
         qos: Qos::BestEffort,
         limits: CgroupLimits::default(),
+        huge_pages: Default::default(),
     };
     let cgroups = world.cgroups();
     cgroups.ensure(&cgroup).await.unwrap();

@@ -176,6 +176,7 @@ fn pod(limits: CgroupLimits) -> PodCgroup {
         uid: PodUid::from(UID),
         qos: Qos::Burstable,
         limits,
+        huge_pages: Default::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::{
     Amounts, MIN_SHARES, Overhead, amount,
     amounts::{container_limits, pod_level_limit, pod_limits, pod_requests},
+    container::huge_page_size_name,
     milli_cpu_to_quota, milli_cpu_to_shares,
 };
 
@@ -22,6 +23,8 @@ pub struct PodCgroup {
     pub qos: Qos,
     /// Bounds.
     pub limits: CgroupLimits,
+    /// Bytes in huge pages, by the kernel's name of their size (`2MB`). A size that is not listed is not allowed.
+    pub huge_pages: BTreeMap<String, u64>,
 }
 
 /// Bounds of one cgroup; `None` leaves the kernel's default.
@@ -102,6 +105,7 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
         uid: pod.uid(),
         qos,
         limits,
+        huge_pages: huge_page_limits(pod),
     }
 }
 
@@ -115,16 +119,15 @@ pub fn burstable_shares<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> u64 {
     milli_cpu_to_shares(milli)
 }
 
-/// Bytes a pod's cgroup may use in huge pages, by page size in bytes. Sizes that are not listed are not allowed.
-pub fn huge_page_limits(pod: &Pod) -> BTreeMap<i64, i64> {
+fn huge_page_limits(pod: &Pod) -> BTreeMap<String, u64> {
     let requests: Amounts = pod_requests(pod, Overhead::Included);
     let mut limits = BTreeMap::new();
     for (name, quantity) in &requests {
         let size = name
             .strip_prefix("hugepages-")
             .and_then(|size| Quantity::parse(size).ok());
-        if let Some(size) = size {
-            *limits.entry(size.value()).or_default() += quantity.value();
+        if let Some(size) = size.and_then(|size| huge_page_size_name(size.value())) {
+            *limits.entry(size).or_default() += u64::try_from(quantity.value()).unwrap_or(0);
         }
     }
     limits

@@ -127,8 +127,9 @@ fn huge_pages_are_bounded_by_size() {
         container("a", &pages, &pages),
         container("b", &pages, &pages),
     ]);
+    let cgroup = pod_cgroup(&both, &CgroupPolicy::default());
     assert_eq!(
-        huge_page_limits(&both),
-        BTreeMap::from([(2 << 20, 8 << 20)])
+        cgroup.huge_pages,
+        BTreeMap::from([("2MB".to_owned(), 8 << 20)])
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! Blocking. Every path is walked from the mount point through [`Rooted`].
 
-use std::{io, path::PathBuf};
+use std::{collections::BTreeMap, io, path::PathBuf};
 
 use ferrolet_ports::HostError;
 use ferrolet_resources::CgroupLimits;
@@ -140,6 +140,41 @@ impl Place {
                     .write_existing(write.file, write.text.as_bytes())
                     .map_err(|cause| self.unwritten(name, &write, &cause))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Bounds every size of huge pages that the kernel counts here.
+    pub(super) fn bound_huge_pages(
+        &self,
+        name: &CgroupName,
+        limits: &BTreeMap<String, u64>,
+    ) -> Result<(), HostError> {
+        let counts = match &self.kind {
+            PlaceKind::Beside => false,
+            PlaceKind::Unified => true,
+            PlaceKind::Split(_) => self.has("hugetlb"),
+        };
+        let Some(cgroup) = self.find(name)?.filter(|_| counts) else {
+            return Ok(());
+        };
+        let entries = cgroup
+            .entries()
+            .map_err(|cause| refused(format!("list cgroup {}", self.shown(name)), &cause))?;
+        let files: Vec<String> = entries
+            .into_iter()
+            .filter_map(|entry| entry.name.into_string().ok())
+            .collect();
+        for (file, bytes) in values::huge_pages(files.iter().map(String::as_str), limits) {
+            let text = bytes.to_string();
+            cgroup
+                .write_existing(file, text.as_bytes())
+                .map_err(|cause| {
+                    refused(
+                        format!("write {text} to {}/{file}", self.shown(name)),
+                        &cause,
+                    )
+                })?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ fn pod(uid: &str, qos: Qos, limits: CgroupLimits) -> PodCgroup {
         uid: PodUid::from(uid),
         qos,
         limits,
+        huge_pages: Default::default(),
     }
 }
 

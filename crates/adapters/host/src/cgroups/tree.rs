@@ -204,7 +204,10 @@ impl PodCgroups for CgroupTree {
                 if !inner.per_qos {
                     return Ok(());
                 }
-                inner.ensure(&inner.pod(&pod)?, &pod.limits)
+                let name = inner.pod(&pod)?;
+                inner.ensure(&name, &pod.limits)?;
+                let mut places = inner.places.iter();
+                places.try_for_each(|place| place.bound_huge_pages(&name, &pod.huge_pages))
             },
         ))
     }

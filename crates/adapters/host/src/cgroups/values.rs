@@ -3,6 +3,8 @@
 //! A bound that is `None` writes nothing, so the kernel's default (or what an earlier write left) stands; zero means the same
 //! for shares and memory, as upstream's library has it.
 
+use std::collections::BTreeMap;
+
 use ferrolet_resources::CgroupLimits;
 
 /// The kernel's default period, in microseconds.
@@ -100,6 +102,23 @@ pub(super) fn v2(limits: &CgroupLimits) -> Vec<Write> {
     writes
 }
 
+/// What is written to bound huge pages, given the control files of a cgroup. The kernel has one per size it knows, and a second
+/// one for reservations on kernels that can bound those; a size that nobody asked for gets nothing.
+pub(super) fn huge_pages<'a>(
+    files: impl IntoIterator<Item = &'a str>,
+    limits: &BTreeMap<String, u64>,
+) -> Vec<(&'a str, u64)> {
+    let bound_of = |file: &'a str| {
+        let rest = file.strip_prefix("hugetlb.")?;
+        let size = rest
+            .strip_suffix(".limit_in_bytes")
+            .or_else(|| rest.strip_suffix(".max"))?;
+        let size = size.strip_suffix(".rsvd").unwrap_or(size);
+        Some((file, limits.get(size).copied().unwrap_or(0)))
+    };
+    files.into_iter().filter_map(bound_of).collect()
+}
+
 fn pids(limit: i64) -> Write {
     let text = match limit {
         // No process at all cannot be asked of systemd, so upstream's library asks for one with either driver.
@@ -144,6 +163,29 @@ mod tests {
         ] {
             assert_eq!(cpu_weight(shares), weight, "{shares}");
         }
+    }
+
+    #[test]
+    fn every_size_of_huge_pages_is_bounded_and_unasked_ones_are_forbidden() {
+        let limits = BTreeMap::from([("2MB".to_owned(), 8 << 20)]);
+        let on_v1 = [
+            "hugetlb.1GB.limit_in_bytes",
+            "hugetlb.2MB.failcnt",
+            "hugetlb.2MB.limit_in_bytes",
+            "hugetlb.2MB.rsvd.limit_in_bytes",
+            "hugetlb.2MB.usage_in_bytes",
+            "tasks",
+        ];
+        assert_eq!(
+            huge_pages(on_v1, &limits),
+            [
+                ("hugetlb.1GB.limit_in_bytes", 0),
+                ("hugetlb.2MB.limit_in_bytes", 8 << 20),
+                ("hugetlb.2MB.rsvd.limit_in_bytes", 8 << 20),
+            ]
+        );
+        let on_v2 = ["hugetlb.2MB.max", "hugetlb.2MB.current", "memory.max"];
+        assert_eq!(huge_pages(on_v2, &limits), [("hugetlb.2MB.max", 8 << 20)]);
     }
 
     #[test]

@@ -160,6 +160,7 @@ async fn directories_and_cgroups_of_an_earlier_life_are_removed() {
         uid: second.uid(),
         qos: Qos::BestEffort,
         limits: CgroupLimits::default(),
+        huge_pages: Default::default(),
     };
     world.cgroups().ensure(&cgroup).await.unwrap();
     let agent = Agent::start(&world);
