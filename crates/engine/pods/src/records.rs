@@ -3,8 +3,8 @@
 //!
 //! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk, because a lost note costs
 //! a repeated decision and nothing else: without the newest grant the resize is judged again, without the newest word on what
-//! is in force a container is bounded once more. A file that cannot be read is reported and begun anew from the pods' own
-//! specifications, where upstream's kubelet refuses to start.
+//! is in force a container is bounded once more. A file that cannot be read is reported, set aside and begun anew, from the
+//! other one or from the pods' own specifications, where upstream's kubelet refuses to start (ADR 0015).
 //! Refuses: deciding anything from what it holds.
 
 use std::{collections::BTreeMap, sync::Mutex};
@@ -47,9 +47,13 @@ pub(crate) enum RecordError {
 impl Records {
     /// Reads both files, once, before anybody notes anything.
     pub(crate) async fn load(&self, files: &dyn StateFiles) {
+        let actuated = read(files, ACTUATED).await.unwrap_or_default();
+        let allocated = read(files, ALLOCATED).await;
         let books = Books {
-            allocated: read(files, ALLOCATED).await,
-            actuated: read(files, ACTUATED).await,
+            // What is in force was granted once. A resize that waited for room is judged again, instead of being taken for
+            // granted because the specification says so.
+            allocated: allocated.unwrap_or_else(|| actuated.clone()),
+            actuated,
         };
         *self.books.lock().expect("no panic while the lock is held") = books;
     }
@@ -131,19 +135,27 @@ impl Records {
     }
 }
 
-async fn read(files: &dyn StateFiles, name: &str) -> ByPod {
+/// What a record says; `None` for one that cannot be read.
+async fn read(files: &dyn StateFiles, name: &str) -> Option<ByPod> {
     let content = match files.read(name).await {
         Ok(Some(content)) => content,
-        Ok(None) => return ByPod::new(),
+        Ok(None) => return Some(ByPod::new()),
         Err(error) => {
-            tracing::error!(%error, "Resources of pods cannot be read, taking their specifications instead");
-            return ByPod::new();
+            tracing::error!(%error, "A record of pods' resources cannot be read and begins anew");
+            return None;
         }
     };
-    decode(&content).unwrap_or_else(|error| {
-        tracing::error!(file = name, %error, "Resources of pods cannot be read, taking their specifications instead");
-        ByPod::new()
-    })
+    match decode(&content) {
+        Ok(pods) => Some(pods),
+        Err(error) => {
+            let aside = format!("{name}.unreadable");
+            tracing::error!(file = name, %error, aside, "A record of pods' resources cannot be read and begins anew");
+            if let Err(error) = files.write(&aside, content).await {
+                tracing::error!(%error, "The unreadable record cannot be kept");
+            }
+            None
+        }
+    }
 }
 
 /// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go prints for that string.
@@ -247,5 +259,49 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_cannot_be_read_is_set_aside_and_taken_from_the_other() {
+        let of = |cpu: &str| PodResources {
+            containers: BTreeMap::from([(
+                "c".to_owned(),
+                serde_json::from_value(json!({"requests": {"cpu": cpu}})).unwrap(),
+            )]),
+            pod: None,
+        };
+        let uid = PodUid::new("a");
+        let (granted, in_force) = (of("2"), of("1"));
+        let good = |resources: &PodResources| {
+            let pods = ByPod::from([(uid.clone(), resources.clone())]);
+            String::from_utf8(encode(&pods)).unwrap()
+        };
+        let bad = "{\"data\":\"{}\",\"checksum\":1}";
+        let check =
+            async |allocated: &str, actuated: &str, expected: [Option<&PodResources>; 2]| {
+                let world = ferrolet_testkit::World::new();
+                let files = world.state_files();
+                for (name, content) in [(ALLOCATED, allocated), (ACTUATED, actuated)] {
+                    let written = files.write(name, content.as_bytes().to_vec()).await;
+                    written.unwrap();
+                }
+                let records = Records::default();
+                records.load(files.as_ref()).await;
+                let found = [
+                    records.allocated().get(&uid).cloned(),
+                    records.actuated(&uid),
+                ];
+                assert_eq!(found, expected.map(Option::<&PodResources>::cloned));
+                for (name, content) in [(ALLOCATED, allocated), (ACTUATED, actuated)] {
+                    let kept = files.read(&format!("{name}.unreadable")).await.unwrap();
+                    let expected = (content == bad).then(|| bad.as_bytes().to_vec());
+                    assert_eq!(kept, expected, "{name}");
+                }
+            };
+        let (wider, narrower) = (good(&granted), good(&in_force));
+        check(&wider, &narrower, [Some(&granted), Some(&in_force)]).await;
+        check(bad, &narrower, [Some(&in_force), Some(&in_force)]).await;
+        check(&wider, bad, [Some(&granted), None]).await;
+        check(bad, bad, [None, None]).await;
     }
 }

@@ -4,7 +4,7 @@
 //! Whoever closes a connection first keeps its remains for a minute (TIME_WAIT). Upstream sets `SO_LINGER` to a second, which
 //! does not change that (measured with its own dialer) and would block a thread when the other side is dead. A [`Guest`] lets the
 //! other side close first where it is asked to, as `http` does; otherwise it says goodbye (FIN) and then forgets (RST), in this
-//! order, so that the other side reads an end and not an error (ADR 0014).
+//! order, so that the other side reads an end and not an error (ADR 0016).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
