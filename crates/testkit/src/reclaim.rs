@@ -75,6 +75,8 @@ struct LogState {
     refuses_reopen: bool,
     /// Logs that were moved and not opened anew.
     moved: BTreeSet<String>,
+    /// Logs that somebody removed.
+    lost: BTreeSet<String>,
 }
 
 impl FakeLogStore {
@@ -91,6 +93,13 @@ impl FakeLogStore {
     /// How big a log is.
     pub fn size(&self, path: &str) -> Option<u64> {
         lock(&self.state).sizes.get(path).copied()
+    }
+
+    /// Somebody removes a log. Its writer keeps writing, into nothing, until it opens it anew.
+    pub fn lose(&self, path: &str) {
+        let mut state = lock(&self.state);
+        state.sizes.remove(path);
+        state.lost.insert(path.to_owned());
     }
 
     /// Names of what is beside a log.
@@ -144,7 +153,11 @@ impl LogReopen for FakeLogStore {
                 message: "not now".to_owned(),
             })
         } else {
-            for path in std::mem::take(&mut state.moved) {
+            let (moved, lost) = (
+                std::mem::take(&mut state.moved),
+                std::mem::take(&mut state.lost),
+            );
+            for path in moved.into_iter().chain(lost) {
                 state.sizes.entry(path).or_default();
             }
             Ok(())

@@ -3,7 +3,10 @@
 //! Looking costs a walk over the log directory, so it happens once in an interval; a log that grows fast is looked at when it
 //! should be full, alone. Names are upstream's: `0.log`, `0.log.20261116-013000`, `0.log.20261116-012000.gz`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ferrolet_ports::LogSize;
 use ferrolet_types::Timestamp;
@@ -34,6 +37,8 @@ pub(super) struct Watch {
     sizes: BTreeMap<String, u64>,
     /// Full logs that nobody writes any more, with the size they had.
     settled: BTreeMap<String, u64>,
+    /// Logs that were there and are not any more, until somebody says why.
+    missing: BTreeSet<String>,
     has_looked: bool,
 }
 
@@ -44,6 +49,8 @@ pub(super) struct Look {
     pub(super) due: Vec<String>,
     /// Logs that will be full before the interval is over.
     pub(super) hot: Vec<String>,
+    /// Logs that are gone: their writers, if they have any, write into nothing.
+    pub(super) missing: Vec<String>,
     /// When to look at those again, or at all when there are none.
     pub(super) next: Duration,
 }
@@ -61,6 +68,7 @@ impl Watch {
         let mut look = Look {
             due: Vec::new(),
             hot: Vec::new(),
+            missing: Vec::new(),
             next: if is_first {
                 FIRST.min(policy.interval)
             } else {
@@ -94,7 +102,10 @@ impl Watch {
         match all {
             Coverage::All => {
                 self.settled.retain(|path, _| now.contains_key(path));
-                self.sizes = now;
+                let before = std::mem::replace(&mut self.sizes, now);
+                self.missing.extend(before.into_keys());
+                self.missing.retain(|path| !self.sizes.contains_key(path));
+                look.missing = self.missing.iter().cloned().collect();
             }
             Coverage::Hot => self.sizes.extend(now),
         }
@@ -106,6 +117,11 @@ impl Watch {
         if let Some(size) = self.sizes.get(path) {
             self.settled.insert(path.to_owned(), *size);
         }
+    }
+
+    /// A log that is gone for good, because nobody writes it.
+    pub(super) fn forget(&mut self, path: &str) {
+        self.missing.remove(path);
     }
 
     /// A log that was rotated starts from nothing.

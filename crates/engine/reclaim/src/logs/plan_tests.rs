@@ -51,6 +51,29 @@ fn a_new_log_has_grown_from_nothing_and_a_rotated_one_too() {
 }
 
 #[test]
+fn a_log_that_is_gone_is_missed_until_it_is_back_or_forgotten() {
+    let mut watch = Watch::default();
+    let mut look = |found: &[(&str, u64)], all| {
+        watch
+            .look(&POLICY, &sizes(found), POLICY.interval, all)
+            .missing
+    };
+    assert!(look(&[("a", 1), ("b", 1)], Coverage::All).is_empty());
+    // A look at some says nothing about the others.
+    assert!(look(&[("a", 1)], Coverage::Hot).is_empty());
+    assert_eq!(look(&[("a", 1)], Coverage::All), ["b"]);
+    assert_eq!(look(&[], Coverage::All), ["a", "b"]);
+    assert_eq!(look(&[("b", 1)], Coverage::All), ["a"]);
+    watch.forget("a");
+    assert!(
+        watch
+            .look(&POLICY, &sizes(&[("b", 1)]), POLICY.interval, Coverage::All)
+            .missing
+            .is_empty()
+    );
+}
+
+#[test]
 fn a_full_log_that_nobody_writes_is_left_alone_until_it_grows() {
     let mut watch = Watch::default();
     let mut look = |size, is_settled| {

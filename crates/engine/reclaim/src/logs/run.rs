@@ -97,6 +97,11 @@ pub async fn run(doors: Doors, policy: Policy) {
             .buffer_unordered(policy.max_workers.max(1))
             .collect()
             .await;
+        for path in look.missing {
+            if rotator.find_writer_a_file(&path).await {
+                watch.forget(&path);
+            }
+        }
         hot = look.hot;
         let mut next = look.next;
         for (path, outcome) in rotated {
@@ -173,6 +178,23 @@ impl Rotator {
         }
         tracing::debug!(path, to, "Container log is rotated");
         Ok(Outcome::Rotated)
+    }
+
+    /// Lets the writer of a log that somebody removed begin a new one, as upstream does; false when it could not be done yet.
+    async fn find_writer_a_file(&self, path: &str) -> bool {
+        let done = match self.writer(path).await {
+            Ok(None) => return true,
+            Ok(Some(id)) => self.doors.reopen.reopen_log(&id).await,
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => tracing::warn!(path, "Container log was gone and is begun anew"),
+            Err(error) => {
+                tracing::error!(path, %error, "Container log is gone and cannot be begun anew");
+            }
+        }
+        // Once the file is back, the next look sees it.
+        false
     }
 
     /// The running container that writes a log.

@@ -102,3 +102,33 @@ async fn a_log_that_nobody_writes_is_left_alone() {
     assert!(store.names_beside(path).is_empty());
     task.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_somebody_removed_is_begun_anew_while_its_container_runs() {
+    let (world, store) = (World::new(), FakeLogStore::default());
+    let path = with_container(&world).await;
+    store.set_size(&path, 10);
+    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    store.refuse_reopen(true);
+    store.lose(&path);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(store.size(&path), None);
+    store.refuse_reopen(false);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(store.size(&path), Some(0));
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_went_with_its_container_stays_gone() {
+    let (world, store) = (World::new(), FakeLogStore::default());
+    let path = "/logs/default_web_uid-9/main/0.log";
+    store.set_size(path, 10);
+    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    store.lose(path);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(store.size(path), None);
+    task.abort();
+}
