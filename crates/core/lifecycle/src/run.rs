@@ -390,8 +390,12 @@ impl<'a> Plan<'a> {
             });
         self.stops.extend(leftover);
         match (kind, self.starts.last_mut()) {
-            // Regular containers do not wait for one another.
-            (ContainerKind::Regular, Some(stage)) if is_regular_stage(stage) => stage.push(start),
+            // Regular containers do not wait for one another, but for the hooks that greet those before them.
+            (ContainerKind::Regular, Some(stage))
+                if is_regular_stage(stage) && !greets_anybody(self.pod, stage) =>
+            {
+                stage.push(start);
+            }
             _ => self.starts.push(vec![start]),
         }
     }
@@ -442,6 +446,19 @@ fn is_regular_stage(stage: &Stage) -> bool {
                 ..
             }
         )
+    })
+}
+
+/// True when a hook runs after one of these starts.
+fn greets_anybody(pod: &Pod, stage: &Stage) -> bool {
+    let has_hook = |container: &ContainerName| {
+        let found = pod.find_container(container.as_str());
+        let lifecycle = found.and_then(|(_, container)| container.lifecycle.as_ref());
+        lifecycle.is_some_and(|it| it.post_start.is_some())
+    };
+    stage.iter().any(|action| match action {
+        Action::Start { container, .. } => has_hook(container),
+        _ => false,
     })
 }
 

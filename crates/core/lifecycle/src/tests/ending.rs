@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// 8.2 and 8.3: terminating, terminated, finished; 8.13: nothing is left of it.
 #[test]
 fn a_forgotten_pod_goes_step_by_step() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
@@ -26,6 +27,7 @@ fn a_forgotten_pod_goes_step_by_step() {
     assert_eq!(scene.step(), Step::rest(PodState::Gone));
 }
 
+/// 8.2: a terminal phase ends the pod; 8.13: the newest dead container of each name stays.
 #[test]
 fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     let mut scene = Scene::new(pod("Never", vec![], vec![container("c")]))
@@ -38,6 +40,7 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
+/// 8.2, grace period: lowered, never raised, at least a second.
 #[test]
 fn a_second_kill_cannot_buy_more_time() {
     let check = |asked: Option<i64>, grace: i64| {
@@ -54,6 +57,7 @@ fn a_second_kill_cannot_buy_more_time() {
     check(Some(0), 1);
 }
 
+/// 8.2: a pod that only the runtime knows gets a second; 8.7: the runtime is told two.
 #[test]
 fn what_nobody_asked_for_gets_a_second() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
@@ -63,6 +67,7 @@ fn what_nobody_asked_for_gets_a_second() {
     assert_eq!(scene.plan(), "stop c-0 2s PodEnds; stop s-0");
 }
 
+/// 8.2: there is no way back from terminating.
 #[test]
 fn nothing_starts_once_a_pod_has_left_running() {
     let states = [

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// 8.12, 5: back-off of pulls, 10 s doubled to 300 s.
 #[test]
 fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     let check = |failed_ago: i64, count: u32, reason: Option<&str>, plan: &str| {
@@ -33,6 +34,7 @@ fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     check(20, 2, None, "start c");
 }
 
+/// 8.3, step 12: the last start error of each container is what status shows.
 #[test]
 fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
     let mut scene = Scene::new(simple()).with(vec![]);
@@ -50,6 +52,7 @@ fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
     assert_eq!(step.wake_at, Some(at(NOW + 3)));
 }
 
+/// 8.2, requeue after an error; ours begins with a second.
 #[test]
 fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
     let check = |count: u32, ago: i64, plan: &str| {
@@ -72,6 +75,7 @@ fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
     check(40, 10, "sandbox 0");
 }
 
+/// 8.13, on the death of a container: one dead instance of each stays.
 #[test]
 fn old_corpses_are_removed_with_their_logs() {
     let scene = Scene::new(simple()).with(vec![
@@ -82,6 +86,7 @@ fn old_corpses_are_removed_with_their_logs() {
     assert_eq!(scene.plan(), "remove c-1 and log");
 }
 
+/// 8.3, steps 6 to 9, for a pod of an earlier life.
 #[test]
 fn a_restarted_agent_makes_sure_of_the_set_up_of_a_running_pod_and_touches_no_container() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);

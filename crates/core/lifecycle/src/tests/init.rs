@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// 8.6: the last init container with a status says how far the pod is.
 #[test]
 fn init_containers_run_one_after_the_other() {
     let two = || {
@@ -26,6 +27,7 @@ fn init_containers_run_one_after_the_other() {
     );
 }
 
+/// 8.6: a failed init container restarts, or ends the pod.
 #[test]
 fn a_failed_init_container_is_tried_again_unless_the_policy_forbids_it() {
     let check = |policy: &str, plan: &str| {
@@ -38,6 +40,7 @@ fn a_failed_init_container_is_tried_again_unless_the_policy_forbids_it() {
     check("Never", "stop s-0");
 }
 
+/// 8.6: a sidecar is done when it runs and its startup probe succeeded.
 #[test]
 fn a_sidecar_counts_as_done_once_it_runs_and_has_started() {
     let scene = |probe: bool| {
@@ -60,6 +63,7 @@ fn a_sidecar_counts_as_done_once_it_runs_and_has_started() {
     assert_eq!(started.plan(), "start i");
 }
 
+/// 8.6: sidecars restart at any time, whatever the pod's policy.
 #[test]
 fn a_sidecar_comes_back_at_any_time() {
     let spec = || {
@@ -78,6 +82,7 @@ fn a_sidecar_comes_back_at_any_time() {
     assert_eq!(forgotten.plan(), "start s");
 }
 
+/// 8.5: nothing kept and nothing to start ends the pod, sidecars included.
 #[test]
 fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     let scene = Scene::new(pod("Never", vec![sidecar("s")], vec![container("c")])).with(vec![
@@ -87,6 +92,7 @@ fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     assert_eq!(scene.plan(), "stop s-0 30s PodEnds; stop s-0");
 }
 
+/// 8.7: sidecars stop after the others, the last first, on what is left of the grace.
 #[test]
 fn sidecars_stop_last_and_in_reverse_order() {
     let mut scene = Scene::new(pod(
@@ -116,4 +122,57 @@ fn sidecars_stop_last_and_in_reverse_order() {
     assert_eq!(scene.plan(), "stop s-0 2s PodEnds");
     scene.seen.containers.clear();
     assert_eq!(scene.plan(), "stop s-0");
+}
+
+/// 8.6: out of memory and an unknown state are failures too, whatever the exit code.
+#[test]
+fn an_init_container_that_ran_out_of_memory_or_sight_has_failed() {
+    let out_of_memory = ContainerState::Exited(Exit {
+        started_at: Some(at(NOW - 5000)),
+        finished_at: at(NOW - 4000),
+        code: 0,
+        reason: "OOMKilled".to_owned(),
+        message: String::new(),
+    });
+    let check = |policy: &str, state: &ContainerState, plan: &str| {
+        let scene = Scene::new(pod(policy, vec![container("i")], vec![container("c")]))
+            .with(vec![seen_container("i", 0, state.clone())]);
+        assert_eq!(scene.plan(), plan, "{policy} {state:?}");
+    };
+    check("Always", &out_of_memory, "start i#1~1");
+    check("Never", &out_of_memory, "stop s-0");
+    let lost = ContainerState::Unknown;
+    check("Always", &lost, "stop i-0 30s Unknown; start i#1~0");
+    check("Never", &lost, "stop s-0");
+}
+
+/// 8.6: sidecars are killed and restarted on another specification, a startup failure or a liveness failure, after
+/// initialisation too and whatever the pod's policy.
+#[test]
+fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
+    let failed = Verdict::Failure { grace: None };
+    let check = |is_changed: bool, verdicts: Option<ContainerProbes>, plan: &str| {
+        let mut side = seen_container("s", 0, running());
+        if is_changed {
+            side.spec_hash = Some("0".to_owned());
+        }
+        let list = pod("Never", vec![sidecar("s")], vec![container("c")]);
+        let mut scene = Scene::new(list).with(vec![seen_container("c", 0, running()), side]);
+        if let Some(verdicts) = verdicts {
+            scene.probes.insert(ContainerName::new("s"), verdicts);
+        }
+        assert_eq!(scene.plan(), plan);
+    };
+    check(false, None, "");
+    check(true, None, "stop s-0 30s Changed; start s#1~0");
+    check(
+        false,
+        Some(probes(failed, Verdict::Success)),
+        "stop s-0 30s NotLive; start s#1~0",
+    );
+    check(
+        false,
+        Some(probes(Verdict::Pending, failed)),
+        "stop s-0 30s NotStarted; start s#1~0",
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// 8.3, steps 6, 8 and 9: cgroup, directories and volumes come before the sandbox.
 #[test]
 fn a_new_pod_is_set_up_before_its_sandbox() {
     let mut scene = Scene::new(simple());
@@ -11,6 +12,7 @@ fn a_new_pod_is_set_up_before_its_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
+/// 8.3, step 4: without a network only pods on the node's own go on.
 #[test]
 fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let mut scene = Scene::new(simple());
@@ -27,6 +29,7 @@ fn without_a_network_only_host_network_pods_get_a_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
+/// 8.5, order: ours overlap where upstream starts one after the other; nobody can tell but by the time.
 #[test]
 fn regular_containers_start_side_by_side() {
     let scene =
@@ -34,6 +37,7 @@ fn regular_containers_start_side_by_side() {
     assert_eq!(scene.plan(), "start a, start b");
 }
 
+/// 8.5: when a sandbox must be made anew.
 #[test]
 fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
     let check = |sandboxes: Vec<ObservedSandbox>, plan: &str| {
@@ -61,6 +65,7 @@ fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
     );
 }
 
+/// 8.5, new sandbox needed: not for a pod that is done.
 #[test]
 fn a_pod_that_is_done_gets_no_new_sandbox() {
     let dead = |code| vec![seen_container("c", 0, exited(code, NOW - 20, NOW - 10))];
@@ -75,6 +80,7 @@ fn a_pod_that_is_done_gets_no_new_sandbox() {
     check("Always", 0, "sandbox 1");
 }
 
+/// 8.5, new sandbox needed: what was never started has not existed.
 #[test]
 fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
     let made = vec![seen_container("c", 0, ContainerState::Created)];
@@ -83,6 +89,7 @@ fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
     assert_eq!(scene.plan(), "sandbox 1");
 }
 
+/// 8.5, order (2): init containers are purged when the sandbox is made anew.
 #[test]
 fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
     let scene = Scene::new(pod("Always", vec![container("i")], vec![container("c")]))
@@ -94,6 +101,7 @@ fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
     assert_eq!(scene.plan(), "remove i-0; sandbox 1");
 }
 
+/// 8.5, regular container not running; 8.6, should it be restarted.
 #[test]
 fn restart_policies_decide_who_comes_back() {
     // Long ago, so that no back-off applies.
@@ -113,6 +121,7 @@ fn restart_policies_decide_who_comes_back() {
     check("Never", 1, "");
 }
 
+/// 8.6, should it be restarted: not once it is deleted.
 #[test]
 fn a_deleted_pod_restarts_nothing() {
     let mut scene =
@@ -121,6 +130,7 @@ fn a_deleted_pod_restarts_nothing() {
     assert_eq!(scene.plan(), "stop s-0");
 }
 
+/// 8.5, crash-loop back-off: 10 s, doubled, at most 300 s, from the end of the container.
 #[test]
 fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container() {
     let check = |streak: u32, finished_ago: i64, wake_in: Option<i64>| {
@@ -152,6 +162,7 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
     check(40, 0, Some(300));
 }
 
+/// 8.5, crash-loop back-off: the waiting reason and its message.
 #[test]
 fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 2, exited(1, NOW - 1, NOW))]);
@@ -162,6 +173,7 @@ fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
     );
 }
 
+/// 8.5, crash-loop back-off: forgotten after 600 s.
 #[test]
 fn ten_good_minutes_end_a_crash_loop() {
     let check = |ran: i64, plan: &str| {
@@ -173,6 +185,7 @@ fn ten_good_minutes_end_a_crash_loop() {
     check(601, "start c#8~1");
 }
 
+/// 8.5, crash-loop back-off, for containers that were handed over.
 #[test]
 fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_in() {
     let mut dead = seen_container("c", 3, exited(1, NOW - 1, NOW));
@@ -183,6 +196,7 @@ fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_i
     );
 }
 
+/// 8.5, crash-loop back-off: its key has the image in it.
 #[test]
 fn another_image_leaves_the_crash_loop_behind() {
     let mut dead = seen_container("c", 7, exited(1, NOW - 1, NOW));
@@ -190,18 +204,21 @@ fn another_image_leaves_the_crash_loop_behind() {
     assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
 }
 
+/// 8.6, should it be restarted: one that was only made is.
 #[test]
 fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count_and_streak() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 2, ContainerState::Created)]);
     assert_eq!(scene.plan(), "remove c-2; start c#2~2");
 }
 
+/// 8.5, regular container not running: in an unknown state it is killed first.
 #[test]
 fn a_container_the_runtime_lost_is_stopped_first() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 0, ContainerState::Unknown)]);
     assert_eq!(scene.plan(), "stop c-0 30s Unknown; start c#1~0");
 }
 
+/// 8.5, regular container running: another specification always restarts it.
 #[test]
 fn a_changed_container_is_stopped_whatever_its_restart_policy() {
     let mut old = seen_container("c", 0, running());
@@ -210,6 +227,7 @@ fn a_changed_container_is_stopped_whatever_its_restart_policy() {
     assert_eq!(scene.plan(), "stop c-0 30s Changed; start c#1~0");
 }
 
+/// 8.5, regular container running; 8.7, grace: liveness and startup failures.
 #[test]
 fn failing_probes_stop_a_container_with_the_probes_own_grace() {
     let check = |verdicts: ContainerProbes, plan: &str| {
@@ -236,6 +254,7 @@ fn failing_probes_stop_a_container_with_the_probes_own_grace() {
     );
 }
 
+/// 8.5, ephemeral containers: started when they have no status, never again.
 #[test]
 fn ephemeral_containers_start_once() {
     use k8s_openapi::api::core::v1::EphemeralContainer;
@@ -266,6 +285,7 @@ fn ephemeral_containers_start_once() {
     assert_eq!(ended.plan(), "");
 }
 
+/// 8.5: every start first checks the crash-loop back-off.
 #[test]
 fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     // As upstream: the wait is that of the streak, counted from the end of the container before.
@@ -290,4 +310,58 @@ fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     // Ten good minutes end a streak in this way too.
     check_after(601, 5, Some(602), "stop c-5 30s NotLive; start c#6~1");
     check_after(600, 5, Some(602), "stop c-5 30s NotLive; start c#6~6");
+}
+
+/// 8.5, order (7), and postStart: who follows a container with a hook starts when the hook is done.
+#[test]
+fn a_container_waits_for_the_hook_that_greets_the_one_before_it() {
+    use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler};
+    let greeted = |name: &str| Container {
+        lifecycle: Some(Lifecycle {
+            post_start: Some(LifecycleHandler::default()),
+            ..Default::default()
+        }),
+        ..container(name)
+    };
+    let check = |containers: Vec<Container>, plan: &str| {
+        let scene = Scene::new(pod("Always", vec![], containers)).with(vec![]);
+        assert_eq!(scene.plan(), plan);
+    };
+    check(vec![greeted("a"), container("b")], "start a; start b");
+    check(
+        vec![container("a"), greeted("b"), container("c"), container("d")],
+        "start a, start b; start c, start d",
+    );
+}
+
+/// 8.5, regular container running: a policy that forbids the restart leaves the stop; nothing to keep then ends the pod.
+#[test]
+fn a_failing_probe_ends_a_container_that_may_not_restart() {
+    let check = |policy: &str, plan: &str| {
+        let two = pod(policy, vec![], vec![container("a"), container("c")]);
+        let mut scene = Scene::new(two).with(vec![
+            seen_container("a", 0, running()),
+            seen_container("c", 0, running()),
+        ]);
+        let failed = probes(Verdict::Failure { grace: None }, Verdict::Success);
+        scene.probes.insert(ContainerName::new("c"), failed);
+        assert_eq!(scene.plan(), plan, "{policy}");
+    };
+    check("Always", "stop c-0 30s NotLive; start c#1~0");
+    check("OnFailure", "stop c-0 30s NotLive; start c#1~0");
+    check("Never", "stop c-0 30s NotLive");
+}
+
+/// 8.5, nothing kept and nothing to start: the pod is killed.
+#[test]
+fn a_pod_with_nothing_left_to_do_ends() {
+    let check = |policy: &str, codes: [i32; 2], plan: &str| {
+        let two = pod(policy, vec![], vec![container("a"), container("c")]);
+        let dead = |name: &str, code| seen_container(name, 0, exited(code, NOW - 5000, NOW - 4000));
+        let scene = Scene::new(two).with(vec![dead("a", codes[0]), dead("c", codes[1])]);
+        assert_eq!(scene.plan(), plan, "{policy} {codes:?}");
+    };
+    check("Never", [0, 1], "stop s-0");
+    check("OnFailure", [0, 0], "stop s-0");
+    check("OnFailure", [0, 1], "start c#1~1");
 }

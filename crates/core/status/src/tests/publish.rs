@@ -28,6 +28,7 @@ fn condition(kind: &str, value: &str) -> Value {
     json!({ "type": kind, "status": value, "lastTransitionTime": "1970-01-01T00:00:01Z" })
 }
 
+/// 8.9, merging with the API's status.
 #[test]
 fn what_others_wrote_stays_and_what_is_ours_is_replaced() {
     let merged = merge(
@@ -48,6 +49,7 @@ fn what_others_wrote_stays_and_what_is_ours_is_replaced() {
     assert_eq!(merged.resource_claim_statuses.unwrap()[0].name, "claim");
 }
 
+/// 8.9: no terminal phase while containers may run.
 #[test]
 fn the_end_of_a_pod_is_withheld_while_it_may_run() {
     let check = |api: &str, running: RunningContainers, phase: &str, reason: Option<&str>| {
@@ -86,6 +88,7 @@ fn the_end_of_a_pod_is_withheld_while_it_may_run() {
     );
 }
 
+/// 8.9: a pod that ended is not ready.
 #[test]
 fn no_pod_is_over_and_ready() {
     let merged = merge(
@@ -100,6 +103,7 @@ fn no_pod_is_over_and_ready() {
     assert_eq!(said(&merged, "ContainersReady"), "False PodCompleted");
 }
 
+/// 8.9, illegal transitions.
 #[test]
 fn a_container_that_ended_for_good_does_not_come_back() {
     let check = |policy: &str, code: i32, is_legal: bool| {
@@ -128,6 +132,7 @@ fn a_container_that_ended_for_good_does_not_come_back() {
     );
 }
 
+/// 8.9, when a status is sent.
 #[test]
 fn only_what_is_ours_makes_a_status_different() {
     let base = json!({ "phase": "Running", "conditions": [condition("Ready", "True")] });
@@ -155,6 +160,7 @@ fn only_what_is_ours_makes_a_status_different() {
     check(json!({ "podIP": "10.0.0.1" }), false);
 }
 
+/// 8.9, the patch.
 #[test]
 fn a_patch_carries_only_what_changed() {
     let check = |old: Value, new: Value, expected: Option<Value>| {
