@@ -20,8 +20,10 @@ use ferrolet_host::{
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
-    machine::{MachineFacts, read_hosts_file, read_machine, read_resolver_file},
-    mountinfo, paging,
+    machine::{MachineFacts, read_machine, selinux_is_enabled, thermal_throttle_paths},
+    mountinfo,
+    names::NameFiles,
+    paging,
     state_files::NodeState,
     usage::{UsageReader, UsageSettings},
     volumes::NodeVolumes,
@@ -42,7 +44,7 @@ use ferrolet_server::{
     page_router, read_only_router, router,
 };
 use ferrolet_sources::{Merger, merge};
-use ferrolet_spec::{NodeDns, parse_resolv_conf};
+use ferrolet_spec::NodeDns;
 use ferrolet_types::pod::PodSource;
 use ferrolet_volumes::{NamedUsage, VolumeEngine};
 use k8s_openapi::api::core::v1::Node;
@@ -61,6 +63,7 @@ mod offline;
 mod portrait;
 mod pulls;
 mod reclaim;
+mod resolver;
 mod serving;
 mod sources;
 mod statics;
@@ -210,6 +213,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         clock: clock.clone(),
     }));
     let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, volumes.clone()));
+    let names = Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref()));
     let doors = Doors {
         probing: Arc::new(probing),
         objects,
@@ -220,6 +224,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         pulls: Some(pull_doors),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
+        names: names.clone(),
         state_files: Arc::new(NodeState::new(&flags.root_dir)),
         usage: Some(usage.clone()),
         volumes: volumes.clone(),
@@ -236,6 +241,7 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         pull_settings,
     )?;
     let world = Arc::new(World::new(doors, spec));
+    resolver::check(loaded, names.as_ref(), world.events.as_ref()).await;
     world.describe(node_host_ips(&described), allocatable);
 
     let mut tasks: JoinSet<()> = JoinSet::new();
@@ -518,17 +524,6 @@ fn spec_facts(
         CgroupLayout::V1 { .. } => CgroupMode::V1,
         CgroupLayout::V2 { .. } => CgroupMode::V2,
     };
-    let resolv_conf = match &config.dns.resolv_conf {
-        Some(path) => {
-            let text = read_resolver_file(path)
-                .with_context(|| format!("read resolvConf {}", path.display()))?;
-            Some(
-                parse_resolv_conf(&text)
-                    .with_context(|| format!("parse resolvConf {}", path.display()))?,
-            )
-        }
-        None => None,
-    };
     let host_ips: Vec<String> = match flags.node_ips.as_slice() {
         [] => ferrolet_host::addresses::read_addresses()
             .default_v4
@@ -546,11 +541,10 @@ fn spec_facts(
     let period = config.cgroups.cpu_quota_period;
     let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
     Ok(NodeFacts {
-        hosts_file: read_hosts_file(),
         dns: NodeDns {
             cluster_dns,
             cluster_domain: cluster_domain.clone(),
-            resolv_conf,
+            resolv_conf: None,
             node_ips: host_ips.clone(),
         },
         cluster_domain,
@@ -597,8 +591,9 @@ fn spec_facts(
             host_ips,
             seccomp_root: flags.root_dir.join("seccomp"),
             is_seccomp_default: config.runtime.seccomp_default,
-            is_selinux_enabled: false,
-            extra_masked_paths: Vec::new(),
+            is_selinux_enabled: selinux_is_enabled(),
+            extra_masked_paths: thermal_throttle_paths(),
+            has_stop_signals: config.gates.enabled("ContainerStopSignals"),
         },
     })
 }

@@ -23,6 +23,14 @@ pub trait PodCgroups: Send + Sync {
     fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>>;
 }
 
+/// The node's own files of name resolution. Read anew for every pod: people and programs change them while the agent runs.
+pub trait NodeNames: Send + Sync {
+    /// Its hosts file; empty when there is none.
+    fn hosts(&self) -> Fut<'_, String>;
+    /// Its resolver's configuration (`resolvConf`); `None` when pods shall have nothing of it.
+    fn resolver(&self) -> Fut<'_, Result<Option<String>, HostError>>;
+}
+
 /// The directories and log files of pods.
 pub trait PodFiles: Send + Sync {
     /// The directory that a pod's logs go to.

@@ -49,7 +49,7 @@ pub use figures::{
     InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,
     TrafficFigures, UsageFigures, VolumeUsage, Whose,
 };
-pub use host::{HostError, PodCgroups, PodFiles, StoredPod};
+pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
-use ferrolet_ports::{Fut, HostError, PodCgroups, PodFiles, Retry, StateFiles, StoredPod};
+use ferrolet_ports::{
+    Fut, HostError, NodeNames, PodCgroups, PodFiles, Retry, StateFiles, StoredPod,
+};
 use ferrolet_resources::{CgroupLimits, PodCgroup};
 use ferrolet_types::{ContainerId, PodKey, PodUid, Qos};
 
@@ -407,5 +410,30 @@ impl StateFiles for FakeStateFiles {
         // Nobody waits for a file of state, so nobody is woken.
         self.world.quietly(|state| state.files.put(path, text));
         Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// The node's own files of name resolution: a short hosts file, and a resolver that a test may change.
+#[derive(Debug, Default)]
+pub struct FakeNames {
+    resolver: Mutex<Option<Result<String, HostError>>>,
+}
+
+impl FakeNames {
+    /// What the resolver's file says from now on, or why it cannot be read.
+    pub fn set_resolver(&self, content: Result<&str, HostError>) {
+        let content = content.map(str::to_owned);
+        *self.resolver.lock().expect("no holder panics") = Some(content);
+    }
+}
+
+impl NodeNames for FakeNames {
+    fn hosts(&self) -> Fut<'_, String> {
+        Box::pin(std::future::ready("127.0.0.1 localhost\n".to_owned()))
+    }
+
+    fn resolver(&self) -> Fut<'_, Result<Option<String>, HostError>> {
+        let content = self.resolver.lock().expect("no holder panics").clone();
+        Box::pin(std::future::ready(content.transpose()))
     }
 }

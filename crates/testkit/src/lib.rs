@@ -43,7 +43,7 @@ pub use call::Call;
 pub use cluster::{FakeClusterApi, Request};
 pub use drivers::{DriverState, FakeDrivers};
 pub use files::{LOG_ROOT, ROOT_DIRECTORY};
-pub use host::{FakeCgroups, FakeFiles, FakeStateFiles};
+pub use host::{FakeCgroups, FakeFiles, FakeNames, FakeStateFiles};
 pub use images::FakeImages;
 pub use journal::{Act, Entry};
 pub use objects::FakeObjects;

@@ -10,7 +10,7 @@ use ferrolet_pods::{
 use ferrolet_ports::StatusSink;
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
-use ferrolet_testkit::{FakeHooks, FakeProbing, World};
+use ferrolet_testkit::{FakeHooks, FakeNames, FakeProbing, World};
 use ferrolet_types::{Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
 use tokio::{
     sync::{mpsc, watch},
@@ -48,6 +48,7 @@ impl Agent {
             cgroups: world.cgroups(),
             files: world.files(),
             state_files: world.state_files(),
+            names: Arc::new(FakeNames::default()),
             usage: None,
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
@@ -94,7 +95,6 @@ impl Agent {
 
 fn node() -> NodeFacts {
     NodeFacts {
-        hosts_file: "127.0.0.1 localhost\n".to_owned(),
         spec: ferrolet_spec::NodeFacts::example(),
         dns: NodeDns {
             cluster_dns: Vec::new(),

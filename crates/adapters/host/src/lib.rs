@@ -14,6 +14,7 @@ pub mod logs;
 pub mod machine;
 pub mod manifests;
 pub mod mountinfo;
+pub mod names;
 pub mod notify;
 pub mod offline;
 mod offload;

@@ -179,6 +179,38 @@ pub fn read_hosts_file() -> String {
     first_of(&["/etc/hosts"])
 }
 
+/// Directories under `/sys` that tell how warm each processor is, which containers shall not see.
+pub fn thermal_throttle_paths() -> Vec<String> {
+    thermal_throttle_below(Path::new("/sys/devices/system/cpu"))
+}
+
+fn thermal_throttle_below(processors: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(processors)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_prefix("cpu")?.parse().ok()
+        })
+        .collect();
+    numbers.sort_unstable();
+    let paths = numbers
+        .into_iter()
+        .map(|n| processors.join(format!("cpu{n}/thermal_throttle")));
+    let found = paths.filter(|path| path.exists());
+    found.map(|path| path.display().to_string()).collect()
+}
+
+/// Whether the kernel labels files: SELinux is mounted and has a policy.
+pub fn selinux_is_enabled() -> bool {
+    let is_mounted = Path::new("/sys/fs/selinux/enforce").exists();
+    let label = first_of(&["/proc/self/attr/current"]);
+    // Before a policy is loaded everything is labelled as the kernel's.
+    is_mounted && label.trim_end_matches(['\0', '\n']) != "kernel"
+}
+
 /// The authorities that the distribution trusts, PEM; empty when it has none.
 pub fn read_trust_bundle() -> Vec<u8> {
     let bundles = TRUST_BUNDLES.iter();
@@ -379,5 +411,23 @@ mod tests {
             .unwrap();
         assert!(read_resolver_file(&path).is_err());
         assert!(read_resolver_file(Path::new("/dev/zero")).is_err());
+    }
+
+    #[test]
+    fn processors_that_tell_their_warmth_are_found_in_order() {
+        let held = tempfile::tempdir().unwrap();
+        for path in [
+            "cpu10/thermal_throttle",
+            "cpu2/thermal_throttle",
+            "cpu1",
+            "cpufreq/thermal_throttle",
+        ] {
+            std::fs::create_dir_all(held.path().join(path)).unwrap();
+        }
+        let at = |name: &str| held.path().join(name).display().to_string();
+        assert_eq!(
+            thermal_throttle_below(held.path()),
+            [at("cpu2/thermal_throttle"), at("cpu10/thermal_throttle")]
+        );
     }
 }

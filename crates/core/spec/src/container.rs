@@ -55,6 +55,7 @@ pub fn container_spec(
     let stop_signal = container
         .lifecycle
         .as_ref()
+        .filter(|_| inputs.node.has_stop_signals)
         .and_then(|lifecycle| lifecycle.stop_signal.clone());
     Ok(ContainerSpec {
         name: container.name.as_str().into(),
@@ -98,9 +99,13 @@ mod tests {
     use crate::{EnvObjects, ImageUser, NamespaceMode, NodeFacts, PluginResources};
 
     fn make(kind: ContainerKind, container: Value) -> ContainerSpec {
+        make_on(&NodeFacts::example(), kind, container)
+    }
+
+    fn make_on(node: &NodeFacts, kind: ContainerKind, container: Value) -> ContainerSpec {
         let container = serde_json::from_value(container).unwrap();
         let inputs = ContainerInputs {
-            node: &NodeFacts::example(),
+            node,
             objects: &EnvObjects::default(),
             volumes: &BTreeMap::new(),
             sub_paths: &BTreeMap::new(),
@@ -129,8 +134,7 @@ mod tests {
         let spec = make(
             ContainerKind::Regular,
             json!({"name": "c", "image": "i", "command": ["run", "$(A)", "$$(A)"], "args": ["$(GPU)", "$(NONE)"],
-                "env": [{"name": "A", "value": "a"}], "workingDir": "/w", "stdin": true, "tty": true,
-                "lifecycle": {"stopSignal": "SIGUSR1"}}),
+                "env": [{"name": "A", "value": "a"}], "workingDir": "/w", "stdin": true, "tty": true}),
         );
         assert_eq!(spec.command, ["run", "a", "$(A)"]);
         assert_eq!(spec.args, ["0", "$(NONE)"]);
@@ -138,7 +142,19 @@ mod tests {
         assert_eq!(spec.env, [pair("GPU", "0"), pair("A", "a")]);
         assert_eq!(spec.working_dir, "/w");
         assert_eq!((spec.stdin, spec.stdin_once, spec.tty), (true, false, true));
-        assert_eq!(spec.stop_signal.as_deref(), Some("SIGUSR1"));
+    }
+
+    #[test]
+    fn a_stop_signal_counts_where_its_gate_is_on() {
+        for (has_stop_signals, expected) in [(false, None), (true, Some("SIGUSR1"))] {
+            let node = NodeFacts {
+                has_stop_signals,
+                ..NodeFacts::example()
+            };
+            let container = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
+            let spec = make_on(&node, ContainerKind::Regular, container);
+            assert_eq!(spec.stop_signal.as_deref(), expected);
+        }
     }
 
     #[test]

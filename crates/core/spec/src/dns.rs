@@ -97,30 +97,46 @@ pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
     Ok(conf)
 }
 
-/// Warns, once at start, when the node's searches cannot be carried into pods.
-pub fn check_resolv_conf(conf: &ResolvConf, path: &str, cluster_domain: &str) -> Option<Notice> {
-    let is_clustered = !cluster_domain.is_empty();
-    let most = MAX_SEARCHES - if is_clustered { CLUSTER_SEARCHES } else { 0 };
-    let message = if conf.searches.len() > most {
-        format!(
-            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
-        )
-    } else if conf.searches.iter().any(|s| s.len() > MAX_DOMAIN_CHARS) {
-        format!(
-            "Resolv.conf file {path:?} contains a search path which length is more than allowed {MAX_DOMAIN_CHARS} chars!"
-        )
-    } else if conf.searches.join(" ").len() > MAX_SEARCH_CHARS {
-        format!(
-            "Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_CHARS} chars!"
-        )
-    } else {
-        return None;
+/// Warns, once at start, when the node's resolver file could not be read or when its searches cannot be carried into pods.
+pub fn check_resolv_conf(
+    read: Result<&str, &str>,
+    path: &str,
+    cluster_domain: &str,
+) -> Option<Notice> {
+    let parsed = read.map_err(str::to_owned).and_then(|text| {
+        let parsed = parse_resolv_conf(text);
+        parsed.map_err(|error| error.to_string())
+    });
+    let message = match parsed {
+        Ok(conf) => excess(&conf, path, cluster_domain)?,
+        Err(cause) => cause,
     };
     Some(Notice {
         about: NoticeAbout::Node,
         reason: "CheckLimitsForResolvConf",
         message,
     })
+}
+
+/// What a resolver file has too much of.
+fn excess(conf: &ResolvConf, path: &str, cluster_domain: &str) -> Option<String> {
+    let is_clustered = !cluster_domain.is_empty();
+    let most = MAX_SEARCHES - if is_clustered { CLUSTER_SEARCHES } else { 0 };
+    if conf.searches.len() > most {
+        Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
+        ))
+    } else if conf.searches.iter().any(|s| s.len() > MAX_DOMAIN_CHARS) {
+        Some(format!(
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed {MAX_DOMAIN_CHARS} chars!"
+        ))
+    } else if conf.searches.join(" ").len() > MAX_SEARCH_CHARS {
+        Some(format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_CHARS} chars!"
+        ))
+    } else {
+        None
+    }
 }
 
 /// How a pod resolves names.

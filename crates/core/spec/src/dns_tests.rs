@@ -171,14 +171,22 @@ fn text_of(conf: &ResolvConf) -> String {
 
 #[test]
 fn a_resolver_file_that_does_not_fit_is_named() {
-    let conf = |searches: Vec<String>| ResolvConf {
-        searches,
-        ..ResolvConf::default()
-    };
     let many = |n: usize, chars: usize| vec!["x".repeat(chars); n];
     let said = |searches: Vec<String>, domain: &str| {
-        check_resolv_conf(&conf(searches), "/r", domain).map(|n| n.message)
+        let text = format!("search {}\n", searches.join(" "));
+        check_resolv_conf(Ok(&text), "/r", domain).map(|n| n.message)
     };
+    let unread = check_resolv_conf(Err("open /r: no such file"), "/r", "").unwrap();
+    assert_eq!(
+        (unread.about, unread.reason, unread.message.as_str()),
+        (
+            NoticeAbout::Node,
+            "CheckLimitsForResolvConf",
+            "open /r: no such file"
+        )
+    );
+    let unparsed = check_resolv_conf(Ok("nameserver\n"), "/r", "").unwrap();
+    assert_eq!(unparsed.message, ResolvConfError.to_string());
     assert_eq!(said(many(29, 1), "c"), None);
     assert_eq!(
         said(many(30, 1), "c").unwrap(),

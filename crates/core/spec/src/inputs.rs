@@ -30,6 +30,8 @@ pub struct NodeFacts {
     pub is_selinux_enabled: bool,
     /// Paths hidden besides the usual ones: `/sys/devices/system/cpu/cpuN/thermal_throttle` for every possible CPU that has one.
     pub extra_masked_paths: Vec<String>,
+    /// Containers may choose the signal that stops them (gate `ContainerStopSignals`).
+    pub has_stop_signals: bool,
 }
 
 impl NodeFacts {
@@ -55,6 +57,7 @@ impl NodeFacts {
             is_seccomp_default: false,
             is_selinux_enabled: false,
             extra_masked_paths: Vec::new(),
+            has_stop_signals: false,
         }
     }
 }

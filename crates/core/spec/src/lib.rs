@@ -54,7 +54,9 @@ mod sandbox;
 mod security;
 
 pub use container::{container_env, container_spec};
-pub use dns::{NodeDns, Notice, NoticeAbout, PodDns, ResolvConf, parse_resolv_conf, pod_dns};
+pub use dns::{
+    NodeDns, Notice, NoticeAbout, PodDns, ResolvConf, check_resolv_conf, parse_resolv_conf, pod_dns,
+};
 pub use env::{EnvError, EnvObjects, Lookup, Services};
 pub use error::SpecError;
 pub use gojson::quote as go_quote;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{FailureKind, RestartCount};
-use ferrolet_ports::{EventKind, HookCall, HookMoment, ImageInfo, SubPath};
+use ferrolet_ports::{Event, EventKind, EventObject, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
-    ContainerInputs, ContainerSpec, IdMapping, ImageUser, Notice, NoticeAbout, PluginResources,
-    SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env, container_spec, hosts_file,
-    node_hosts_file, pod_dns, pod_hostname, sandbox_spec,
+    ContainerInputs, ContainerSpec, IdMapping, ImageUser, NodeDns, Notice, NoticeAbout,
+    PluginResources, SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env,
+    container_spec, hosts_file, node_hosts_file, parse_resolv_conf, pod_dns, pod_hostname,
+    sandbox_spec,
 };
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, SandboxId,
@@ -78,47 +79,76 @@ pub(crate) async fn create_sandbox(
         .acquire()
         .await
         .expect("the line of sandboxes is never closed");
-    for notice in pod_dns(pod, &world.node.dns).notices {
+    let failed = |error: SandboxError| format!("Failed to create pod sandbox: {error}");
+    let dns = dns_of_node(world).await.map_err(failed)?;
+    for notice in pod_dns(pod, &dns).notices {
         say_notice(world, pod, notice);
     }
-    let failed = |error: SandboxError| format!("Failed to create pod sandbox: {error}");
-    let users = users_of(world, pod).await.map_err(failed)?;
-    let spec = request_sandbox(world, memory, pod, attempt, users).map_err(failed)?;
+    let user_mappings = users_of(world, pod).await.map_err(failed)?;
+    let places = SandboxPlace {
+        attempt,
+        user_mappings,
+        dns,
+    };
+    let spec = request_sandbox(world, memory, pod, places).map_err(failed)?;
     let made = world.runtime.run_sandbox(&spec).await;
     made.map(drop)
         .map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
 
 fn say_notice(world: &World, pod: &Pod, notice: Notice) {
-    if notice.about == NoticeAbout::Pod {
-        say_of_pod(
+    match notice.about {
+        NoticeAbout::Pod => say_of_pod(
             world.events.as_ref(),
             pod,
             EventKind::Warning,
             notice.reason,
             notice.message,
-        );
+        ),
+        NoticeAbout::Node => world.events.record(Event {
+            object: EventObject::Node,
+            kind: EventKind::Warning,
+            reason: notice.reason.to_owned(),
+            message: notice.message,
+        }),
     }
+}
+
+/// What is looked up for each sandbox.
+struct SandboxPlace {
+    attempt: u32,
+    user_mappings: Vec<IdMapping>,
+    dns: NodeDns,
+}
+
+/// Name resolution as the node has it now.
+async fn dns_of_node(world: &World) -> Result<NodeDns, SandboxError> {
+    let text = world.names.resolver().await;
+    let text = text.map_err(|error| SandboxError::Resolver(error.to_string()))?;
+    let resolv_conf = text.map(|text| parse_resolv_conf(&text)).transpose();
+    Ok(NodeDns {
+        resolv_conf: resolv_conf.map_err(|error| SandboxError::Resolver(error.to_string()))?,
+        ..world.node.dns.clone()
+    })
 }
 
 fn request_sandbox(
     world: &World,
     memory: &Memory,
     pod: &Pod,
-    attempt: u32,
-    user_mappings: Vec<IdMapping>,
+    place: SandboxPlace,
 ) -> Result<SandboxSpec, SandboxError> {
     let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
     let spec = sandbox_spec(
         pod,
         &SandboxInputs {
             node: &world.spec(),
-            dns: &world.node.dns,
-            attempt,
+            dns: &place.dns,
+            attempt: place.attempt,
             cgroup_parent: world.cgroups.parent_of(&cgroup),
             log_directory: world.files.log_directory(&pod.key(), &memory.uid),
             runtime_handler: runtime_handler(world, pod)?,
-            user_mappings,
+            user_mappings: place.user_mappings,
             extra_groups: memory.volumes.values().filter_map(|it| it.group).collect(),
         },
     )?;
@@ -134,6 +164,8 @@ pub(crate) enum SandboxError {
     NoSuchClass(String),
     #[error("{0}")]
     Users(String),
+    #[error("{0}")]
+    Resolver(String),
 }
 
 /// The pod's own users, where it has them.
@@ -320,8 +352,8 @@ async fn request_container(
     let newest_log = newest_log.map_err(|error| config_error(error.to_string()))?;
     let termination_log = world.files.new_termination_log(uid, &container.name).await;
     let termination_log = termination_log.map_err(|error| config_error(error.to_string()))?;
-    let hosts =
-        hosts_text(world, pod, &pod_ips).map_err(|error| config_error(error.to_string()))?;
+    let hosts = hosts_text(world, pod, &pod_ips).await;
+    let hosts = hosts.map_err(|error| config_error(error.to_string()))?;
     let hosts_path = world
         .files
         .write_hosts(uid, &hosts)
@@ -377,7 +409,13 @@ async fn request_container(
     inputs.sub_paths = &sub_paths;
     let request = container_spec(pod, order.kind, container, &inputs)
         .map_err(|error| config_error(error.to_string()))?;
-    let sandbox = request_sandbox(world, memory, pod, attempt, users.clone())
+    let dns = dns_of_node(world).await;
+    let place = SandboxPlace {
+        attempt,
+        user_mappings: users.clone(),
+        dns: dns.map_err(|error| config_error(error.to_string()))?,
+    };
+    let sandbox = request_sandbox(world, memory, pod, place)
         .map_err(|error| config_error(error.to_string()))?;
     Ok((sandbox, request))
 }
@@ -445,9 +483,9 @@ fn target_of(
     Ok(Some(found.id.clone()))
 }
 
-fn hosts_text(world: &World, pod: &Pod, pod_ips: &[String]) -> Result<String, SpecError> {
+async fn hosts_text(world: &World, pod: &Pod, pod_ips: &[String]) -> Result<String, SpecError> {
     if pod.is_host_network() {
-        return Ok(node_hosts_file(pod, &world.node.hosts_file));
+        return Ok(node_hosts_file(pod, &world.names.hosts().await));
     }
     let hostname = pod_hostname(pod, &world.node.cluster_domain)?;
     Ok(hosts_file(pod, &hostname, pod_ips))

@@ -456,7 +456,7 @@ impl Worker {
                 has_recursive_read_only: self.world.knows_recursive_read_only(
                     &runtime_handler(&self.world, pod).unwrap_or_default(),
                 ),
-                shows_stop_signal: false,
+                shows_stop_signal: self.world.node.spec.has_stop_signals,
             },
             containers: &containers,
             stage: match memory.state {

@@ -7,8 +7,8 @@ use std::{
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
-    Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, PodCgroups, PodFiles, PodVolumes,
-    Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
+    Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, NodeNames, PodCgroups, PodFiles,
+    PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
 };
 use ferrolet_resources::{AdmissionNode, Amounts};
 use ferrolet_spec::NodeDns;
@@ -49,11 +49,9 @@ impl Deref for World {
 /// What is true of the node for all pods.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// The node's own hosts file, for pods on its network.
-    pub hosts_file: String,
     /// What specifications are made from.
     pub spec: ferrolet_spec::NodeFacts,
-    /// Name resolution of pods.
+    /// Name resolution of pods, but for the node's own resolver, which is read for each of them.
     pub dns: NodeDns,
     /// The cluster's domain; empty for a node that stands alone.
     pub cluster_domain: String,
@@ -83,6 +81,8 @@ pub struct Doors {
     pub cgroups: Arc<dyn PodCgroups>,
     /// Directories and logs of pods.
     pub files: Arc<dyn PodFiles>,
+    /// The node's own files of name resolution.
+    pub names: Arc<dyn NodeNames>,
     /// Checkpoints that survive the agent.
     pub state_files: Arc<dyn StateFiles>,
     /// What pods use; `None` where nobody measures.

@@ -9,7 +9,7 @@ use ferrolet_pods::{
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
 use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
-use ferrolet_testkit::{Act, FakeHooks, FakeProbing, World};
+use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp,
     hint::{Hint, News, Seen},
@@ -81,6 +81,7 @@ impl Agent {
             cgroups: world.cgroups(),
             files: world.files(),
             state_files: world.state_files(),
+            names: Arc::new(FakeNames::default()),
             usage: None,
             volumes: world.volumes(),
             probing: Arc::new(FakeProbing::default()),
@@ -256,7 +257,6 @@ async fn pass_events_on(world: World, hints: mpsc::Sender<Hint>) {
 
 fn node() -> NodeFacts {
     NodeFacts {
-        hosts_file: "127.0.0.1 localhost\n".to_owned(),
         spec: ferrolet_spec::NodeFacts::example(),
         dns: NodeDns {
             cluster_dns: Vec::new(),
