@@ -1,5 +1,6 @@
 //! Rules of a pod's life that show best on a cluster: restart rules, environment files, hooks, users, ephemeral containers.
 
+use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,9 +16,9 @@ cases![
     a_rule_about_an_exit_code_stands_above_the_policies,
     an_exit_can_restart_every_container_of_its_pod_in_place,
     the_environment_comes_from_a_file_that_an_init_container_wrote,
-    a_runtime_without_user_namespaces_is_told_in_upstreams_words,
     an_ephemeral_container_sees_the_processes_of_its_target,
     names_of_hosts_are_as_the_pod_says,
+    the_nodes_resolver_is_checked_once_and_read_for_each_pod,
     hooks_take_their_share_of_the_grace,
     a_failing_hook_after_the_start_is_told_and_tried_again,
     a_grace_shortened_while_stopping_is_obeyed,
@@ -151,36 +152,6 @@ fn the_environment_comes_from_a_file_that_an_init_container_wrote(
     Ok(Outcome::Passed)
 }
 
-fn a_runtime_without_user_namespaces_is_told_in_upstreams_words(
-    context: &mut Context<'_>,
-) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let pod = with(
-        world.pod("web", &[sleeper("main")]),
-        json!({"spec": {"hostUsers": false}}),
-    );
-    world.apply(&pod)?;
-    let seen = world.wait_pod("web", "to be known", SOON, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
-    let refused = "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-    let has_ended = |pod: &ferrolet_lab::PodView| pod.phase() == "Running";
-    // A runtime that does support them runs the pod; the machines we build on have none that does.
-    if world
-        .wait_pod(
-            "web",
-            "to run",
-            std::time::Duration::from_secs(3),
-            has_ended,
-        )
-        .is_err()
-    {
-        let message = world.wait_event(&seen, "FailedCreatePodSandBox")?;
-        ensure!(message == refused, "{message}");
-    }
-    Ok(Outcome::Passed)
-}
-
 fn an_ephemeral_container_sees_the_processes_of_its_target(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
@@ -244,6 +215,58 @@ fn names_of_hosts_are_as_the_pod_says(context: &mut Context<'_>) -> Result<Outco
         resolver == "search x.example\nnameserver 192.0.2.53\noptions ndots:2\n",
         "{resolver}"
     );
+    Ok(Outcome::Passed)
+}
+
+fn the_nodes_resolver_is_checked_once_and_read_for_each_pod(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    let directory = context
+        .bench
+        .directory(&format!("resolver-{}", options.name))?;
+    let file = directory.join("resolv.conf");
+    // More domains than pods can have: three places are the cluster's.
+    let searches: Vec<String> = (0..30).map(|n| format!("d{n}.test")).collect();
+    let text = format!("nameserver 192.0.2.1\nsearch {}\n", searches.join(" "));
+    fs::write(&file, text)?;
+    options.configuration = json!({"resolvConf": file});
+    let mut world = World::start_with(context, options)?;
+    let (cluster, node) = (world.cluster, world.node_name().to_owned());
+    let path = format!(
+        "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{node},reason%3DCheckLimitsForResolvConf"
+    );
+    let said = cluster.wait("a word about the resolver", SOON, |cluster| {
+        let events = cluster.get(&path)?;
+        Ok(events["items"][0]["message"].as_str().map(str::to_owned))
+    })?;
+    let expected = format!(
+        "Resolv.conf file '{}' contains search line consisting of more than 29 domains!",
+        file.display()
+    );
+    ensure!(said == expected, "{said}");
+    // Whoever edits the file reaches the next pod, and whoever removes it is waited for.
+    let pod = |world: &World<'_>, name: &str| {
+        let base = world.pod(name, &[sleeper("main")]);
+        with(base, json!({"spec": {"dnsPolicy": "Default"}}))
+    };
+    for server in ["192.0.2.2", "192.0.2.3"] {
+        let text = format!("nameserver {server}\n");
+        fs::write(&file, &text)?;
+        let name = format!("asks-{}", &server[8..]);
+        let seen = world.run(&pod(&world, &name))?;
+        let inside = world.read_inside(context.containerd()?, &seen, "/etc/resolv.conf")?;
+        ensure!(inside == text, "{inside:?}, not {text:?}");
+    }
+    fs::remove_file(&file)?;
+    world.apply(&pod(&world, "waits"))?;
+    let seen = world.wait_pod("waits", "to be known", SOON, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&seen, "FailedCreatePodSandBox")?;
+    ensure!(said.contains("resolv.conf"), "{said}");
+    fs::write(&file, "nameserver 192.0.2.4\n")?;
+    world.wait_ready("waits")?;
     Ok(Outcome::Passed)
 }
 

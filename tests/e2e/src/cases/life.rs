@@ -1,5 +1,6 @@
 //! The life of a static pod: it comes, runs, changes and goes.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,6 +21,7 @@ cases![
     a_removed_manifest_leaves_nothing,
     a_stubborn_container_is_killed_after_its_grace_period,
     a_polite_container_is_not_waited_for,
+    a_container_is_stopped_with_the_signal_of_its_choice,
     a_directory_full_of_pods_runs,
     manifests_are_read_as_json_and_as_yaml,
 ];
@@ -241,6 +243,37 @@ fn stop_time(context: &mut Context<'_>, text: &str, grace: u64) -> Result<f64> {
         Ok((!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()))
     })?;
     Ok(began.elapsed().as_secs_f64())
+}
+
+fn a_container_is_stopped_with_the_signal_of_its_choice(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({"featureGates": {"ContainerStopSignals": true}});
+    let mut node = context.node_with(options)?;
+    let shared = node.directory().join("shared");
+    fs::create_dir(&shared)?;
+    let text = "trap 'echo usr1 > /shared/heard; exit 0' USR1; while :; do sleep 0.1; done";
+    let container = with(
+        script("main", text),
+        json!({"lifecycle": {"stopSignal": "SIGUSR1"},
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}),
+    );
+    let changed = with(
+        pod("stopping", &[container]),
+        json!({"spec": {"os": {"name": "linux"}, "terminationGracePeriodSeconds": 30,
+            "volumes": [{"name": "shared", "hostPath": {"path": shared}}]}}),
+    );
+    node.put_pod(&changed)?;
+    let seen = wait_running(&mut node, "stopping")?;
+    let told = &seen.container("main")?.0["stopSignal"];
+    ensure!(told == "SIGUSR1", "its status says {told}");
+    node.remove_manifest("stopping.yaml")?;
+    node.wait("the signal to be heard", SOON, |_| {
+        let heard = fs::read_to_string(shared.join("heard")).unwrap_or_default();
+        Ok((heard == "usr1\n").then_some(()))
+    })?;
+    Ok(Outcome::Passed)
 }
 
 fn a_directory_full_of_pods_runs(context: &mut Context<'_>) -> Result<Outcome> {

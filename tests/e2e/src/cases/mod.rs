@@ -6,10 +6,12 @@ pub(crate) mod bench;
 mod cgroup_v2;
 mod cluster_admission;
 mod cluster_away;
+mod cluster_bad_input;
 mod cluster_bench;
 mod cluster_csi;
 mod cluster_csi_disks;
 mod cluster_describe;
+mod cluster_hooks;
 mod cluster_images;
 mod cluster_join;
 mod cluster_life;
@@ -18,8 +20,12 @@ mod cluster_node;
 mod cluster_pace;
 mod cluster_pod_certificates;
 mod cluster_pods;
+mod cluster_probes;
 mod cluster_resize;
+mod cluster_security;
 mod cluster_serving;
+mod cluster_sharing;
+mod cluster_sidecars;
 mod cluster_static;
 mod cluster_storage;
 mod cluster_streams;
@@ -125,6 +131,12 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_limits::cases(),
         cluster_storage::cases(),
         cluster_life::cases(),
+        cluster_bad_input::cases(),
+        cluster_probes::cases(),
+        cluster_hooks::cases(),
+        cluster_sharing::cases(),
+        cluster_sidecars::cases(),
+        cluster_security::cases(),
         cluster_resize::cases(),
         cluster_volumes::cases(),
         cluster_describe::cases(),
