@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: what this node costs and how fast it is.
 //!
 //! * `bench` races this agent against upstream's kubelet on a real control plane ([`race`]);
-//! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]).
+//! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]);
+//! * `bench life` at restarts, deletions and probes of running pods ([`life`]).
 //!
 //! ```text
 //! race ── rounds, kubelets in turn ──► leg ── lab's Watch and Api ──► control plane
@@ -13,6 +14,7 @@ mod chart;
 mod cost;
 mod figures;
 mod leg;
+mod life;
 pub(crate) mod machine;
 mod page;
 mod pods;
@@ -70,9 +72,19 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
         .subcommand(
             Command::new("start")
                 .about("How long static pods take to start, and what the agent costs")
-                .arg(fast)
+                .arg(fast.clone())
                 .arg(option("singles", "N", "Pods one at a time").default_value("30"))
                 .arg(option("burst", "N", "Pods started at once").default_value("50"))
+                .arg(quiet.clone())
+                .arg(agent.clone()),
+        )
+        .subcommand(
+            Command::new("life")
+                .about("How fast containers restart and pods go, and what probes cost")
+                .arg(fast)
+                .arg(option("restarts", "N", "Containers that exit once").default_value("20"))
+                .arg(option("deletions", "N", "Pods that are deleted").default_value("20"))
+                .arg(option("probes", "N", "HTTP probes a second").default_value("400"))
                 .arg(quiet)
                 .arg(agent),
         )
@@ -82,6 +94,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
     match args.subcommand() {
         None => race::command(args),
         Some(("start", args)) => start::command(args),
+        Some(("life", args)) => life::command(args),
         Some(_) => bail!("no such benchmark"),
     }
 }
