@@ -25,9 +25,10 @@ pub(crate) struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if !self.is_over {
-            // Either fails only on a connection that is over by itself.
-            shutdown(&self.stream, Shutdown::Write).ok();
+            // Either fails only on a connection that is over by itself. The goodbye comes last: an answer to it that arrives
+            // before the socket is closed would bring the remains that this is to prevent.
             self.stream.set_zero_linger().ok();
+            shutdown(&self.stream, Shutdown::Write).ok();
         }
     }
 }
@@ -60,8 +61,9 @@ impl AsyncWrite for Guest {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// Does nothing yet: goodbye is said when the connection is dropped, and not a moment earlier.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::patient::{Patient, Wire};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{LATER, SOON, cases};
 use crate::build::{script, sleeper, with};
@@ -18,10 +18,6 @@ cases![
     a_hook_that_is_a_socket_cannot_be_run,
     a_sleeping_hook_after_the_start_holds_the_next_container,
 ];
-
-fn on_host(pod: Value) -> Value {
-    with(pod, json!({"spec": {"hostNetwork": true}}))
-}
 
 /// Waits until a patient was asked for a path, and gives the head of the request.
 fn wait_asked(world: &mut World<'_>, patient: &Patient, path: &str) -> Result<String> {
@@ -44,14 +40,14 @@ fn hooks_are_requests_to_a_server(context: &mut Context<'_>) -> Result<Outcome> 
     // Any answer will do, whatever its status.
     patient.fall_ill();
     let ask = |path: &str| {
-        json!({"httpGet": {"port": patient.port(), "path": path,
+        json!({"httpGet": {"host": "127.0.0.1", "port": patient.port(), "path": path,
             "httpHeaders": [{"name": "X-Moment", "value": path}]}})
     };
     let hooked = with(
         sleeper("main"),
         json!({"lifecycle": {"postStart": ask("/hello"), "preStop": ask("/bye")}}),
     );
-    let seen = world.run(&on_host(world.pod("web", &[hooked])))?;
+    let seen = world.run(&world.pod("web", &[hooked]))?;
     let asked = wait_asked(&mut world, &patient, "/hello")?;
     for part in [
         "user-agent: kube-lifecycle/1.37",
@@ -75,10 +71,10 @@ fn a_secure_hook_that_meets_an_open_server_is_asked_again(
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let patient = Patient::start(Wire::Plain)?;
-    let hook = json!({"httpGet": {"port": patient.port(), "path": "/hello", "scheme": "HTTPS",
+    let hook = json!({"httpGet": {"host": "127.0.0.1", "port": patient.port(), "path": "/hello", "scheme": "HTTPS",
         "httpHeaders": [{"name": "Authorization", "value": "Bearer of-nobody"}]}});
     let hooked = with(sleeper("main"), json!({"lifecycle": {"postStart": hook}}));
-    let seen = world.run(&on_host(world.pod("web", &[hooked])))?;
+    let seen = world.run(&world.pod("web", &[hooked]))?;
     let said = world.wait_event(&seen, "LifecycleHTTPFallback")?;
     ensure!(
         said.starts_with("request to HTTPS lifecycle hook ")

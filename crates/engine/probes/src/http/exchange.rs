@@ -13,13 +13,15 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::client::TlsStream;
 
 use super::client::Fault;
 use super::request::Request;
 use super::tls::{Tls, is_http2};
 use super::url::Scheme;
 use crate::MAX_OUTPUT;
-use crate::dial::{dial, in_words};
+use crate::dial::{Guest, dial, in_words};
+use crate::heard::Heard;
 
 /// How long the other side is given to close a connection first.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -53,8 +55,25 @@ pub(crate) async fn exchange(
     }
 }
 
+/// A connection, and what it is carried by: after the end of TLS comes the end of the connection.
+trait Carried: AsyncRead + AsyncWrite + Unpin {
+    fn carrier(&mut self) -> &mut (dyn AsyncRead + Unpin + Send);
+}
+
+impl Carried for Guest {
+    fn carrier(&mut self) -> &mut (dyn AsyncRead + Unpin + Send) {
+        self
+    }
+}
+
+impl Carried for TlsStream<Heard> {
+    fn carrier(&mut self) -> &mut (dyn AsyncRead + Unpin + Send) {
+        self.get_mut().0
+    }
+}
+
 async fn over_http1(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl Carried,
     request: &Request,
     deadline: Option<Instant>,
 ) -> Result<Answer, Fault> {
@@ -73,7 +92,8 @@ async fn over_http1(
     let farewell = async {
         if let Some(parts) = connection.end().await {
             let mut stream = parts.io.into_inner();
-            while matches!(stream.read(&mut [0; 64]).await, Ok(n) if n > 0) {}
+            while matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {}
+            while matches!(stream.carrier().read(&mut [0; 64]).await, Ok(1..)) {}
         }
     };
     // Not closing in time is the other side's right.
