@@ -1,6 +1,6 @@
 //! Volumes of a CSI driver: a real one, in a process of its own, that really mounts (`tests/csi-driver`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use anyhow::{Context as _, Result, ensure};
@@ -88,7 +88,27 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
+        // What a test leaves here outlives its namespaces.
+        let own = self.state.parent().map(loops_below);
+        for (device, _) in own.into_iter().flatten().flatten() {
+            Command::new("losetup").arg("-d").arg(device).status().ok();
+        }
     }
+}
+
+/// Loop devices that stand for something below a directory, and what each stands for.
+pub(super) fn loops_below(directory: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/block")? {
+        let entry = entry?;
+        let file = entry.path().join("loop/backing_file");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if Path::new(text.trim()).starts_with(directory) {
+            let device = Path::new("/dev").join(entry.file_name());
+            found.push((device, text.trim().to_owned()));
+        }
+    }
+    Ok(found)
 }
 
 pub(super) const NO_DRIVER: &str = "the driver cannot be built";

@@ -1,13 +1,12 @@
 //! Volumes of a CSI driver that have devices of their own: raw, with a file system, growing, and how full they are.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::{Part, wait_until};
 use serde_json::{Value, json};
 
-use super::cluster_csi::{Driver, NO_DRIVER, csi_object, wait_registered};
+use super::cluster_csi::{Driver, NO_DRIVER, csi_object, loops_below, wait_registered};
 use super::{GONE, LATER, SOON, cases};
 use crate::build::{script, with};
 use crate::cluster::World;
@@ -49,19 +48,6 @@ fn disk(world: &World<'_>, driver: &Driver, name: &str, mode: &str) -> Result<St
         }}),
     ))?;
     Ok(volume)
-}
-
-/// Loop devices that stand for something below a directory.
-fn loops_below(directory: &Path) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/sys/block")? {
-        let file = entry?.path().join("loop/backing_file");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        if Path::new(text.trim()).starts_with(directory) {
-            found.push(text.trim().to_owned());
-        }
-    }
-    Ok(found)
 }
 
 fn csi_test_is_content_with_the_driver_of_these_tests(
@@ -290,5 +276,11 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
         size.trim().parse() == Ok(32_u64 << 20),
         "the device did not grow: {size}"
     );
+    world.kubectl(&["delete", "pod", "disks", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
+    let place = world.node.node.directory().to_owned();
+    world.wait("both devices to leave the node", LATER, |_, _| {
+        Ok(loops_below(&place)?.is_empty().then_some(()))
+    })?;
     Ok(Outcome::Passed)
 }
