@@ -11,6 +11,7 @@ pub mod api;
 pub mod certificates;
 pub mod client;
 mod decode;
+mod early;
 pub mod events;
 #[cfg(test)]
 mod fake;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ferrolet_ports::{ApiError, ApiErrorKind};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use tokio::sync::{mpsc, watch};
 
@@ -14,15 +15,29 @@ use crate::{
 };
 
 /// What is known about one object.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub enum Found<K> {
     /// The server has not answered yet.
     #[default]
     Unknown,
+    /// The server does not let us look at it, or not yet.
+    Refused(ApiError),
     /// There is no such object.
     Missing,
     /// There it is.
     Here(Arc<K>),
+}
+
+impl<K> Clone for Found<K> {
+    /// By hand, because the object itself is shared and need not be cloned.
+    fn clone(&self) -> Self {
+        match self {
+            Self::Unknown => Self::Unknown,
+            Self::Refused(error) => Self::Refused(error.clone()),
+            Self::Missing => Self::Missing,
+            Self::Here(object) => Self::Here(Arc::clone(object)),
+        }
+    }
 }
 
 impl<K> Found<K> {
@@ -30,7 +45,7 @@ impl<K> Found<K> {
     pub fn here(&self) -> Option<&Arc<K>> {
         match self {
             Self::Here(object) => Some(object),
-            Self::Unknown | Self::Missing => None,
+            Self::Unknown | Self::Refused(_) | Self::Missing => None,
         }
     }
 }
@@ -68,7 +83,20 @@ pub async fn run<K: Followed>(
         selector: Selector::named(&name),
     };
     let (sink, mut events) = mpsc::channel(1);
-    let mut watch = std::pin::pin!(watching::run::<K>(client, scope, sink));
+    // What was seen once is not forgotten because of trouble later.
+    let tell = |error: &ApiError| {
+        latest.send_if_modified(|current| match current {
+            Found::Unknown | Found::Refused(_) => {
+                *current = match error.kind {
+                    ApiErrorKind::Forbidden => Found::Refused(error.clone()),
+                    _ => Found::Unknown,
+                };
+                true
+            }
+            Found::Missing | Found::Here(_) => false,
+        });
+    };
+    let mut watch = std::pin::pin!(watching::run_telling::<K>(client, scope, sink, tell));
     loop {
         let event = tokio::select! {
             // Both futures stay where they are between rounds, so nothing is lost.
@@ -103,7 +131,7 @@ pub async fn run<K: Followed>(
 /// What tells two states apart.
 fn version<K: Watched>(found: &Found<K>) -> Option<(Option<&str>, Option<&str>)> {
     match found {
-        Found::Unknown => None,
+        Found::Unknown | Found::Refused(_) => None,
         Found::Missing => Some((None, None)),
         Found::Here(object) => {
             let meta = object.metadata();

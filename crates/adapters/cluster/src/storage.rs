@@ -1,4 +1,5 @@
-//! The port [`StorageObjects`] on a real client: one request per question, in this node's name.
+//! The port [`StorageObjects`] on a real client: one request per question, in this node's name. What the node may read only
+//! because a pod names it is asked for [`patiently`].
 
 use ferrolet_ports::{
     ApiError, CertificateAsk, Fut, RequestedCertificate, StorageObjects, TrustAsk,
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     client::{Client, PatchKind, Place, Selector},
+    early::patiently,
     pod_certificates,
 };
 
@@ -35,12 +37,12 @@ impl StorageObjects for ApiStorage {
         name: &'a str,
     ) -> Fut<'a, Result<PersistentVolumeClaim, ApiError>> {
         let place = Place::one::<PersistentVolumeClaim>(Some(namespace), name);
-        Box::pin(async move { self.client.get(&place).await })
+        Box::pin(async move { patiently(|| self.client.get(&place)).await })
     }
 
     fn get_volume<'a>(&'a self, name: &'a str) -> Fut<'a, Result<PersistentVolume, ApiError>> {
         let place = Place::one::<PersistentVolume>(None, name);
-        Box::pin(async move { self.client.get(&place).await })
+        Box::pin(async move { patiently(|| self.client.get(&place)).await })
     }
 
     fn patch_claim_status<'a>(
@@ -63,7 +65,7 @@ impl StorageObjects for ApiStorage {
 
     fn get_attachment<'a>(&'a self, name: &'a str) -> Fut<'a, Result<VolumeAttachment, ApiError>> {
         let place = Place::one::<VolumeAttachment>(None, name);
-        Box::pin(async move { self.client.get(&place).await })
+        Box::pin(async move { patiently(|| self.client.get(&place)).await })
     }
 
     fn get_own_node(&self) -> Fut<'_, Result<Node, ApiError>> {
@@ -77,7 +79,7 @@ impl StorageObjects for ApiStorage {
         name: &'a str,
     ) -> Fut<'a, Result<Secret, ApiError>> {
         let place = Place::one::<Secret>(Some(namespace), name);
-        Box::pin(async move { self.client.get(&place).await })
+        Box::pin(async move { patiently(|| self.client.get(&place)).await })
     }
 
     fn get_trust_bundles<'a>(

@@ -17,12 +17,14 @@ use k8s_openapi::api::{
 };
 use tokio::{sync::Mutex as AsyncMutex, time::sleep};
 
-use crate::client::{Client, Place};
+use crate::{
+    client::{Client, Place},
+    early::patiently,
+};
 
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 const MAX_JITTER: Duration = Duration::from_secs(10);
-/// The server learns of a pod a moment after we do and refuses tokens for it until then; a pod's start should not wait for
-/// its next round because of that.
+/// The server may not find a pod yet that we know already; a pod's start should not wait for its next round because of that.
 const EARLY: [Duration; 4] = [
     Duration::from_millis(25),
     Duration::from_millis(50),
@@ -121,12 +123,14 @@ impl Tokens {
     /// Asks, and asks again soon if the server may not know the pod yet.
     async fn request_early(&self, ask: &TokenAsk) -> Result<Kept, ApiError> {
         for pause in EARLY {
-            match self.request(ask).await {
-                Err(error) if ask.bound_pod.is_some() && is_early(&error) => sleep(pause).await,
+            match patiently(|| self.request(ask)).await {
+                Err(error) if ask.bound_pod.is_some() && error.is_not_found() => {
+                    sleep(pause).await;
+                }
                 outcome => return outcome,
             }
         }
-        self.request(ask).await
+        patiently(|| self.request(ask)).await
     }
 
     async fn request(&self, ask: &TokenAsk) -> Result<Kept, ApiError> {
@@ -174,10 +178,6 @@ impl Tokens {
                 .unwrap_or_else(|| expires.since(self.clock.now())),
         })
     }
-}
-
-fn is_early(error: &ApiError) -> bool {
-    matches!(error.kind, ApiErrorKind::NotFound | ApiErrorKind::Forbidden)
 }
 
 #[cfg(test)]
@@ -260,6 +260,24 @@ mod tests {
         };
         check(3, None).await;
         check(9, Some(ApiErrorKind::NotFound)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_early_refusal_is_asked_again_and_a_lasting_one_is_told() {
+        let check = async |n_refusals: usize, kind: Option<ApiErrorKind>| {
+            let api = FakeApi::new();
+            for _ in 0..n_refusals {
+                let body = serde_json::json!({"status": "Failure", "reason": "Forbidden"});
+                api.refuse_next(403, body);
+            }
+            let tokens = Tokens::new(api.client(), Arc::new(TokioClock));
+            let got = tokens.get(&ask("a")).await;
+            assert_eq!(got.err().map(|error| error.kind), kind, "{n_refusals}");
+        };
+        for n_refusals in 0..=17 {
+            check(n_refusals, None).await;
+        }
+        check(18, Some(ApiErrorKind::Forbidden)).await;
     }
 
     #[tokio::test(start_paused = true)]

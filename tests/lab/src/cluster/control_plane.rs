@@ -317,9 +317,10 @@ impl Cluster {
         })
     }
 
-    /// Requests of this node that the API server forbade, as `verb path`, from its audit log.
+    /// Requests of this node that the API server forbade and did not grant a moment later, as `verb path`, from its audit log.
     pub fn refusals(&self, node: &str) -> Result<Vec<String>> {
-        let forbidden = self.asked_by(node)?.into_iter().filter(|it| it.code == 403);
+        let asked = self.asked_by(node)?;
+        let forbidden = audit::lasting_refusals(&asked).into_iter();
         let told = forbidden.map(|it| format!("{} {}: {}", it.verb, it.uri, it.message));
         Ok(told.collect())
     }

@@ -23,6 +23,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     client::{Client, Place},
+    early::patiently,
     tokens::Tokens,
 };
 pub use references::{References, references};
@@ -122,7 +123,7 @@ impl ClusterObjects for Objects {
     ) -> Fut<'a, Result<ServiceAccount, ApiError>> {
         Box::pin(async move {
             let place = Place::one::<ServiceAccount>(Some(namespace), name);
-            self.client.get(&place).await
+            patiently(|| self.client.get(&place)).await
         })
     }
 

@@ -10,12 +10,13 @@ use ferrolet_ports::{ApiError, ApiErrorKind};
 use ferrolet_types::PodUid;
 use tokio::{
     sync::{broadcast, watch},
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
 
 use super::{ObjectChange, ObjectKind, Strategy, lock};
 use crate::{
     client::{Client, Place},
+    early::{PATIENCE, patiently},
     single::{self, Followed, Found},
 };
 
@@ -193,24 +194,22 @@ pub(super) async fn get<K: Followed>(
     };
     match plan {
         Plan::Use(object) => Ok(object),
-        Plan::Wait(mut latest) => {
-            let answered = latest.wait_for(|found| !matches!(found, Found::Unknown));
-            match timeout(FIRST_ANSWER, answered).await {
-                Ok(Ok(found)) => match &*found {
-                    Found::Here(object) => Ok(Arc::clone(object)),
-                    Found::Unknown | Found::Missing => {
-                        let message = format!("{} {name:?} not found", K::URL_PATH_SEGMENT);
-                        Err(error(ApiErrorKind::NotFound, message))
-                    }
-                },
-                _ => {
-                    let message = "the watch on it has not begun yet".to_owned();
-                    Err(error(ApiErrorKind::Timeout, message))
-                }
+        Plan::Wait(mut latest) => match first_answer(&mut latest).await {
+            Found::Here(object) => Ok(object),
+            Found::Refused(refusal) => Err(refusal),
+            Found::Missing => {
+                let message = format!("{} {name:?} not found", K::URL_PATH_SEGMENT);
+                Err(error(ApiErrorKind::NotFound, message))
             }
-        }
+            Found::Unknown => {
+                let kind = K::KIND.to_lowercase();
+                let message =
+                    format!("failed to sync {kind} cache: timed out waiting for the condition");
+                Err(error(ApiErrorKind::Timeout, message))
+            }
+        },
         Plan::Read => {
-            let object = Arc::new(client.get::<K>(&place).await?);
+            let object = Arc::new(patiently(|| client.get::<K>(&place)).await?);
             let mut table = lock(table);
             if let Some(entry) = table.entries.get_mut(&key) {
                 entry.copy = Held::Read(Some((Instant::now(), Arc::clone(&object))));
@@ -218,4 +217,20 @@ pub(super) async fn get<K: Followed>(
             Ok(object)
         }
     }
+}
+
+/// Waits for the first answer to a new watch: as long as upstream does, and longer while the server says no, because it may
+/// only not know the pod yet.
+async fn first_answer<K: Followed>(latest: &mut watch::Receiver<Found<K>>) -> Found<K> {
+    let is_answer = |found: &Found<K>| matches!(found, Found::Here(_) | Found::Missing);
+    let began = Instant::now();
+    for patience in [FIRST_ANSWER, PATIENCE] {
+        // A watch that has ended, and a time that has run out, leave what was known last.
+        let waited = timeout_at(began + patience, latest.wait_for(is_answer));
+        let is_over = waited.await.is_ok();
+        if is_over || !matches!(&*latest.borrow(), Found::Refused(_)) {
+            break;
+        }
+    }
+    latest.borrow().clone()
 }

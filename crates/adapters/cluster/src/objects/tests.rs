@@ -153,3 +153,50 @@ async fn the_other_strategies_read_when_asked() {
     check(Strategy::Get, &[1, 2, 3, 4]).await;
     check(Strategy::Cache(Duration::from_secs(60)), &[1, 1, 2, 3]).await;
 }
+
+/// The loop that users would otherwise see as failed mounts: the authorizer hears of the pod later than we do.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_learns_of_the_pod_late_is_asked_again_without_a_word() {
+    for strategy in [Strategy::Watch, Strategy::Get] {
+        for n_refusals in 0..=15_u32 {
+            let api = FakeApi::new();
+            api.put(&path("m"), config_map("m", "1"));
+            for _ in 0..n_refusals {
+                let message = "no relationship found between node 'a' and this object";
+                api.refuse_next(
+                    403,
+                    json!({"status": "Failure", "reason": "Forbidden", "message": message}),
+                );
+            }
+            let objects = objects(&api, strategy);
+            let began = tokio::time::Instant::now();
+            objects.register(&pod("a", &["m"]));
+            assert_eq!(value(&objects, "m").await, "1", "{strategy:?} {n_refusals}");
+            let pauses = (1..=n_refusals).filter_map(crate::early::pause);
+            let longest: Duration = pauses.sum();
+            let slack = Duration::from_millis(50);
+            assert!(
+                began.elapsed() <= longest + slack,
+                "{strategy:?} {n_refusals}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_lasts_is_told_in_the_servers_words() {
+    for strategy in [Strategy::Watch, Strategy::Get] {
+        let api = FakeApi::new();
+        for _ in 0..40 {
+            let body = json!({"status": "Failure", "reason": "Forbidden", "message": "not yours"});
+            api.refuse_next(403, body);
+        }
+        let objects = objects(&api, strategy);
+        objects.register(&pod("a", &["m"]));
+        let began = tokio::time::Instant::now();
+        let error = objects.get_config_map("n", "m").await.unwrap_err();
+        assert_eq!(error.message, "not yours", "{strategy:?}");
+        assert_eq!(error.kind, ferrolet_ports::ApiErrorKind::Forbidden);
+        assert!(began.elapsed() <= crate::early::PATIENCE + Duration::from_millis(50));
+    }
+}

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ferrolet_ports::{ApiError, ApiErrorKind};
 
+use crate::early;
+
 const FIRST_DELAY: Duration = Duration::from_millis(800);
-/// The node authorizer learns of a pod a moment after we do and refuses its secrets until then; this costs a pod's start.
-const FIRST_DELAY_FORBIDDEN: Duration = Duration::from_millis(25);
 const LAST_DELAY: Duration = Duration::from_secs(30);
 /// A watch that ends sooner than this without a word counts as a failure, or it would be opened in a tight circle.
 const SHORT: Duration = Duration::from_secs(1);
@@ -33,7 +33,8 @@ pub(crate) enum Step {
 pub(crate) struct Cursor {
     step: Step,
     failures: u32,
-    first_delay: Duration,
+    /// The server said no, perhaps because it does not know yet what we know.
+    is_refused: bool,
     stay_away: Duration,
     /// Nobody answered, so an answer to anybody is good news.
     is_alone: bool,
@@ -48,7 +49,7 @@ impl Cursor {
         Self {
             step: Step::List { version },
             failures: 0,
-            first_delay: FIRST_DELAY,
+            is_refused: false,
             stay_away: Duration::ZERO,
             is_alone: false,
             n_forgotten: 0,
@@ -85,10 +86,7 @@ impl Cursor {
         self.failures += 1;
         self.stay_away = Duration::ZERO;
         self.is_alone = matches!(error.kind, Kind::Timeout | Kind::Unavailable);
-        self.first_delay = match error.kind {
-            Kind::Forbidden => FIRST_DELAY_FORBIDDEN,
-            _ => FIRST_DELAY,
-        };
+        self.is_refused = error.kind == Kind::Forbidden;
         match (&error.kind, &self.step) {
             // The server has forgotten that version, or has not reached it: take the newest.
             (Kind::Gone, _) => {
@@ -127,10 +125,14 @@ impl Cursor {
         if self.failures == 0 {
             return self.stay_away;
         }
-        let doubled = self
-            .first_delay
-            .saturating_mul(1 << (self.failures - 1).min(11));
-        let base = doubled.min(LAST_DELAY);
+        let (early, n_failures) = if self.is_refused {
+            let n_later = self.failures.saturating_sub(early::N_PAUSES);
+            (early::pause(self.failures), n_later)
+        } else {
+            (None, self.failures)
+        };
+        let doubled = FIRST_DELAY.saturating_mul(1 << n_failures.saturating_sub(1).min(11));
+        let base = early.unwrap_or_else(|| doubled.min(LAST_DELAY));
         base.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
             .max(self.stay_away)
     }
@@ -209,12 +211,16 @@ mod tests {
     fn a_refusal_is_tried_again_soon_because_it_may_be_early() {
         let mut cursor = Cursor::new();
         let mut waits = Vec::new();
-        for _ in 0..12 {
+        for _ in 0..24 {
             cursor.failed(&error(ApiErrorKind::Forbidden));
             waits.push(cursor.delay(1.0).as_millis());
         }
-        assert_eq!(waits[..5], [25, 50, 100, 200, 400]);
-        assert_eq!(waits[10..], [25_600, 30_000]);
+        assert_eq!(waits[..5], [25, 50, 100, 200, 200]);
+        assert_eq!(waits[16..20], [200, 800, 1600, 3200]);
+        assert_eq!(waits[23], 30_000);
+        // A refusal after trouble of another kind is as likely to be early.
+        cursor.failed(&error(ApiErrorKind::Unavailable));
+        assert_eq!(cursor.delay(1.0).as_millis(), 30_000);
     }
 
     #[test]

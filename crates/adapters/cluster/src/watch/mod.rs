@@ -57,6 +57,16 @@ pub enum WatchEvent<K> {
 
 /// Runs until the receiver is gone.
 pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<WatchEvent<K>>) {
+    run_telling(client, scope, sink, |_error| {}).await;
+}
+
+/// Runs until the receiver is gone, and tells of each failure on the way.
+pub(crate) async fn run_telling<K: Watched>(
+    client: Client,
+    scope: Scope,
+    sink: mpsc::Sender<WatchEvent<K>>,
+    tell: impl Fn(&ApiError) + Send,
+) {
     let place = Place::all::<K>(scope.namespace.as_deref());
     let mut cursor = Cursor::new();
     let mut returns = client.returns();
@@ -97,6 +107,7 @@ pub async fn run<K: Watched>(client: Client, scope: Scope, sink: mpsc::Sender<Wa
             Ok(Flow::Stop) => return,
             Err(error) => {
                 cursor.failed(&error);
+                tell(&error);
                 // Told loudly once it is no longer a passing matter, and then now and then.
                 if cursor.n_failures() % 10 == 4 {
                     tracing::warn!(kind = K::KIND, %error, "still not watching");
