@@ -29,6 +29,8 @@ use crate::{
 
 /// Mode of files where the API says nothing; it always does, manifests of a node on its own may not.
 const DEFAULT_MODE: i32 = 0o644;
+/// Fetching repositories ran strangers' programs as root (CVE-2024-10220, CVE-2025-1767): upstream has locked it off.
+const NO_GIT: &str = "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`";
 /// Life of a token where the API says nothing.
 const DEFAULT_TOKEN_LIFE: i64 = 3600;
 
@@ -570,11 +572,13 @@ fn items_of(items: Option<&[KeyToPath]>) -> Vec<Item> {
 }
 
 fn unsupported(volume: &Volume) -> Desired {
-    let kinds: [(&'static str, bool); 16] = [
+    if volume.git_repo.is_some() {
+        return Desired::Impossible(NO_GIT.to_owned());
+    }
+    let kinds: [(&'static str, bool); 15] = [
         ("iscsi", volume.iscsi.is_some()),
         ("fc", volume.fc.is_some()),
         ("flexVolume", volume.flex_volume.is_some()),
-        ("gitRepo", volume.git_repo.is_some()),
         (
             "awsElasticBlockStore",
             volume.aws_elastic_block_store.is_some(),

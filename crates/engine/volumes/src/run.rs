@@ -28,6 +28,7 @@ use tokio::{
         mpsc, watch,
     },
     task::JoinSet,
+    time::Instant,
 };
 
 use crate::{
@@ -262,6 +263,7 @@ impl VolumeEngine {
         let needs = needs_of(volumes.iter().copied());
         let objects = self.doors.objects.as_deref();
         let storage = self.doors.storage.as_deref();
+        let began = Instant::now();
         let now = self.doors.clock.now();
         let (mut gathered, claims, trust, (certificates, said)) = futures::join!(
             gather(objects, &plan.key.namespace, &needs),
@@ -275,10 +277,20 @@ impl VolumeEngine {
         gathered.certificates = certificates;
         gathered.claims = claims;
         gathered.trust = trust;
+        let gathering = began.elapsed();
         let attempts = volumes
             .iter()
             .map(|volume| self.set_up_or_say(plan, volume, &gathered));
         let outcomes = join_all(attempts).await;
+        if outcomes.iter().all(Result::is_ok) {
+            tracing::debug!(
+                pod = %plan.key,
+                n_volumes = outcomes.len(),
+                gathered = ?gathering,
+                made = ?began.elapsed().saturating_sub(gathering),
+                "Volumes are ready"
+            );
+        }
         let tokens = self.next_renewal(&plan.uid, &needs, &gathered);
         self.appoint(&plan.uid, &about, tokens, &outcomes);
         outcomes

@@ -146,6 +146,7 @@ impl CsiShell<'_> {
             .shared
             .turn(&turn_name(&volume.driver, &handle));
         let _turn = turn.lock().await;
+        self.check_only_pod(plan, provided).await?;
         let rules = self.rules_of(&volume.driver).await?;
         let mode = mode_of(volume);
         rules.check_mode(&volume.driver, mode).map_err(|why| {
@@ -182,6 +183,24 @@ impl CsiShell<'_> {
         }
         let staging_path = self.stage(&job, &context).await?;
         self.publish(&job, context, staging_path).await
+    }
+
+    /// Refuses a second pod where the volume is for one alone. The scheduler does so too, but not for pods that pass it by.
+    async fn check_only_pod(&self, plan: &PodPlan, provided: &Provided) -> Result<(), Fault> {
+        if provided.access_modes != ["ReadWriteOncePod"] {
+            return Ok(());
+        }
+        let records = self.mounts().records().await?;
+        let is_elsewhere = records.iter().any(|(place, _)| match place {
+            RecordPlace::Pod(place) => place.name == provided.spec_name && place.uid != plan.uid,
+            _ => false,
+        });
+        if is_elsewhere {
+            let why =
+                "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+            return Err(Fault::later(why.to_owned()));
+        }
+        Ok(())
     }
 
     async fn rules_of(&self, driver: &str) -> Result<DriverRules, Fault> {

@@ -132,6 +132,23 @@ async fn a_volume_leaves_the_node_with_its_last_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_for_one_pod_alone_is_refused_to_a_second_until_the_first_has_gone() {
+    let bench = bench();
+    let mut alone = volume();
+    alone["accessModes"] = json!(["ReadWriteOncePod"]);
+    bench.storage.bind_claim("mine", "pv", alone);
+    for _ in 0..2 {
+        bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    }
+    assert_eq!(
+        bench.refusal(&claimant("uid-2")).await,
+        "MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+    );
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    bench.engine.ensure(&claimant("uid-2")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_is_not_there_is_waited_for() {
     let bench = bench();
     bench.drivers.change(|state| state.drivers.clear());

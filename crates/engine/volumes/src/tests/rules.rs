@@ -119,13 +119,47 @@ fn kinds_that_are_not_served_yet_are_named() {
     );
     check(json!({"fc": {}}), "fc");
     check(json!({"flexVolume": {"driver": "d"}}), "flexVolume");
-    check(json!({"gitRepo": {"repository": "r"}}), "gitRepo");
     let back = desired(
         json!({"name": "v", "hostPath": {"path": "/a/../b"}}),
         json!({}),
     );
     let why = "invalid HostPath `/a/../b`: must not contain '..'";
     assert_eq!(back, Desired::Impossible(why.to_owned()));
+}
+
+/// CVE-2024-10220 and CVE-2025-1767: hooks of a repository ran as root on the node.
+#[test]
+fn a_repository_is_never_fetched() {
+    for source in [
+        json!({"repository": "https://h/r.git", "revision": "main", "directory": "."}),
+        json!({"repository": "file:///etc", "directory": "../out"}),
+    ] {
+        let volume = json!({"name": "v", "gitRepo": source});
+        let Desired::Impossible(why) = desired(volume, json!({})) else {
+            panic!("{source}");
+        };
+        assert!(why.starts_with("git-repo volume plugin has been disabled"));
+    }
+}
+
+/// CVE-2025-13281: a volume's words made a component call addresses of the control plane's network.
+#[test]
+fn volumes_of_clouds_are_not_served_in_tree() {
+    for (source, kind) in [
+        (
+            json!({"portworxVolume": {"volumeID": "v"}}),
+            "portworxVolume",
+        ),
+        (json!({"rbd": {"image": "i", "monitors": ["m"]}}), "rbd"),
+        (
+            json!({"glusterfs": {"endpoints": "e", "path": "p"}}),
+            "glusterfs",
+        ),
+    ] {
+        let mut volume = source.clone();
+        volume["name"] = json!("v");
+        assert_eq!(desired(volume, json!({})), Desired::Unsupported(kind));
+    }
 }
 
 #[test]
