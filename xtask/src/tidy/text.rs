@@ -42,6 +42,15 @@ const BANNED: [(&str, &str); 6] = [
     ("#![allow(", "use #![expect(…, reason = \"…\")]"),
 ];
 
+/// Words by which a program would start a shell. CVE-2018-1002101 and its successors: the agent never does.
+const SHELLS: [&str; 5] = [
+    "Command::new(\"sh\"",
+    "Command::new(\"bash\"",
+    "\"/bin/sh\"",
+    "\"/bin/bash\"",
+    "\"/usr/bin/env\"",
+];
+
 /// Every broken rule in a file; `path` is relative to the checkout.
 pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
     let lines = scrub(source);
@@ -69,6 +78,14 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
                     index + 1,
                     format!("{name} in a core crate: core has no I/O, no clock, no async"),
                 );
+            }
+        }
+    }
+    if path.starts_with("crates/") && !is_test_file(path) {
+        for (index, line) in source.lines().take(n_code_lines).enumerate() {
+            let is_remark = line.trim_start().starts_with("//");
+            if !is_remark && SHELLS.iter().any(|it| line.contains(it)) {
+                report(index + 1, "a shell: run the program itself".to_owned());
             }
         }
     }

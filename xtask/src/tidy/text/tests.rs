@@ -57,6 +57,21 @@ fn unsafe_has_one_room() {
 }
 
 #[test]
+fn the_agent_never_starts_a_shell() {
+    let source = "let made = Command::new(\"sh\").arg(\"-c\");";
+    assert_eq!(
+        messages(ENGINE, source),
+        ["1: a shell: run the program itself"]
+    );
+    assert!(!is_clean(ENGINE, "let path = \"/bin/sh\";"));
+    assert!(is_clean("crates/engine/pods/src/tests.rs", source));
+    assert!(is_clean("tests/e2e/src/build.rs", source));
+    assert!(is_clean(ENGINE, "// Never \"/bin/sh\"."));
+    let in_tests = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{\n    {source}\n}}");
+    assert!(is_clean(ENGINE, &in_tests));
+}
+
+#[test]
 fn a_crate_root_forbids_unsafe() {
     assert!(!is_clean("crates/ports/src/lib.rs", "//! Ports."));
     assert!(is_clean(

@@ -5,7 +5,9 @@
 //! but no mode of their own. What has all of that already is not touched, which makes a second pass cheap.
 //!
 //! Several threads share one list of directories, each reached beneath the volume's descriptor without links, so a container
-//! that swaps entries meanwhile cannot send us elsewhere. Upstream goes on when one entry refuses; so do we, and say so once.
+//! that swaps entries meanwhile cannot send us elsewhere. A large directory is shared out in parts. Names are looked up in
+//! their open directory, never from the root, which is most of what a serial walk by path spends its time on. Upstream
+//! goes on when one entry refuses; so do we, and say so once.
 //! Refuses: crossing into what is mounted inside the volume.
 
 use std::{
@@ -15,15 +17,15 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::ffi::OsStrExt,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
-        Condvar, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Gid, Mode, Stat},
+    fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -32,6 +34,10 @@ use crate::{rooted::Rooted, sys::chmod_entry};
 
 /// More threads than this only make the disk's queue longer.
 const MOST_WALKERS: usize = 8;
+/// A directory with more entries than this is worth more than one thread.
+const PART: usize = 512;
+/// Parts that may wait; whoever finds more works on them himself.
+const MOST_PARTS: usize = 256;
 
 /// What the group may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +61,8 @@ pub(super) fn give_to_group(
     walked: &AtomicU64,
 ) -> io::Result<()> {
     let walk = Walk::new(volume, group, access, walked);
-    let found = walk.directory(volume)?;
-    if !found.is_empty() {
-        walk.together(found)?;
-    }
+    walk.begin()?;
+    walk.together()?;
     // The top comes last: a volume whose top is right is taken to be right throughout.
     let top = rustix::fs::fstat(volume.as_fd())?;
     if !walk.is_right(&top) {
@@ -75,9 +79,48 @@ pub(super) fn give_to_group(
     Ok(())
 }
 
+/// Names in one directory, each with the NUL at its end: one allocation for many.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    n_names: usize,
+}
+
+impl Names {
+    fn push(&mut self, name: &CStr) {
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return;
+        }
+        self.bytes.extend_from_slice(name.to_bytes_with_nul());
+        self.n_names += 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &CStr> {
+        let mut rest = self.bytes.as_slice();
+        std::iter::from_fn(move || {
+            let name = CStr::from_bytes_until_nul(rest).ok()?;
+            rest = &rest[name.to_bytes_with_nul().len()..];
+            Some(name)
+        })
+    }
+}
+
+/// Something for one thread to do.
+enum Job {
+    /// A directory, by its path in the volume; the top has none.
+    Directory(PathBuf),
+    /// Some of the entries of a large one.
+    Part {
+        directory: Arc<Rooted>,
+        path: PathBuf,
+        names: Names,
+    },
+}
+
 #[derive(Default)]
 struct List {
-    waiting: Vec<PathBuf>,
+    waiting: Vec<Job>,
+    n_parts: usize,
     n_busy: usize,
     failure: Option<io::Error>,
 }
@@ -105,8 +148,24 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn together(&self, found: Vec<PathBuf>) -> io::Result<()> {
-        self.list().waiting = found;
+    /// Does a small top alone, which is all there is to most volumes; a large one is left to everybody.
+    fn begin(&self) -> io::Result<()> {
+        let mut names = Names::default();
+        for entry in listed(self.volume)? {
+            names.push(entry?.file_name());
+            if names.n_names > PART {
+                self.list().waiting.push(Job::Directory(PathBuf::new()));
+                return Ok(());
+            }
+        }
+        self.entries(self.volume, Path::new(""), &names);
+        Ok(())
+    }
+
+    fn together(&self) -> io::Result<()> {
+        if self.list().waiting.is_empty() {
+            return Ok(());
+        }
         let n_walkers = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..n_walkers.min(MOST_WALKERS) {
@@ -121,30 +180,38 @@ impl<'a> Walk<'a> {
     }
 
     fn walker(&self) {
-        while let Some(path) = self.next() {
-            let found = self.beneath(&path);
+        while let Some(job) = self.next() {
+            let done = match job {
+                Job::Directory(path) => self.beneath(&path),
+                Job::Part {
+                    directory,
+                    path,
+                    names,
+                } => {
+                    self.entries(&directory, &path, &names);
+                    Ok(())
+                }
+            };
             let mut list = self.list();
             list.n_busy -= 1;
-            match found {
-                Ok(found) => list.waiting.extend(found),
-                Err(failure) => {
-                    list.failure.get_or_insert(failure);
-                }
+            if let Err(failure) = done {
+                list.failure.get_or_insert(failure);
             }
             self.news.notify_all();
         }
     }
 
-    /// The next directory; `None` when all are done or one failed.
-    fn next(&self) -> Option<PathBuf> {
+    /// The next job; `None` when all are done or one failed.
+    fn next(&self) -> Option<Job> {
         let mut list = self.list();
         loop {
             if list.failure.is_some() {
                 return None;
             }
-            if let Some(path) = list.waiting.pop() {
+            if let Some(job) = list.waiting.pop() {
                 list.n_busy += 1;
-                return Some(path);
+                list.n_parts -= usize::from(matches!(job, Job::Part { .. }));
+                return Some(job);
             }
             if list.n_busy == 0 {
                 return None;
@@ -153,44 +220,66 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn beneath(&self, path: &PathBuf) -> io::Result<Vec<PathBuf>> {
-        let directory = match self.volume.directory(path) {
-            Ok(directory) => directory,
-            Err(cause) if is_not_ours(&cause) => return Ok(Vec::new()),
+    fn beneath(&self, path: &Path) -> io::Result<()> {
+        let opened = if path.as_os_str().is_empty() {
+            let own = self.volume.as_fd().try_clone_to_owned();
+            own.map(Rooted::from)
+        } else {
+            self.volume.directory(path)
+        };
+        let directory = match opened {
+            Ok(directory) => Arc::new(directory),
+            Err(cause) if is_not_ours(&cause) => return Ok(()),
             Err(cause) => return Err(cause),
         };
-        let found = self.directory(&directory)?;
-        Ok(found.into_iter().map(|name| path.join(name)).collect())
-    }
-
-    /// Every entry of one directory; answers with the names of directories in it.
-    fn directory(&self, directory: &Rooted) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let own = rustix::fs::openat(
-            directory.as_fd(),
-            ".",
-            rustix::fs::OFlags::RDONLY
-                | rustix::fs::OFlags::DIRECTORY
-                | rustix::fs::OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        for entry in rustix::fs::Dir::new(own)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            let stat = rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
-            let Ok(stat) = stat else { continue };
-            self.walked.fetch_add(1, Ordering::Relaxed);
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                found.push(PathBuf::from(name));
-            }
-            if !self.is_right(&stat) {
-                self.entry(directory.as_fd(), entry.file_name(), &stat);
+        let mut names = Names::default();
+        for entry in listed(&directory)? {
+            names.push(entry?.file_name());
+            if names.n_names == PART {
+                self.share(&directory, path, std::mem::take(&mut names));
             }
         }
-        Ok(found)
+        self.entries(&directory, path, &names);
+        Ok(())
+    }
+
+    /// Leaves some entries of a directory to whoever is free.
+    fn share(&self, directory: &Arc<Rooted>, path: &Path, names: Names) {
+        let mut list = self.list();
+        if list.n_parts < MOST_PARTS {
+            list.n_parts += 1;
+            list.waiting.push(Job::Part {
+                directory: Arc::clone(directory),
+                path: path.to_owned(),
+                names,
+            });
+            return self.news.notify_one();
+        }
+        drop(list);
+        self.entries(directory, path, &names);
+    }
+
+    /// Some entries of one directory; directories among them are left to whoever is free.
+    fn entries(&self, directory: &Rooted, path: &Path, names: &Names) {
+        let mut found = Vec::new();
+        for name in names.iter() {
+            let stat = rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+            let Ok(stat) = stat else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                found.push(Job::Directory(
+                    path.join(OsStr::from_bytes(name.to_bytes())),
+                ));
+            }
+            if !self.is_right(&stat) {
+                self.entry(directory.as_fd(), name, &stat);
+            }
+        }
+        let n_names = u64::try_from(names.n_names).unwrap_or_default();
+        self.walked.fetch_add(n_names, Ordering::Relaxed);
+        if !found.is_empty() {
+            self.list().waiting.append(&mut found);
+            self.news.notify_all();
+        }
     }
 
     /// Gives one entry to the group. Only its name below an open directory is used, and no link is followed.
@@ -247,6 +336,13 @@ impl<'a> Walk<'a> {
     fn refused(&self) {
         self.n_refused.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The entries of a directory, with a position of our own in it.
+fn listed(directory: &Rooted) -> io::Result<rustix::fs::Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let own = rustix::fs::openat(directory.as_fd(), ".", flags, Mode::empty())?;
+    Ok(rustix::fs::Dir::new(own)?)
 }
 
 /// Changes a mode on kernels before 6.6: by a descriptor that names the entry, through `/proc`.

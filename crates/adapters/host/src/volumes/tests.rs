@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     group::{Access, give_to_group},
-    payload, room, sub_path, take_away,
+    payload, programs, room, sub_path, take_away,
 };
 use crate::rooted::{Rooted, tests::skip};
 
@@ -283,6 +283,34 @@ fn a_group_gets_everything_but_links_keep_their_targets_as_they_are() {
 }
 
 #[test]
+fn large_directories_are_shared_out_and_nothing_is_left_over() {
+    if !is_root() {
+        return skip(NEEDS_ROOT);
+    }
+    let volume = tempfile::tempdir().unwrap();
+    for directory in ["", "deep/down"] {
+        let directory = volume.path().join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        for n in 0..1500 {
+            fs::write(directory.join(format!("f{n}")), "").unwrap();
+        }
+    }
+    let root = Rooted::open(volume.path()).unwrap();
+    let walked = AtomicU64::new(0);
+    give_to_group(&root, GROUP, Access::ReadWrite, &walked).unwrap();
+    for directory in ["", "deep/down"] {
+        for entry in fs::read_dir(volume.path().join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = if path.is_dir() { "2775" } else { "664" };
+            assert_eq!(facts(&path), (mode.to_owned(), GROUP), "{}", path.display());
+        }
+    }
+    assert_eq!(facts(volume.path()).1, GROUP);
+    let n_walked = walked.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(n_walked, 3002);
+}
+
+#[test]
 fn what_is_stored_is_listed_and_taken_away_without_following_links() {
     let node = Node::new();
     let outside = tempfile::tempdir().unwrap();
@@ -373,4 +401,24 @@ fn a_missing_sub_path_is_made_like_the_volume_itself() {
     sub_path::open_part(volume.path(), Path::new("x/y")).unwrap();
     assert_eq!(facts(&volume.path().join("x")).0, "2777");
     assert_eq!(facts(&volume.path().join("x/y")).0, "2777");
+}
+
+/// CVE-2018-1002101, CVE-2023-3676, -3893, -3955 and CVE-2023-5528: words of a volume were read by a shell.
+#[tokio::test]
+async fn words_of_a_volume_are_never_read_by_a_shell() {
+    let place = tempfile::tempdir().unwrap();
+    let made = |name: &str| place.path().join(name).display().to_string();
+    let target = place.path().join("target; touch no-target");
+    fs::create_dir(&target).unwrap();
+    let kind = format!("nfs; touch {};", made("kind"));
+    let source = format!("$(touch {}):/x", made("source"));
+    let options = [format!("`touch {}`", made("option")), "| ls".to_owned()];
+    let refused = programs::mount(&kind, &source, &target, &options).await;
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains(&source), "{said}");
+    // Whatever begins like an option of the program's own is a name like any other.
+    let refused = programs::mount("nfs", "--all", &target, &[]).await;
+    assert!(refused.is_err());
+    let left: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

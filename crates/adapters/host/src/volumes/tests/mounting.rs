@@ -345,3 +345,31 @@ fn a_volume_whose_top_is_right_is_not_walked_when_asked_so() {
     give(GroupChange::Always);
     assert_eq!(fs::metadata(top.join("late")).unwrap().gid(), GROUP);
 }
+
+#[test]
+fn huge_pages_are_mounted_once_with_their_size() {
+    if !is_inside("huge_pages_are_mounted_once_with_their_size") {
+        return;
+    }
+    const PAGE: u64 = 2 * 1024 * 1024;
+    if !fs::exists("/sys/kernel/mm/hugepages/hugepages-2048kB").unwrap() {
+        return skip("the kernel has no pages of 2 MiB");
+    }
+    let node = Node::new();
+    let place = place("kubernetes.io~empty-dir", "huge");
+    let room = ferrolet_ports::Room {
+        marker: "huge".to_owned(),
+        medium: Medium::HugePages { page_size: PAGE },
+        group: Some(GROUP),
+    };
+    let top = node.path("volumes/kubernetes.io~empty-dir/huge");
+    for _ in 0..2 {
+        room::ensure(&node.pods, &place, &room).unwrap();
+        assert_eq!(n_mounts_below(&top), 1);
+    }
+    let found = rustix::fs::statfs(&top).unwrap();
+    assert_eq!(u64::try_from(found.f_bsize).unwrap(), PAGE);
+    assert_eq!(facts(&top).1, GROUP);
+    take_away::volume(&node.pods, &place).unwrap();
+    assert!(!top.exists());
+}
