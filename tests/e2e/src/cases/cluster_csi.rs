@@ -25,7 +25,7 @@ cases![
 pub(super) struct Driver {
     pub(super) name: String,
     pub(super) state: PathBuf,
-    process: Child,
+    pub(super) process: Child,
 }
 
 impl Driver {
@@ -74,7 +74,7 @@ impl Driver {
         Ok(volumes.map(str::to_owned).collect())
     }
 
-    fn set_fault(&self, method: &str, word: Option<&str>) -> Result<()> {
+    pub(super) fn set_fault(&self, method: &str, word: Option<&str>) -> Result<()> {
         let file = self.state.join("faults").join(method);
         match word {
             Some(word) => std::fs::write(file, word)?,
@@ -148,7 +148,7 @@ fn claim(world: &World<'_>, driver: &Driver, name: &str) -> Result<()> {
     ))
 }
 
-fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
+pub(super) fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
     let mut main = script("main", "id > /data/file; exec sleep 100000");
     main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
     with(

@@ -77,7 +77,7 @@ fn an_image_is_mounted_as_a_volume(context: &mut Context<'_>) -> Result<Outcome>
 }
 
 /// A persistent volume and a claim that wants exactly it.
-fn volume_and_claim(world: &World<'_>, name: &str, spec: Value) -> (Value, Value) {
+pub(super) fn volume_and_claim(world: &World<'_>, name: &str, spec: Value) -> (Value, Value) {
     let volume = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -103,7 +103,7 @@ fn volume_and_claim(world: &World<'_>, name: &str, spec: Value) -> (Value, Value
     (volume, claim)
 }
 
-fn on_this_node(world: &World<'_>, path: &Path, more: Value) -> Value {
+pub(super) fn on_this_node(world: &World<'_>, path: &Path, more: Value) -> Value {
     with(
         json!({
             "local": {"path": path},
@@ -115,7 +115,7 @@ fn on_this_node(world: &World<'_>, path: &Path, more: Value) -> Value {
     )
 }
 
-fn claiming(world: &World<'_>, name: &str, text: &str, claim: &str) -> Value {
+pub(super) fn claiming(world: &World<'_>, name: &str, text: &str, claim: &str) -> Value {
     let mut main = script("main", text);
     main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
     with(
@@ -126,7 +126,7 @@ fn claiming(world: &World<'_>, name: &str, text: &str, claim: &str) -> Value {
     )
 }
 
-fn remove_and_wait(world: &mut World<'_>, seen: &PodView) -> Result<()> {
+pub(super) fn remove_and_wait(world: &mut World<'_>, seen: &PodView) -> Result<()> {
     world.kubectl(&["delete", "pod", seen.name(), "--wait=false"])?;
     world.wait_gone(seen, LATER)?;
     let directory = look::pod_directory(&world.node.node, seen);

@@ -5,11 +5,13 @@ mod bad_input;
 pub(crate) mod bench;
 mod cgroup_v2;
 mod cluster_admission;
+mod cluster_attacks;
 mod cluster_away;
 mod cluster_bad_input;
 mod cluster_bench;
 mod cluster_csi;
 mod cluster_csi_disks;
+mod cluster_csi_rules;
 mod cluster_describe;
 mod cluster_hooks;
 mod cluster_images;
@@ -29,6 +31,8 @@ mod cluster_sidecars;
 mod cluster_static;
 mod cluster_storage;
 mod cluster_streams;
+mod cluster_volume_faults;
+mod cluster_volume_uses;
 mod cluster_volumes;
 mod containers;
 mod figures;
@@ -129,6 +133,10 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_csi::cases(),
         cluster_csi_disks::cases(),
         cluster_limits::cases(),
+        cluster_attacks::cases(),
+        cluster_csi_rules::cases(),
+        cluster_volume_faults::cases(),
+        cluster_volume_uses::cases(),
         cluster_storage::cases(),
         cluster_life::cases(),
         cluster_bad_input::cases(),

@@ -65,6 +65,9 @@ pub(super) const CSI_DRIVER: &[Binary] = &[
     ),
 ];
 
+/// What upstream does for `fsGroup`, to be timed.
+pub(super) const UPSTREAM_WALK: &[Binary] = &[("upstream-walk", ".")];
+
 /// Upstream's suite, its runner, and the programs that its images hold. Built with the flags of the control plane.
 pub(super) const SUITE: &[Binary] = &[
     ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),

@@ -154,6 +154,19 @@ pub fn csi_driver() -> Part<PathBuf> {
     built.map(|directory| directory.join("csi-driver")).into()
 }
 
+/// Builds `tests/upstream-walk`, which does to a volume what upstream does for `fsGroup`, unless the cache has it.
+#[must_use]
+pub fn upstream_walk() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("upstream-walk"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+    };
+    let built = module.build(go::UPSTREAM_WALK);
+    built
+        .map(|directory| directory.join("upstream-walk"))
+        .into()
+}
+
 /// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
 #[must_use]
 pub fn suite() -> Part<Suite> {
@@ -262,21 +275,30 @@ fn parse_version(said: &str) -> Option<(String, u32)> {
 
 /// A pod's sandbox process: a few lines of C, linked statically, because no registry can be reached.
 fn build_pause() -> Result<PathBuf> {
-    const SOURCE: &str = include_str!("../../assets/pause.c");
-    let key = crate::image::hex_digest(SOURCE.as_bytes());
+    build_static("pause", include_str!("../../assets/pause.c"))
+}
+
+/// A program that swaps entries of a directory for links, for tests of what a hostile container can reach.
+pub fn swapper() -> Result<PathBuf> {
+    build_static("swap", include_str!("../../assets/swap.c"))
+}
+
+/// Compiles `assets/NAME.c`, once for each text of it.
+fn build_static(name: &str, text: &str) -> Result<PathBuf> {
+    let key = crate::image::hex_digest(text.as_bytes());
     let target = cache_directory()?
-        .join(format!("pause-{}", &key[..12]))
-        .join("pause");
+        .join(format!("{name}-{}", &key[..12]))
+        .join(name);
     if target.exists() {
         return Ok(target);
     }
     let directory = target.parent().context("cache path has no parent")?;
     std::fs::create_dir_all(directory)?;
-    let draft = directory.join(format!("pause.{}", std::process::id()));
+    let draft = directory.join(format!("{name}.{}", std::process::id()));
     let compiler = find_program("cc")
         .or_else(|| find_program("gcc"))
-        .context("no C compiler for the pause image")?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/pause.c");
+        .with_context(|| format!("no C compiler for {name}"))?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("assets/{name}.c"));
     output(
         Command::new(compiler)
             .args(["-Os", "-static", "-s", "-o"])
