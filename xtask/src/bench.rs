@@ -2,7 +2,8 @@
 //!
 //! * `bench` races this agent against upstream's kubelet on a real control plane ([`race`]);
 //! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]);
-//! * `bench life` at restarts, deletions and probes of running pods ([`life`]).
+//! * `bench life` at restarts, deletions and probes of running pods ([`life`]);
+//! * `bench volumes` looks at volumes: how soon they are ready, and what a group costs ([`volumes`]).
 //!
 //! ```text
 //! race ── rounds, kubelets in turn ──► leg ── lab's Watch and Api ──► control plane
@@ -23,6 +24,7 @@ mod score;
 mod start;
 mod table;
 mod trace;
+mod volumes;
 
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -81,10 +83,25 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
         .subcommand(
             Command::new("life")
                 .about("How fast containers restart and pods go, and what probes cost")
-                .arg(fast)
+                .arg(fast.clone())
                 .arg(option("restarts", "N", "Containers that exit once").default_value("20"))
                 .arg(option("deletions", "N", "Pods that are deleted").default_value("20"))
                 .arg(option("probes", "N", "HTTP probes a second").default_value("400"))
+                .arg(quiet.clone())
+                .arg(agent.clone()),
+        )
+        .subcommand(
+            Command::new("volumes")
+                .about(
+                    "How soon volumes are ready, what they cost at rest, and fsGroup on many files",
+                )
+                .arg(fast)
+                .arg(option("files", "N", "Files for fsGroup").default_value("100000"))
+                .arg(option("rounds", "N", "Rounds of fsGroup; medians count").default_value("3"))
+                .arg(
+                    option("pods", "N", "Pods with volumes; 0 leaves them out")
+                        .default_value("100"),
+                )
                 .arg(quiet)
                 .arg(agent),
         )
@@ -95,6 +112,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         None => race::command(args),
         Some(("start", args)) => start::command(args),
         Some(("life", args)) => life::command(args),
+        Some(("volumes", args)) => volumes::command(args),
         Some(_) => bail!("no such benchmark"),
     }
 }

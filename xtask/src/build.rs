@@ -98,6 +98,27 @@ pub(crate) fn agent(args: &ArgMatches) -> Result<PathBuf> {
     }
 }
 
+/// An example program of a package, in the profile that a command's arguments ask for.
+pub(crate) fn example(package: &str, name: &str, args: &ArgMatches) -> Result<PathBuf> {
+    let profile = if args.get_flag("fast") {
+        Profile::Lab
+    } else {
+        Profile::Release
+    };
+    if isolation::is_outer() {
+        let mut command = cargo();
+        command.args(["build", "--package", package, "--example", name]);
+        command.args(["--profile", profile.name()]);
+        say(&command);
+        let status = command.status().context("start cargo")?;
+        if !status.success() {
+            bail!("{name} does not build");
+        }
+    }
+    let beside = executable(package, profile)?;
+    Ok(beside.with_file_name("examples").join(name))
+}
+
 /// Shows a command before it runs.
 pub(crate) fn say(command: &Command) {
     let words: Vec<_> = std::iter::once(command.get_program())

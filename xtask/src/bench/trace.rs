@@ -71,7 +71,7 @@ fn call(line: &str) -> Option<Call> {
 }
 
 /// `81.2ms`, `1.5s`, `640µs`.
-fn parse_duration(text: &str) -> Option<f64> {
+pub(super) fn parse_duration(text: &str) -> Option<f64> {
     let at = text.find(|it: char| !it.is_ascii_digit() && it != '.')?;
     let number: f64 = text[..at].parse().ok()?;
     let unit = match &text[at..] {

@@ -1,0 +1,3 @@
+module ferrolet.example/tests/upstream-walk
+
+go 1.26.0
