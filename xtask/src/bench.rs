@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what this node costs and how fast it is.
 //!
 //! * `bench` races this agent against upstream's kubelet on a real control plane ([`race`]);
+//! * `bench server` measures what the agent's server costs those who ask it and the node, both kubelets in turn ([`server`]);
 //! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]);
 //! * `bench life` at restarts, deletions and probes of running pods ([`life`]);
 //! * `bench volumes` looks at volumes: how soon they are ready, and what a group costs ([`volumes`]).
@@ -21,6 +22,7 @@ mod page;
 mod pods;
 mod race;
 mod score;
+mod server;
 mod start;
 mod table;
 mod trace;
@@ -72,6 +74,14 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             .conflicts_with("write"),
         )
         .subcommand(
+            Command::new("server")
+                .about("What scrapes, followed logs, forwarded ports and floods of requests cost, beside upstream's kubelet")
+                .arg(fast.clone())
+                .arg(agent.clone())
+                .arg(option("pods", "N", "Pods on the node").default_value("100"))
+                .arg(flag("only-ours", "Measure this agent alone")),
+        )
+        .subcommand(
             Command::new("start")
                 .about("How long static pods take to start, and what the agent costs")
                 .arg(fast.clone())
@@ -113,6 +123,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         Some(("start", args)) => start::command(args),
         Some(("life", args)) => life::command(args),
         Some(("volumes", args)) => volumes::command(args),
+        Some(("server", args)) => server::command(args),
         Some(_) => bail!("no such benchmark"),
     }
 }

@@ -15,6 +15,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Prometheus' usual upper bounds, in seconds.
+    pub const SECONDS: [f64; 11] = [
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    ];
+
     /// An empty one, also for statics.
     pub const fn new() -> Self {
         Self {

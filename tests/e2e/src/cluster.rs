@@ -1,6 +1,6 @@
 //! What a test of the cluster works with: a node that joined the shared control plane, and a namespace.
 
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,6 +12,7 @@ use crate::build::{pod, with};
 use crate::cases::SOON;
 use crate::context::Context;
 use crate::look;
+use crate::session::Session;
 
 /// A node and a namespace on a control plane.
 pub(crate) struct World<'c> {
@@ -61,6 +62,29 @@ impl<'c> World<'c> {
         let mut all = vec![namespace.as_str()];
         all.extend(args);
         self.cluster.kubectl(&all)
+    }
+
+    /// kubectl in the test's namespace, with input and output at hand.
+    pub(crate) fn talk_to_kubectl(&self, args: &[&str]) -> Result<Session> {
+        Session::start(self.kubectl_command(args))
+    }
+
+    /// kubectl in the test's namespace, not started.
+    pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {
+        let namespace = format!("--namespace={}", self.namespace);
+        let mut all = vec![namespace.as_str()];
+        all.extend(args);
+        self.cluster.kubectl_command(&all)
+    }
+
+    /// `host:port` of the node's main server, as the node's object tells it.
+    pub(crate) fn main_address(&self) -> Result<String> {
+        let node = self.node.object(self.cluster)?;
+        let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+        let ip = node["status"]["addresses"][0]["address"]
+            .as_str()
+            .context("the node has no address")?;
+        Ok(format!("{ip}:{port}"))
     }
 
     /// kubectl in the test's namespace, left running.

@@ -17,6 +17,7 @@ mod cluster;
 mod context;
 mod look;
 mod runner;
+mod session;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -20,6 +20,9 @@ pub(super) enum Unit {
     Percent,
     Megabytes,
     Count,
+    Milliseconds,
+    /// Megabytes a second.
+    Throughput,
 }
 
 impl Unit {
@@ -29,7 +32,8 @@ impl Unit {
             Unit::Seconds => 0.05,
             Unit::CpuSeconds => 0.03,
             Unit::Percent => 0.1,
-            Unit::Megabytes | Unit::Count => 2.0,
+            Unit::Megabytes | Unit::Count | Unit::Milliseconds => 2.0,
+            Unit::Throughput => 10.0,
         }
     }
 
@@ -41,6 +45,8 @@ impl Unit {
             Unit::Percent => format!("{value:.2} %"),
             Unit::Megabytes => format!("{value:.1} MB"),
             Unit::Count => format!("{value:.0}"),
+            Unit::Milliseconds => format!("{value:.1} ms"),
+            Unit::Throughput => format!("{value:.0} MB/s"),
         }
     }
 }
@@ -50,6 +56,10 @@ impl Unit {
 pub(super) enum Goal {
     /// At most this part of upstream's.
     AtMost(f64),
+    /// At least this part of upstream's.
+    AtLeast(f64),
+    /// Below this, whatever upstream's is.
+    Below(f64),
     Zero,
 }
 
@@ -244,6 +254,8 @@ fn row(figure: &Figure, ours: &[f64], upstream: &[f64]) -> Option<Row> {
 fn outcome(goal: Goal, ours: f64, upstream: f64) -> Outcome {
     let is_met = match goal {
         Goal::AtMost(part) => ours <= upstream * part,
+        Goal::AtLeast(part) => ours >= upstream * part,
+        Goal::Below(bound) => ours < bound,
         Goal::Zero => ours <= 0.0,
     };
     if is_met {

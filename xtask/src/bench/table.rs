@@ -108,6 +108,8 @@ fn cells(row: &Row) -> Cells {
 fn wish(goal: Goal) -> String {
     match goal {
         Goal::AtMost(part) => format!("at most {part:.2}"),
+        Goal::AtLeast(part) => format!("at least {part:.2}"),
+        Goal::Below(bound) => format!("below {bound:.0}"),
         Goal::Zero => "none".into(),
     }
 }

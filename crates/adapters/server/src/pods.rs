@@ -1,11 +1,14 @@
 //! `/pods`: the node's pods as a v1 PodList.
 //!
 //! The list is a snapshot of shared pods; each is written out only when the client has taken the one before, so a thousand pods
-//! cost one pod's text at a time, and a client that goes away costs nothing more.
+//! cost one pod's text at a time, and a client that goes away costs nothing more. Whoever asks many times a second gets the same text
+//! until a pod changes ([`LastList`]), so that a thousand readers do not take the processor away from the pods.
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
@@ -15,19 +18,69 @@ use ferrolet_types::Pod;
 use hyper::body::Frame;
 use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::time::Instant;
 
 use crate::routes::Views;
 
 /// Text is handed on in pieces of about this size.
 const PIECE: usize = 32 * 1024;
+/// Whoever asks again within this time is not alone.
+const HURRY: Duration = Duration::from_millis(100);
 
 /// All pods of the node.
-pub(crate) async fn list(State(views): State<Views>) -> Response {
-    let body = Body::new(PodList {
-        pods: views.pods.pods().into_iter(),
-        next: Part::Head,
-    });
+pub(crate) async fn list(
+    State(views): State<Views>,
+    State(last): State<Arc<LastList>>,
+) -> Response {
+    let pods = views.pods.pods();
+    let body = match last.text_of(&pods, Instant::now()) {
+        Some(text) => Body::from(text),
+        None => Body::new(PodList::new(pods)),
+    };
     ([(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// The text of the list, kept while it is asked for again and again.
+#[derive(Default)]
+pub(crate) struct LastList {
+    state: Mutex<Recent>,
+}
+
+#[derive(Default)]
+struct Recent {
+    asked: Option<Instant>,
+    /// The pods hold their own place in memory, so that another pod cannot be taken for one of them.
+    kept: Option<(Vec<Pod>, Bytes)>,
+}
+
+impl LastList {
+    /// The whole text, if somebody else asked a moment ago. Made once for all who ask before a pod changes.
+    fn text_of(&self, pods: &[Pod], now: Instant) -> Option<Bytes> {
+        let mut recent = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = recent.asked.replace(now);
+        if last.is_none_or(|last| now.duration_since(last) > HURRY) {
+            recent.kept = None;
+            return None;
+        }
+        if let Some((known, text)) = &recent.kept
+            && is_same(known, pods)
+        {
+            return Some(text.clone());
+        }
+        let mut list = PodList::new(pods.to_vec());
+        let mut text = Vec::new();
+        while let Some(piece) = list.piece() {
+            text.extend(piece);
+        }
+        let text = Bytes::from(text);
+        recent.kept = Some((pods.to_vec(), text.clone()));
+        Some(text)
+    }
+}
+
+fn is_same(known: &[Pod], pods: &[Pod]) -> bool {
+    let pairs = || known.iter().zip(pods);
+    known.len() == pods.len() && pairs().all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// An item of the list. Like upstream's it says neither kind nor version, since the list does.
@@ -52,6 +105,13 @@ struct PodList {
 }
 
 impl PodList {
+    fn new(pods: Vec<Pod>) -> Self {
+        Self {
+            pods: pods.into_iter(),
+            next: Part::Head,
+        }
+    }
+
     fn piece(&mut self) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         let mut is_first = false;
@@ -104,5 +164,37 @@ impl HttpBody for PodList {
 
     fn is_end_stream(&self) -> bool {
         matches!(self.next, Part::End)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> Pod {
+        let pod = serde_json::json!({"metadata": {"name": name}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn a_text_is_kept_for_those_in_a_hurry_and_only_while_no_pod_changes() {
+        let last = LastList::default();
+        let began = Instant::now();
+        let at = |millis: u64| began + Duration::from_millis(millis);
+        let (one, other) = (vec![pod("a"), pod("b")], vec![pod("a"), pod("b")]);
+        assert_eq!(last.text_of(&one, at(0)), None, "the first is alone");
+        assert_eq!(last.text_of(&one, at(500)), None, "so is this one");
+        let text = last.text_of(&one, at(501)).unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(list["items"][1]["metadata"]["name"], "b");
+        let again = last.text_of(&one, at(502)).unwrap();
+        assert_eq!(again.as_ptr(), text.as_ptr(), "the same text");
+        // Pods that look the same and are others are written out anew.
+        let new = last.text_of(&other, at(503)).unwrap();
+        assert!(new.as_ptr() != text.as_ptr() && new == text);
+        let fewer = last.text_of(&other[..1], at(504)).unwrap();
+        assert!(fewer.len() < new.len());
+        assert_eq!(last.text_of(&other, at(5000)), None, "the hurry is over");
+        assert!(last.state.lock().unwrap().kept.is_none());
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::FromRef;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -13,6 +14,7 @@ use axum::routing::{MethodRouter, get};
 use ferrolet_ports::{HealthCheck, PodsView};
 
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::pods::LastList;
 use crate::{health, pods};
 
 /// Who listens.
@@ -39,7 +41,26 @@ pub struct Views {
 struct Route {
     path: &'static str,
     listeners: &'static [Listener],
-    answer: fn() -> MethodRouter<Views>,
+    answer: fn() -> MethodRouter<Shown>,
+}
+
+/// What the rows' handlers have at hand.
+#[derive(Clone)]
+struct Shown {
+    views: Views,
+    last_list: Arc<LastList>,
+}
+
+impl FromRef<Shown> for Views {
+    fn from_ref(shown: &Shown) -> Self {
+        shown.views.clone()
+    }
+}
+
+impl FromRef<Shown> for Arc<LastList> {
+    fn from_ref(shown: &Shown) -> Self {
+        shown.last_list.clone()
+    }
 }
 
 const TABLE: &[Route] = &[
@@ -78,7 +99,10 @@ pub fn router(listener: Listener, views: Views) -> Router {
     };
     router
         .method_not_allowed_fallback(wrong_method)
-        .with_state(views)
+        .with_state(Shown {
+            views,
+            last_list: Arc::default(),
+        })
 }
 
 /// What the read-only listener serves when there are figures to show.

@@ -31,8 +31,6 @@ use crate::auth::{Connection, Shown};
 use crate::sessions::{Session, Sessions};
 use crate::stall::{Impatient, Patience};
 
-/// A handshake takes three messages; whoever needs longer than this wants something else.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Requests under way on one HTTP/2 connection; strangers can have as many as guests, so this bounds what they cost.
 const STREAMS: u32 = 100;
 /// Streams a client may reset before we have looked at them; more is an attack (CVE-2023-44487).
@@ -45,6 +43,8 @@ const PING_ANSWER: Duration = Duration::from_secs(20);
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
+    /// Time for a TLS handshake, which takes three messages; whoever needs longer wants something else.
+    pub handshake: Duration,
     /// Time to send a request's head; also how long an idle connection is kept.
     pub head: Duration,
     /// Time without progress while an answer is sent to somebody who was not let in (or was not asked who they are).
@@ -63,6 +63,7 @@ impl Limits {
     /// Limits for listeners that give small answers to trusted neighbours.
     pub const LOCAL: Self = Self {
         connections: 64,
+        handshake: Duration::from_secs(10),
         head: Duration::from_secs(10),
         write: Duration::from_secs(30),
         guest_write: Duration::from_secs(30),
@@ -74,6 +75,7 @@ impl Limits {
     /// Limits for the main listener: upstream's idle time and write time, and bounds where upstream has none.
     pub const MAIN: Self = Self {
         connections: 1024,
+        handshake: Duration::from_secs(10),
         head: Duration::from_secs(90),
         write: Duration::from_secs(30),
         guest_write: Duration::from_secs(4 * 3600),
@@ -229,7 +231,7 @@ impl Client {
         }
         let patience = Patience::new(self.limits.write, self.limits.guest_write);
         let handshake = tls.accept(Impatient::new(stream, patience.clone()));
-        let stream = match tokio::time::timeout(HANDSHAKE, handshake).await {
+        let stream = match tokio::time::timeout(self.limits.handshake, handshake).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(err = %error, "TLS handshake failed");

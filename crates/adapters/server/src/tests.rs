@@ -35,6 +35,7 @@ impl HealthCheck for Check {
 
 const QUICK: Limits = Limits {
     connections: 4,
+    handshake: Duration::from_millis(300),
     head: Duration::from_millis(300),
     write: Duration::from_millis(300),
     guest_write: Duration::from_millis(300),

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::known::Known;
+use crate::{figures, known::Known};
 
 /// With an event stream, listings only repair what was lost.
 const REPAIR_PERIOD: Duration = Duration::from_secs(60);
@@ -78,6 +78,7 @@ pub async fn watch_containers(
         },
         list_at: Instant::now(),
         listing: None,
+        listed_at: None,
         quiet_period: FASTEST_PERIOD,
         is_failing: false,
     };
@@ -98,6 +99,8 @@ struct Watch {
     list_at: Instant,
     /// The listing that is under way: events go on being heard while the runtime takes its time.
     listing: Option<Listing>,
+    /// When the last listing that ended began.
+    listed_at: Option<Instant>,
     quiet_period: Duration,
     is_failing: bool,
 }
@@ -115,6 +118,7 @@ enum Stream {
 /// A listing under way.
 struct Listing {
     answer: Fut<'static, Result<RuntimeListing, RuntimeError>>,
+    began: Instant,
     /// What happened since it was asked for, which its answer may not know of. Bounded by the deadline of the call.
     meanwhile: Vec<RuntimeEvent>,
 }
@@ -187,6 +191,7 @@ impl Watch {
                 let runtime = self.runtime.clone();
                 self.listing = Some(Listing {
                     answer: Box::pin(async move { runtime.list().await }),
+                    began: Instant::now(),
                     meanwhile: Vec::new(),
                 });
                 Vec::new()
@@ -196,7 +201,10 @@ impl Watch {
     }
 
     async fn reopen(&mut self, pause: Duration) {
-        match self.runtime.events().await {
+        let asked = Instant::now();
+        let opened = self.runtime.events().await;
+        figures::stream(asked.elapsed(), opened.is_ok());
+        match opened {
             Ok(stream) => {
                 tracing::debug!("Container event stream is open");
                 self.stream = Stream::Open(stream);
@@ -220,7 +228,13 @@ impl Watch {
     }
 
     fn take_listing(&mut self, answer: Result<RuntimeListing, RuntimeError>) -> Vec<Hint> {
-        let meanwhile = self.listing.take().map(|listing| listing.meanwhile);
+        let listing = self.listing.take();
+        if let Some(listing) = &listing {
+            let last = self.listed_at.replace(listing.began);
+            let since_last = last.map(|last| listing.began.duration_since(last));
+            figures::listed(listing.began.elapsed(), since_last);
+        }
+        let meanwhile = listing.map(|listing| listing.meanwhile);
         let hints = match answer {
             Ok(listing) => {
                 self.health.note();

@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod containers;
+mod figures;
 mod health;
 mod known;
 #[cfg(test)]
 mod tests;
 
 pub use containers::{ListingHealth, watch_containers};
+pub use figures::figures;
 pub use health::{RuntimeHealth, watch_health};

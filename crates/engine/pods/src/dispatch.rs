@@ -18,7 +18,7 @@ use ferrolet_types::{
 use tokio::task::JoinSet;
 
 use crate::{
-    World,
+    World, figures,
     grants::Assigned,
     inbox::Inbox,
     memory::{Memory, earlier_rejection},
@@ -235,6 +235,7 @@ impl Dispatcher {
                     let pod = &assigned.pod;
                     tracing::info!(pod = %pod.key(), pod_uid = %pod.uid(), source = pod.source().as_str(), "Pod is to run");
                     let now = self.world.clock.now();
+                    figures::worker_began(pod, now);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.actuated = self.world.records.actuated(&pod.uid());
                     memory.resizing = Resizing::from_status(pod, now);
@@ -244,6 +245,7 @@ impl Dispatcher {
                 }
                 Command::Reject(pod, rejection) => {
                     let (reason, message) = (rejection.reason, rejection.message);
+                    figures::rejected(&reason);
                     tracing::warn!(pod = %pod.key(), pod_uid = %pod.uid(), reason, message, "Pod is rejected");
                     say_of_pod(
                         self.world.events.as_ref(),
@@ -263,6 +265,7 @@ impl Dispatcher {
                     self.spawn(memory, inbox);
                 }
                 Command::TakeDown { uid, key } => {
+                    figures::orphan();
                     tracing::info!(pod_uid = %uid, pod = key.as_ref().map(ToString::to_string), "Taking down what nobody asked for");
                     let memory = Memory::new(uid, key, None, self.world.clock.now());
                     self.spawn(

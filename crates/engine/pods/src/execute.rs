@@ -13,7 +13,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    World,
+    World, figures,
     memory::Memory,
     resize::resize,
     start::{StartFailure, StartOrder, create_sandbox, start_container},
@@ -193,7 +193,8 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
                 restarts,
                 crash_streak,
             };
-            match start_container(world, memory, pod, order).await {
+            let starting = start_container(world, memory, pod, order);
+            match figures::container(kind, starting).await {
                 Ok(()) => Outcome::Started { container },
                 Err(failure) => Outcome::NotStarted { container, failure },
             }
@@ -241,13 +242,15 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
             Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
             Err(error) => failed(error.reason, error.message),
         },
-        Action::RemoveCgroup => match world.cgroups.remove(&memory.uid).await {
-            Ok(()) => {
-                give_back_users(world, memory).await;
-                Outcome::Setup(Part::Cgroup, Presence::Absent)
+        Action::RemoveCgroup => {
+            match figures::cgroup("destroy", world.cgroups.remove(&memory.uid)).await {
+                Ok(()) => {
+                    give_back_users(world, memory).await;
+                    Outcome::Setup(Part::Cgroup, Presence::Absent)
+                }
+                Err(error) => failed("FailedSync", error.to_string()),
             }
-            Err(error) => failed("FailedSync", error.to_string()),
-        },
+        }
         Action::RemoveFiles => match world.files.remove_pod(&memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Files, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
@@ -272,7 +275,7 @@ async fn give_back_users(world: &World, memory: &Memory) {
 
 async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
     let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
-    match world.cgroups.ensure(&cgroup).await {
+    match figures::cgroup("create", world.cgroups.ensure(&cgroup)).await {
         Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
         Err(error) => {
             let message = format!(

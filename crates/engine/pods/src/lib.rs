@@ -14,6 +14,7 @@
 mod board;
 mod dispatch;
 mod execute;
+mod figures;
 mod grants;
 mod inbox;
 mod memory;
@@ -35,6 +36,7 @@ mod worker;
 mod world;
 
 pub use board::Board;
+pub use figures::figures;
 pub use pull::{PullDoors, PullLimits, PullRate, PullSettings};
 pub use pulse::LoopHealth;
 pub use run::{Inputs, run};

@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::{Container, Pod as PodObject};
 use crate::{
     World,
     execute::restart_number,
+    figures,
     memory::Memory,
     objects::env_objects,
     pull::Wanted,
@@ -91,7 +92,9 @@ pub(crate) async fn create_sandbox(
         dns,
     };
     let spec = request_sandbox(world, memory, pod, places).map_err(failed)?;
-    let made = world.runtime.run_sandbox(&spec).await;
+    let has_own_users = pod.spec_ref().host_users == Some(false);
+    let making = world.runtime.run_sandbox(&spec);
+    let made = figures::sandbox(&spec.runtime_handler, has_own_users, making).await;
     made.map(drop)
         .map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
@@ -432,7 +435,11 @@ async fn volume_sources(
         let mut mounts = container.volume_mounts.iter().flatten();
         let is_mounted = mounts.any(|it| it.name == *name);
         let image = match &mount.image {
-            Some(_) if is_mounted => Some(volume_image(world, pod, name).await?),
+            Some(_) if is_mounted => {
+                let found = volume_image(world, pod, name).await;
+                figures::image_volume(&found);
+                Some(found?)
+            }
             other => other.clone(),
         };
         let source = VolumeSource {

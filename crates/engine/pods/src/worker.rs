@@ -20,11 +20,12 @@ use ferrolet_types::{
     pod::{Phase, PodView},
 };
 use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     World,
     execute::execute_stage,
+    figures,
     grants::Assigned,
     inbox::{Inbox, Orders},
     memory::Memory,
@@ -47,11 +48,13 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         world,
         inbox,
         memory,
+        has_update: false,
     };
-    let mut must_look = true;
+    let (mut must_look, mut is_first) = (true, true);
     worker.register_objects();
     loop {
         let orders = worker.take_orders();
+        let began = Instant::now();
         must_look |= orders.must_look || orders.news.iter().any(|news| worker.memory.is_news(news));
         if must_look {
             worker.look().await;
@@ -71,17 +74,23 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         }
         worker.publish(&step);
         worker.tell_probes();
+        let is_update = std::mem::take(&mut worker.has_update);
+        let operation = figures::operation(step.next, std::mem::take(&mut is_first), is_update);
         if step.next == PodState::Gone {
+            figures::turn(operation, began.elapsed());
+            figures::gone(&worker.memory.uid);
             worker.world.board.forget(&worker.memory.uid);
             worker.world.records.forget(&worker.memory.uid);
             return;
         }
         must_look = !step.stages.is_empty();
         if step.stages.is_empty() {
+            figures::turn(operation, began.elapsed());
             worker.memory.effort.reset();
             worker.wait(step.wake_at).await;
         } else {
             worker.execute(step, orders.wish).await;
+            figures::turn(operation, began.elapsed());
         }
     }
 }
@@ -90,6 +99,8 @@ struct Worker {
     world: Arc<World>,
     inbox: Arc<Inbox>,
     memory: Memory,
+    /// The pod was changed since the last turn.
+    has_update: bool,
 }
 
 impl Worker {
@@ -107,6 +118,7 @@ impl Worker {
                 .is_none_or(|old| !old.is_same_as(assigned))
         {
             self.take_assignment(assigned.clone());
+            self.has_update = true;
         }
         if let Some(eviction) = &orders.eviction {
             self.take_eviction(eviction);
@@ -498,6 +510,7 @@ impl Worker {
             return;
         }
         if let Some(pod) = &self.memory.desired {
+            figures::published(pod, self.memory.status.as_ref(), &status, now);
             self.world.board.publish(pod, &status, remains);
         }
         let statuses = status.container_statuses.iter().flatten();

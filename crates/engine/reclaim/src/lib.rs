@@ -12,6 +12,9 @@
 #![forbid(unsafe_code)]
 
 pub mod containers;
+mod figures;
 pub mod images;
 pub mod logs;
 pub mod storage;
+
+pub use figures::figures;

@@ -11,9 +11,11 @@
 //! Refuses: leases and events' delivery (the adapter `cluster`), deciding anything about a pod's life.
 #![forbid(unsafe_code)]
 
+mod figures;
 pub mod mirror;
 pub mod node;
 pub mod pod_status;
 mod version;
 
+pub use figures::figures;
 pub use version::is_older;

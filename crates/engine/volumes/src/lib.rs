@@ -23,6 +23,7 @@ mod host_path;
 mod kept;
 mod medium;
 mod nested;
+mod operations;
 mod paths;
 mod pauses;
 mod payload;
@@ -37,4 +38,5 @@ mod trust;
 
 pub use csi::{InUse, NodeDoors, publish_drivers};
 pub use figures::NamedUsage;
+pub use operations::figures;
 pub use run::{Doors, VolumeEngine};

@@ -39,6 +39,7 @@ use crate::{
     gather::{Needs, gather, gather_certificates, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
+    operations,
     pauses::Pauses,
     payload::{Gathered, compute},
     plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
@@ -366,7 +367,9 @@ impl VolumeEngine {
         if let Some(refusal) = self.pauses.refusal(&plan.uid, name, now) {
             return Err((refusal, false));
         }
-        match self.set_up(plan, volume, gathered).await {
+        let resolved = gathered.claims.get(name).and_then(|it| it.as_ref().ok());
+        let work = self.set_up(plan, volume, gathered);
+        match operations::mount(volume, resolved, work).await {
             Ok(mount) => {
                 self.pauses.succeeded(&plan.uid, name);
                 Ok((name.clone(), mount))
@@ -575,12 +578,17 @@ impl VolumeEngine {
         }
         let volumes = stored.volumes.iter().map(async |place| {
             if Plugin::ALL.iter().any(|it| it.directory() == place.plugin) {
-                let removed = files.remove_volume(place).await;
+                let removed = operations::unmount(&place.plugin, files.remove_volume(place)).await;
                 return removed.map_err(|error| refused(Some(&place.name), error));
             }
             let taken = match (place.plugin.as_str(), self.csi_shell()) {
-                (LOCAL | NFS, _) => Some(self.provider().take_away(place).await),
-                (CSI, Some(shell)) => Some(shell.take_away(place).await),
+                (LOCAL | NFS, _) => {
+                    let provider = self.provider();
+                    Some(operations::unmount(&place.plugin, provider.take_away(place)).await)
+                }
+                (CSI, Some(shell)) => {
+                    Some(operations::unmount(&place.plugin, shell.take_away(place)).await)
+                }
                 _ => None,
             };
             if let Some(taken) = taken {

@@ -84,6 +84,12 @@ pub(super) fn figure_sources(
         Arc::new(facts),
         Arc::new(OwnFigures),
         Arc::new(ferrolet_cri::call_figures()),
+        Arc::new(ferrolet_cluster::client::request_figures()),
+        Arc::new(ferrolet_observe::figures()),
+        Arc::new(ferrolet_pods::figures()),
+        Arc::new(ferrolet_volumes::figures()),
+        Arc::new(ferrolet_reclaim::figures()),
+        Arc::new(ferrolet_report::figures()),
     ];
     sources.extend(tallies.map(|it| it as Arc<dyn Measured>));
     sources.into()

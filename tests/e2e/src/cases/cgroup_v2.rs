@@ -51,7 +51,11 @@ fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<
 fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    run_tests(context, &["limits_arrive_in_the_cgroups"], PATIENCE)
+    let names = [
+        "limits_arrive_in_the_cgroups",
+        "a_working_pod_is_seen_in_the_summary_and_by_dashboards",
+    ];
+    run_tests(context, &names, PATIENCE)
 }
 
 fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {

@@ -1,21 +1,34 @@
 //! Figures of a node that works: the summary, what dashboards scrape, and whether Prometheus itself is content.
 
+use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::parts::{self, Part};
-use ferrolet_lab::{Node, wait_until};
-use serde_json::Value;
+use ferrolet_lab::process::Daemon;
+use ferrolet_lab::{Node, http, wait_until};
+use serde_json::{Value, json};
 
-use super::{SOON, cases, wait_running};
-use crate::build::{pod, script};
+use super::{LATER, SOON, cases, wait_running};
+use crate::build::{pod, script, with};
 use crate::context::Context;
 use crate::runner::Outcome;
 
 cases![
     a_working_pod_is_seen_in_the_summary_and_by_dashboards,
     prometheus_has_nothing_to_say_against_any_endpoint,
+    prometheus_scrapes_every_endpoint_without_a_warning,
+];
+
+/// Where figures are.
+const ENDPOINTS: [&str; 5] = [
+    "/metrics",
+    "/metrics/cadvisor",
+    "/metrics/resource",
+    "/metrics/probes",
+    "/metrics/slis",
 ];
 
 const BUSY: &str = "dd if=/dev/zero of=/file bs=1M count=2 2>/dev/null; i=0; \
@@ -88,18 +101,38 @@ fn a_working_pod_is_seen_in_the_summary_and_by_dashboards(
         let value = line.and_then(|line| line.rsplit(' ').nth(1)?.parse::<f64>().ok());
         ensure!(value.is_some_and(|it| it > 0.0), "{family} is {line:?}");
     }
+    let is_v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    if is_v2 && Path::new("/proc/pressure/cpu").exists() {
+        for path in ["/cpu/psi/some/total", "/memory/psi/full/total"] {
+            let container = &pod["containers"][0];
+            ensure!(
+                container.pointer(path).is_some_and(Value::is_u64),
+                "{path} is not in {container}"
+            );
+        }
+        let family = "container_pressure_cpu_waiting_seconds_total";
+        ensure!(shown.contains(family), "{family} is not in {shown}");
+    }
     let own = node.read_only("/metrics")?.body;
+    let version = if is_v2 { 2 } else { 1 };
+    let version = format!("kubelet_cgroup_version {version}");
     for line in [
+        version.as_str(),
         "kubelet_running_pods 1",
         "kubelet_desired_pods{static=\"true\"} 1",
+        "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"} 1",
+        "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"} 1",
+        "kubelet_started_containers_total{container_type=\"container\"} 1",
+        "kubelet_pod_start_duration_seconds_count 1",
+        "kubelet_containers_per_pod_count_sum 1",
+        "kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"} 1",
+        "kubelet_image_manager_ensure_image_requests_total{present_locally=\"true\",\
+         pull_policy=\"ifnotpresent\",pull_required=\"false\"} 1",
+        "kubelet_image_volume_requested_total 0",
+        "workqueue_depth{name=\"kubelet_log_rotate_manager\"} 0",
     ] {
         ensure!(own.lines().any(|it| it == line), "{line} is not in {own}");
     }
-    let starts = "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"} 1";
-    ensure!(
-        own.lines().any(|it| it == starts),
-        "{starts} is not in {own}"
-    );
     Ok(Outcome::Passed)
 }
 
@@ -113,13 +146,7 @@ fn prometheus_has_nothing_to_say_against_any_endpoint(
     let mut node = context.node()?;
     node.put_pod(&pod("plain", &[script("main", "exec sleep 100000")]))?;
     wait_running(&mut node, "plain")?;
-    for path in [
-        "/metrics",
-        "/metrics/cadvisor",
-        "/metrics/resource",
-        "/metrics/probes",
-        "/metrics/slis",
-    ] {
+    for path in ENDPOINTS {
         let text = node.read_only(path)?.body;
         ensure!(!text.is_empty(), "{path} is empty");
         let (is_content, said) = check(&programs.join("promtool"), &text)?;
@@ -133,11 +160,122 @@ fn prometheus_has_nothing_to_say_against_any_endpoint(
     Ok(Outcome::Passed)
 }
 
+fn prometheus_scrapes_every_endpoint_without_a_warning(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let programs = match parts::prometheus() {
+        Part::Available(programs) => programs,
+        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let port = http::free_port()?;
+    let mut options = context.node_options();
+    options.configuration = json!({"port": port});
+    let mut node = context.node_with(options)?;
+    let probe = json!({"readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}});
+    node.put_pod(&pod("plain", &[with(script("main", BUSY), probe)]))?;
+    wait_running(&mut node, "plain")?;
+    let target = format!("{}:{port}", context.bench.node_ip());
+    let mut prometheus = Prometheus::start(&programs, &node, &target)?;
+    // Three rounds: repeated samples, times that go back and series that come and go only show then.
+    prometheus.wait("min(count_over_time(up[5m]))", |least| least >= 3.0)?;
+    prometheus.wait("min(min_over_time(up[5m]))", |least| least == 1.0)?;
+    prometheus.wait("count(up)", |n| n == ENDPOINTS.len() as f64)?;
+    for query in [
+        "kubelet_running_pods",
+        "container_memory_working_set_bytes{container=\"main\",job=\"resource\"}",
+        "container_memory_working_set_bytes{container=\"main\",job=\"cadvisor\"}",
+        "prober_probe_total{probe_type=\"Readiness\",result=\"successful\"}",
+        "kubernetes_healthcheck{name=\"ping\"}",
+        "rate(container_cpu_usage_seconds_total{job=\"resource\",container=\"main\"}[1m]) + 1",
+    ] {
+        prometheus.wait(query, |value| value > 0.0)?;
+    }
+    let complaints = prometheus.complaints();
+    ensure!(complaints.is_empty(), "Prometheus says {complaints:#?}");
+    Ok(Outcome::Passed)
+}
+
+/// A Prometheus that scrapes one node.
+struct Prometheus {
+    daemon: Daemon,
+    address: String,
+}
+
+impl Prometheus {
+    fn start(programs: &Path, node: &Node, target: &str) -> Result<Prometheus> {
+        let directory = node.directory().join("prometheus");
+        fs::create_dir_all(&directory)?;
+        let jobs = ENDPOINTS.map(|path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            json!({
+                "job_name": name,
+                "scheme": "https",
+                "tls_config": {"insecure_skip_verify": true},
+                "metrics_path": path,
+                "static_configs": [{"targets": [target]}],
+            })
+        });
+        // JSON is YAML too.
+        let config = json!({
+            "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
+            "scrape_configs": jobs,
+        });
+        let file = directory.join("prometheus.yml");
+        fs::write(&file, config.to_string())?;
+        let address = format!("127.0.0.1:{}", http::free_port()?);
+        let mut command = Command::new(programs.join("prometheus"));
+        command
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                directory.join("data").display()
+            ))
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(&directory);
+        let daemon = Daemon::spawn("prometheus", command, &directory.join("log"))?;
+        Ok(Prometheus { daemon, address })
+    }
+
+    /// Waits until the first value of a query's answer holds.
+    fn wait(&mut self, query: &str, holds: impl Fn(f64) -> bool) -> Result<()> {
+        let path = format!("/api/v1/query?query={}", encoded(query));
+        wait_until(&format!("Prometheus to know {query}"), LATER, || {
+            self.daemon.expect_running()?;
+            let answer: Value = serde_json::from_str(&http::get(&self.address, &path)?.body)?;
+            let value = &answer["data"]["result"][0]["value"][1];
+            let number = value.as_str().and_then(|text| text.parse::<f64>().ok());
+            ensure!(number.is_some_and(&holds), "it is {answer}");
+            Ok(Some(()))
+        })
+    }
+
+    /// Lines of its log that are more than news.
+    fn complaints(&self) -> Vec<String> {
+        let text = self.daemon.log_text();
+        let lines = text.lines().filter(|line| {
+            ["level=warn", "level=error", "level=WARN", "level=ERROR"]
+                .iter()
+                .any(|level| line.contains(level))
+        });
+        lines.map(str::to_owned).collect()
+    }
+}
+
+/// A text as it stands in a query.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
 /// Remarks about names and units that are upstream's.
 fn is_about_names(line: &str) -> bool {
     [
         "non-counter metrics should not have",
         "counter metrics should have",
+        "non-histogram and non-summary metrics should not have",
         "metric names should not contain abbreviated units",
         "use base unit",
         "metric name should not include type",
@@ -148,7 +286,7 @@ fn is_about_names(line: &str) -> bool {
     .any(|remark| line.contains(remark))
 }
 
-fn check(promtool: &std::path::Path, text: &str) -> Result<(bool, String)> {
+fn check(promtool: &Path, text: &str) -> Result<(bool, String)> {
     let mut child = Command::new(promtool)
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

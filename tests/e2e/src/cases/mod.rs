@@ -4,6 +4,7 @@ mod away;
 mod bad_input;
 pub(crate) mod bench;
 mod cgroup_v2;
+mod cluster_access;
 mod cluster_admission;
 mod cluster_attacks;
 mod cluster_away;
@@ -16,6 +17,7 @@ mod cluster_describe;
 mod cluster_hooks;
 mod cluster_images;
 mod cluster_join;
+mod cluster_kubectl;
 mod cluster_life;
 mod cluster_limits;
 mod cluster_node;
@@ -127,6 +129,8 @@ pub(crate) fn all() -> Vec<Case> {
         reclaim::cases(),
         cluster_serving::cases(),
         cluster_streams::cases(),
+        cluster_access::cases(),
+        cluster_kubectl::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_pod_certificates::cases(),

@@ -185,6 +185,11 @@ impl Cluster {
             .client(&format!("system:node:{name}"), &["system:nodes"])
     }
 
+    /// A certificate of a user.
+    pub fn user_identity(&self, name: &str, groups: &[&str]) -> Result<Identity> {
+        self.authority.client(name, groups)
+    }
+
     /// Makes a bootstrap token that the API server knows.
     pub fn bootstrap_token(&self, approval: Approval) -> Result<BootstrapToken> {
         let token = BootstrapToken::new(self.n_tokens.fetch_add(1, Ordering::Relaxed), approval);
@@ -225,6 +230,14 @@ impl Cluster {
     /// Runs kubectl as the administrator and gives its output; a failure carries what it said.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, "")
+    }
+
+    /// kubectl as the administrator, for whoever wants to say what its input and output are.
+    #[must_use]
+    pub fn kubectl_command(&self, args: &[&str]) -> Command {
+        let mut command = self.layout.kubectl();
+        command.args(args);
+        command
     }
 
     /// Starts kubectl as the administrator and leaves it running; whoever asked ends it.

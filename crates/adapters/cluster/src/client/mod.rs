@@ -8,6 +8,7 @@
 mod credentials;
 mod dial;
 mod failure;
+mod figures;
 mod frames;
 mod lines;
 mod place;
@@ -42,6 +43,7 @@ use tokio::{
 };
 
 pub use dial::AddressError;
+pub use figures::figures as request_figures;
 pub use frames::Frames;
 pub use place::{Place, Selector};
 
@@ -117,6 +119,8 @@ pub struct Client {
 struct Shared {
     transport: Transport,
     server: String,
+    /// As figures name it.
+    host: String,
     bearer: Bearer,
     bucket: Option<Mutex<Bucket>>,
     began: Instant,
@@ -149,6 +153,7 @@ impl Client {
         Self {
             shared: Arc::new(Shared {
                 transport: Transport::new(dial),
+                host: figures::host_of(server),
                 server: server.to_owned(),
                 bearer,
                 bucket: match options.rate {
@@ -313,8 +318,11 @@ impl Client {
             let mut bucket = bucket.lock().unwrap_or_else(|held| held.into_inner());
             bucket.reserve(self.shared.began.elapsed())
         });
-        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
-            sleep(wait).await;
+        if let Some(wait) = wait {
+            figures::waited(&self.shared.host, method.as_str(), wait);
+            if !wait.is_zero() {
+                sleep(wait).await;
+            }
         }
         self.limited(self.send(method, path, body)).await
     }
@@ -336,8 +344,10 @@ impl Client {
     ) -> Result<Vec<u8>, ApiError> {
         let attempt = attempt(&method, path);
         let whole = async {
-            let answer = self.open(method, path, body).await?;
-            collect(&attempt, answer.response.into_body(), MAX_ANSWER).await
+            let answer = self.open(method.clone(), path, body).await?;
+            let body = collect(&attempt, answer.response.into_body(), MAX_ANSWER).await?;
+            figures::answered(&self.shared.host, method.as_str(), body.len());
+            Ok(body)
         };
         self.timed(&attempt, whole).await
     }
@@ -350,9 +360,14 @@ impl Client {
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Answer, ApiError> {
         let attempt = attempt(&method, path);
-        let request = self.request(method, path, body);
+        let n_sent = body.as_ref().map_or(0, |(_, body)| body.len());
+        let request = self.request(method.clone(), path, body);
         let request = request.map_err(|error| unsendable(attempt.clone(), &error))?;
+        let began = Instant::now();
         let sent = self.shared.transport.send(request).await;
+        let code = sent.as_ref().ok().map(|it| it.response.status().as_u16());
+        let (host, took) = (&self.shared.host, began.elapsed());
+        figures::asked(host, method.as_str(), code, n_sent, took);
         if sent.is_err() {
             self.shared.is_away.store(true, Ordering::Relaxed);
         }

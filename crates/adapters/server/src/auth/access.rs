@@ -6,6 +6,7 @@ use std::time::Duration;
 use ferrolet_ports::{AccessAsk, AccessVerdict, ApiError, Reviews};
 use tokio::sync::Semaphore;
 
+use super::figures::{Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
 
@@ -76,7 +77,9 @@ impl Access {
         if let Some(known) = self.memory.get(&ask) {
             return Ok(known);
         }
-        let verdict = patiently(|| reviews.subject_access_review(&ask)).await?;
+        let verdict =
+            patiently(|| counted(Question::WhatTheyMay, reviews.subject_access_review(&ask)))
+                .await?;
         let span = match verdict {
             AccessVerdict::Allowed => *authorized,
             AccessVerdict::Refused => *unauthorized,

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::figures::{Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
 use crate::tls::{CallerError, ClientAuthorities};
@@ -148,7 +149,7 @@ impl Callers {
         if let Some(kept) = self.memory.get(&key) {
             return kept.ok_or_else(nobody);
         }
-        let verdict = patiently(|| reviews.token_review(token))
+        let verdict = patiently(|| counted(Question::WhoTheyAre, reviews.token_review(token)))
             .await
             .map_err(CredentialError::Review)?;
         match verdict {

@@ -13,6 +13,7 @@
 mod access;
 mod attributes;
 mod caller;
+mod figures;
 mod gate;
 mod memory;
 mod retry;
@@ -20,5 +21,6 @@ mod retry;
 pub use access::Authorization;
 pub use caller::Authentication;
 pub(crate) use caller::Shown;
+pub(crate) use figures::figures;
 pub use gate::Gate;
 pub(crate) use gate::{Connection, check};

@@ -55,6 +55,82 @@ async fn each_identity_gets_exactly_what_it_was_granted() {
     check(Some(&stranger), &bearer("good"), [200; 5]).await;
 }
 
+/// Every path that is read, and which rights open it.
+const READ: [(&str, &[&str]); 14] = [
+    ("/metrics", &["metrics"]),
+    ("/metrics/cadvisor", &["metrics"]),
+    ("/metrics/resource", &["metrics"]),
+    ("/metrics/probes", &["metrics"]),
+    ("/metrics/slis", &["metrics"]),
+    ("/stats/summary", &["stats"]),
+    ("/logs/syslog", &["log"]),
+    ("/pods", &["pods", "proxy"]),
+    ("/runningpods/", &["pods", "proxy"]),
+    ("/healthz/ping", &["healthz", "proxy"]),
+    ("/configz", &["configz", "proxy"]),
+    ("/flagz", &["configz"]),
+    ("/statusz", &["statusz"]),
+    ("/containerLogs/default/web/main", &["proxy"]),
+];
+const RIGHTS: [&str; 9] = [
+    "metrics",
+    "stats",
+    "log",
+    "pods",
+    "healthz",
+    "configz",
+    "statusz",
+    "checkpoint",
+    "proxy",
+];
+
+#[tokio::test]
+async fn each_right_opens_its_paths_and_no_other() {
+    let rig = Rig::new(Wish {
+        anonymous: true,
+        ..Wish::default()
+    })
+    .await;
+    rig.logs.append(&rig.log_path, b"hello\n");
+    let check = async |who: Option<&super::rig::Identity>, headers: &str, right: &str| {
+        for (path, rights) in READ {
+            let (status, body) = rig.ask(who, "GET", path, headers).await;
+            // Whoever is let in may still hear that there is nothing to read here.
+            let is_open = [200, 500].contains(&status);
+            assert_eq!(
+                is_open,
+                rights.contains(&right),
+                "{right} {path} {headers} {body}"
+            );
+            assert!(is_open || status == 403, "{right} {path} {status}");
+        }
+    };
+    for right in RIGHTS {
+        // The same right for a certificate, for a token, and for another verb.
+        let (by_certificate, by_token) = (format!("certificate-{right}"), format!("token-{right}"));
+        rig.reviews.allow(&by_certificate, "get", right);
+        rig.reviews.allow(&by_token, "get", right);
+        let subject = Subject {
+            name: by_token.clone(),
+            ..Subject::default()
+        };
+        rig.reviews.add_token(&by_token, subject);
+        let shown = rig.authority.client(&by_certificate, &[]);
+        check(Some(&shown), "", right).await;
+        check(None, &bearer(&by_token), right).await;
+        let creator = rig.authority.client(&format!("creator-{right}"), &[]);
+        rig.reviews
+            .allow(&format!("creator-{right}"), "create", right);
+        let (status, _) = rig.ask(Some(&creator), "GET", "/pods", "").await;
+        assert_eq!(status, 403, "create {right} is not get");
+    }
+    // Whoever shows nothing is somebody too here, with no rights.
+    check(None, "", "none").await;
+    rig.reviews.allow("system:anonymous", "get", "metrics");
+    let (status, _) = rig.ask(None, "GET", "/metrics/slis", "").await;
+    assert_eq!(status, 403, "refusals are kept for their time");
+}
+
 #[tokio::test]
 async fn nobody_in_particular_may_come_in_when_that_is_configured() {
     let rig = Rig::new(Wish {

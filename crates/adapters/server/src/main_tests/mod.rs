@@ -1,6 +1,8 @@
 //! The main listener over real TLS on loopback: certificates made here, an API server and a runtime that are fakes.
 
+mod attackers;
 mod figures;
+mod history;
 mod identities;
 mod limits;
 mod logs;

@@ -28,6 +28,7 @@ pub(crate) use layers::Layers;
 use table::{Endpoint, Family};
 use text::Exposition;
 
+use crate::auth;
 use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::routes::Views;
@@ -108,6 +109,7 @@ pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
         value: ferrolet_ports::SampleValue::Number(1.0),
     });
     samples.extend(doors.http.samples());
+    samples.extend(auth::figures().samples());
     for (stability, n) in table::n_by_stability() {
         let labels = ["", stability];
         samples.push(pods::plain("registered_metrics_total", &labels, n as f64));
@@ -167,16 +169,11 @@ pub(crate) async fn cadvisor(State(doors): State<FigureDoors>) -> Response {
 /// `/stats/summary`, from the same readings.
 pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Response {
     let pairs = pairs_of(uri.query().unwrap_or_default());
-    let is_slim = match values(&pairs, "only_cpu_and_memory").next() {
-        None | Some("") => false,
-        Some(text) => match go_bool(text) {
-            Some(value) => value,
-            None => {
-                let words = format!("invalid value {text:?} of only_cpu_and_memory\n");
-                return Refusal::bad(words).into_response();
-            }
-        },
-    };
+    // What is neither yes nor no counts as no, as upstream has it.
+    let is_slim = values(&pairs, "only_cpu_and_memory")
+        .next()
+        .and_then(go_bool)
+        .unwrap_or(false);
     let summary = if is_slim {
         let snapshot = doors.figures.usage.snapshot().await;
         snapshot.map(|snapshot| summary::slim(&doors.figures, &snapshot, &doors.views.pods.pods()))

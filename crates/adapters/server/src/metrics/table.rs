@@ -79,489 +79,129 @@ pub(super) fn family(name: &str) -> &'static Family {
     found.expect("the table has every family this crate writes")
 }
 
-const fn row(
-    endpoint: Endpoint,
-    name: &'static str,
-    (kind, stability): (Type, Stability),
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Family {
-    Family {
-        endpoint,
-        name,
-        kind,
-        stability,
-        labels,
-        help,
-    }
+/// One family per line: where, name, type, stability, labels in order, help.
+macro_rules! families {
+    ($($endpoint:ident $name:literal $kind:ident $stability:ident [$($label:literal),*] $help:literal;)*) => {
+        &[$(Family {
+            endpoint: Endpoint::$endpoint,
+            name: $name,
+            kind: Type::$kind,
+            stability: Stability::$stability,
+            labels: &[$($label),*],
+            help: $help,
+        }),*]
+    };
 }
 
-use Endpoint::{Metrics, Probes, Resource, Slis};
-const ALPHA_GAUGE: (Type, Stability) = (Type::Gauge, Stability::Alpha);
-const STABLE_GAUGE: (Type, Stability) = (Type::Gauge, Stability::Stable);
-const STABLE_COUNTER: (Type, Stability) = (Type::Counter, Stability::Stable);
-const ALPHA_COUNTER: (Type, Stability) = (Type::Counter, Stability::Alpha);
-const ALPHA_HISTOGRAM: (Type, Stability) = (Type::Histogram, Stability::Alpha);
-const CONTAINER: &[&str] = &["container", "namespace", "pod"];
-const POD: &[&str] = &["namespace", "pod"];
-const HTTP: &[&str] = &["long_running", "method", "path", "server_type"];
-
-const TABLE: &[Family] = &[
-    row(
-        Metrics,
-        "disabled_metrics_total",
-        (Type::Counter, Stability::Beta),
-        &[],
-        "Families that were switched off.",
-    ),
-    row(
-        Metrics,
-        "hidden_metrics_total",
-        (Type::Counter, Stability::Beta),
-        &[],
-        "Families that are hidden.",
-    ),
-    row(
-        Metrics,
-        "kubelet_active_pods",
-        ALPHA_GAUGE,
-        &["static"],
-        "Pods that are not over.",
-    ),
-    row(
-        Metrics,
-        "kubelet_cgroup_version",
-        ALPHA_GAUGE,
-        &[],
-        "Version of the cgroup hierarchy.",
-    ),
-    row(
-        Metrics,
-        "kubelet_container_log_filesystem_used_bytes",
-        ALPHA_GAUGE,
-        &["container", "namespace", "pod", "uid"],
-        "What logs of a container take on disk, in bytes.",
-    ),
-    row(
-        Metrics,
-        "kubelet_desired_pods",
-        ALPHA_GAUGE,
-        &["static"],
-        "Pods that should be here.",
-    ),
-    row(
-        Metrics,
-        "kubelet_evictions",
-        ALPHA_COUNTER,
-        &["eviction_signal"],
-        "Pods that were evicted, by what they or the node ran out of.",
-    ),
-    row(
-        Metrics,
-        "kubelet_http_inflight_requests",
-        ALPHA_GAUGE,
-        HTTP,
-        "HTTP requests being answered.",
-    ),
-    row(
-        Metrics,
-        "kubelet_http_requests_duration_seconds",
-        ALPHA_HISTOGRAM,
-        HTTP,
-        "Time taken to answer HTTP requests.",
-    ),
-    row(
-        Metrics,
-        "kubelet_http_requests_total",
-        ALPHA_COUNTER,
-        HTTP,
-        "HTTP requests received.",
-    ),
-    row(
-        Metrics,
-        "kubelet_image_volume_mounted_errors_total",
-        (Type::Counter, Stability::Beta),
-        &[],
-        "Image volumes that could not be mounted.",
-    ),
-    row(
-        Metrics,
-        "kubelet_image_volume_mounted_succeed_total",
-        (Type::Counter, Stability::Beta),
-        &[],
-        "Image volumes that were mounted.",
-    ),
-    row(
-        Metrics,
-        "kubelet_image_volume_requested_total",
-        (Type::Counter, Stability::Beta),
-        &[],
-        "Image volumes that were asked for.",
-    ),
-    row(
-        Metrics,
-        "kubelet_managed_ephemeral_containers",
-        ALPHA_GAUGE,
-        &[],
-        "Ephemeral containers in pods here.",
-    ),
-    row(
-        Metrics,
-        "kubelet_metrics_provider",
-        ALPHA_GAUGE,
-        &["provider"],
-        "Always 1; the label says where figures of containers come from.",
-    ),
-    row(
-        Metrics,
-        "kubelet_mirror_pods",
-        ALPHA_GAUGE,
-        &[],
-        "Static pods that the API server shows.",
-    ),
-    row(
-        Metrics,
-        "kubelet_node_name",
-        ALPHA_GAUGE,
-        &["node"],
-        "Always 1; the label is the node's name.",
-    ),
-    row(
-        Metrics,
-        "kubelet_running_containers",
-        ALPHA_GAUGE,
-        &["container_state"],
-        "Containers by state.",
-    ),
-    row(
-        Metrics,
-        "kubelet_running_pods",
-        ALPHA_GAUGE,
-        &[],
-        "Pods with a container that runs.",
-    ),
-    row(
-        Metrics,
-        "kubelet_runtime_operations_duration_seconds",
-        ALPHA_HISTOGRAM,
-        &["operation_type"],
-        "Time calls to the runtime took, in seconds.",
-    ),
-    row(
-        Metrics,
-        "kubelet_runtime_operations_errors_total",
-        ALPHA_COUNTER,
-        &["operation_type"],
-        "Calls to the runtime that failed.",
-    ),
-    row(
-        Metrics,
-        "kubelet_runtime_operations_total",
-        ALPHA_COUNTER,
-        &["operation_type"],
-        "Calls to the runtime.",
-    ),
-    row(
-        Metrics,
-        "kubelet_started_pods_errors_total",
-        ALPHA_COUNTER,
-        &[],
-        "Sandboxes that could not be started.",
-    ),
-    row(
-        Metrics,
-        "kubelet_started_pods_total",
-        ALPHA_COUNTER,
-        &[],
-        "Sandboxes that were started.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_available_bytes",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Bytes left on a volume.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_capacity_bytes",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Size of a volume, in bytes.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_inodes",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Inodes of a volume.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_inodes_free",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Inodes left on a volume.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_inodes_used",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Inodes in use on a volume.",
-    ),
-    row(
-        Metrics,
-        "kubelet_volume_stats_used_bytes",
-        ALPHA_GAUGE,
-        &["namespace", "persistentvolumeclaim"],
-        "Bytes in use on a volume.",
-    ),
-    row(
-        Metrics,
-        "kubernetes_build_info",
-        (Type::Gauge, Stability::Beta),
-        &[
-            "build_date",
-            "compiler",
-            "git_commit",
-            "git_tree_state",
-            "git_version",
-            "go_version",
-            "major",
-            "minor",
-            "platform",
-        ],
-        "Always 1; the labels tell the version.",
-    ),
-    row(
-        Metrics,
-        "kubernetes_feature_enabled",
-        (Type::Gauge, Stability::Beta),
-        &["name", "stage"],
-        "1 for each feature that is on, 0 for each that is off.",
-    ),
-    row(
-        Metrics,
-        "process_cpu_seconds_total",
-        ALPHA_COUNTER,
-        &[],
-        "Processor time of this process, in seconds.",
-    ),
-    row(
-        Metrics,
-        "process_max_fds",
-        ALPHA_GAUGE,
-        &[],
-        "File descriptors this process may have.",
-    ),
-    row(
-        Metrics,
-        "process_network_receive_bytes_total",
-        ALPHA_COUNTER,
-        &[],
-        "Bytes received in the network of this process.",
-    ),
-    row(
-        Metrics,
-        "process_network_transmit_bytes_total",
-        ALPHA_COUNTER,
-        &[],
-        "Bytes sent in the network of this process.",
-    ),
-    row(
-        Metrics,
-        "process_open_fds",
-        ALPHA_GAUGE,
-        &[],
-        "File descriptors this process has.",
-    ),
-    row(
-        Metrics,
-        "process_resident_memory_bytes",
-        ALPHA_GAUGE,
-        &[],
-        "Memory of this process, in bytes.",
-    ),
-    row(
-        Metrics,
-        "process_start_time_seconds",
-        ALPHA_GAUGE,
-        &[],
-        "When this process started, in seconds since the epoch.",
-    ),
-    row(
-        Metrics,
-        "process_virtual_memory_bytes",
-        ALPHA_GAUGE,
-        &[],
-        "Address space of this process, in bytes.",
-    ),
-    row(
-        Metrics,
-        "process_virtual_memory_max_bytes",
-        ALPHA_GAUGE,
-        &[],
-        "Address space this process may have, in bytes.",
-    ),
-    row(
-        Metrics,
-        "registered_metrics_total",
-        (Type::Counter, Stability::Beta),
-        &["deprecated_version", "stability_level"],
-        "Families this agent knows, by stability.",
-    ),
-    row(
-        Metrics,
-        "storage_operation_duration_seconds",
-        (Type::Histogram, Stability::Beta),
-        &["migrated", "operation_name", "status", "volume_plugin"],
-        "Time operations on volumes took, in seconds.",
-    ),
-    row(
-        Metrics,
-        "volume_operation_total_seconds",
-        (Type::Histogram, Stability::Beta),
-        &["operation_name", "plugin_name"],
-        "Time operations on volumes took from end to end, in seconds.",
-    ),
-    row(
-        Resource,
-        "container_cpu_usage_seconds_total",
-        STABLE_COUNTER,
-        CONTAINER,
-        "Processor time a container has used, in core seconds.",
-    ),
-    row(
-        Resource,
-        "container_memory_working_set_bytes",
-        STABLE_GAUGE,
-        CONTAINER,
-        "Working set of a container, in bytes.",
-    ),
-    row(
-        Resource,
-        "container_start_time_seconds",
-        STABLE_GAUGE,
-        CONTAINER,
-        "When a container started, in seconds since the epoch.",
-    ),
-    row(
-        Resource,
-        "container_swap_limit_bytes",
-        ALPHA_GAUGE,
-        CONTAINER,
-        "Swap a container may use, in bytes.",
-    ),
-    row(
-        Resource,
-        "container_swap_usage_bytes",
-        ALPHA_GAUGE,
-        CONTAINER,
-        "Swap a container uses, in bytes.",
-    ),
-    row(
-        Resource,
-        "node_cpu_usage_seconds_total",
-        STABLE_COUNTER,
-        &[],
-        "Processor time the node has used, in core seconds.",
-    ),
-    row(
-        Resource,
-        "node_memory_working_set_bytes",
-        STABLE_GAUGE,
-        &[],
-        "Working set of the node, in bytes.",
-    ),
-    row(
-        Resource,
-        "node_swap_usage_bytes",
-        ALPHA_GAUGE,
-        &[],
-        "Swap the node uses, in bytes.",
-    ),
-    row(
-        Resource,
-        "pod_cpu_usage_seconds_total",
-        STABLE_COUNTER,
-        POD,
-        "Processor time a pod has used, in core seconds.",
-    ),
-    row(
-        Resource,
-        "pod_memory_working_set_bytes",
-        STABLE_GAUGE,
-        POD,
-        "Working set of a pod, in bytes.",
-    ),
-    row(
-        Resource,
-        "pod_swap_usage_bytes",
-        ALPHA_GAUGE,
-        POD,
-        "Swap a pod uses, in bytes.",
-    ),
-    row(
-        Resource,
-        "resource_scrape_error",
-        STABLE_GAUGE,
-        &[],
-        "1 when the figures could not be read, else 0.",
-    ),
-    row(
-        Probes,
-        "prober_probe_duration_seconds",
-        ALPHA_HISTOGRAM,
-        &["container", "namespace", "pod", "probe_type"],
-        "Time a probe took, in seconds.",
-    ),
-    row(
-        Probes,
-        "prober_probe_total",
-        (Type::Counter, Stability::Beta),
-        &[
-            "container",
-            "namespace",
-            "pod",
-            "pod_uid",
-            "probe_type",
-            "result",
-        ],
-        "Probes of containers, by result.",
-    ),
-    row(
-        Probes,
-        "process_start_time_seconds",
-        ALPHA_GAUGE,
-        &[],
-        "When this process started, in seconds since the epoch.",
-    ),
-    row(
-        Slis,
-        "kubernetes_healthcheck",
-        STABLE_GAUGE,
-        &["name", "type"],
-        "1 while a check passes, else 0.",
-    ),
-    row(
-        Slis,
-        "kubernetes_healthchecks_total",
-        STABLE_COUNTER,
-        &["name", "status", "type"],
-        "Checks that were made, by outcome.",
-    ),
-    row(
-        Slis,
-        "process_start_time_seconds",
-        ALPHA_GAUGE,
-        &[],
-        "When this process started, in seconds since the epoch.",
-    ),
-];
+const TABLE: &[Family] = families! {
+    Metrics "apiserver_delegated_authn_request_duration_seconds" Histogram Alpha ["code"] "Time the API server took to answer who a caller is, in seconds.";
+    Metrics "apiserver_delegated_authn_request_total" Counter Alpha ["code"] "Questions to the API server about who a caller is.";
+    Metrics "apiserver_delegated_authz_request_duration_seconds" Histogram Alpha ["code"] "Time the API server took to answer what a caller may do, in seconds.";
+    Metrics "apiserver_delegated_authz_request_total" Counter Alpha ["code"] "Questions to the API server about what a caller may do.";
+    Metrics "disabled_metrics_total" Counter Beta [] "Families that were switched off.";
+    Metrics "hidden_metrics_total" Counter Beta [] "Families that are hidden.";
+    Metrics "kubelet_active_pods" Gauge Alpha ["static"] "Pods that are not over.";
+    Metrics "kubelet_admission_rejections_total" Counter Alpha ["reason"] "Pods that this node refused.";
+    Metrics "kubelet_cgroup_manager_duration_seconds" Histogram Alpha ["operation_type"] "Time operations on cgroups of pods took, in seconds.";
+    Metrics "kubelet_cgroup_version" Gauge Alpha [] "Version of the cgroup hierarchy.";
+    Metrics "kubelet_container_log_filesystem_used_bytes" Gauge Alpha ["container", "namespace", "pod", "uid"] "What logs of a container take on disk, in bytes.";
+    Metrics "kubelet_containers_per_pod_count" Histogram Alpha [] "Containers of the pods that came to this node.";
+    Metrics "kubelet_desired_pods" Gauge Alpha ["static"] "Pods that should be here.";
+    Metrics "kubelet_evented_pleg_connection_error_count" Counter Alpha [] "Attempts to hear the runtime's events that failed.";
+    Metrics "kubelet_evented_pleg_connection_latency_seconds" Histogram Alpha [] "Time it took to be heard by the runtime's events, in seconds.";
+    Metrics "kubelet_evented_pleg_connection_success_count" Counter Alpha [] "Streams of the runtime's events that were opened.";
+    Metrics "kubelet_evictions" Counter Alpha ["eviction_signal"] "Pods that were evicted, by what they or the node ran out of.";
+    Metrics "kubelet_http_inflight_requests" Gauge Alpha ["long_running", "method", "path", "server_type"] "HTTP requests being answered.";
+    Metrics "kubelet_http_requests_duration_seconds" Histogram Alpha ["long_running", "method", "path", "server_type"] "Time taken to answer HTTP requests.";
+    Metrics "kubelet_http_requests_total" Counter Alpha ["long_running", "method", "path", "server_type"] "HTTP requests received.";
+    Metrics "kubelet_image_garbage_collected_total" Counter Alpha ["reason"] "Images that were removed to free space or because of their age.";
+    Metrics "kubelet_image_manager_ensure_image_requests_total" Counter Alpha ["present_locally", "pull_policy", "pull_required"] "Images that containers asked for.";
+    Metrics "kubelet_image_pull_duration_seconds" Histogram Alpha ["image_size_in_bytes"] "Time pulls of images took, in seconds, by size.";
+    Metrics "kubelet_image_volume_mounted_errors_total" Counter Beta [] "Image volumes that could not be mounted.";
+    Metrics "kubelet_image_volume_mounted_succeed_total" Counter Beta [] "Image volumes that were mounted.";
+    Metrics "kubelet_image_volume_requested_total" Counter Beta [] "Image volumes that were asked for.";
+    Metrics "kubelet_managed_ephemeral_containers" Gauge Alpha [] "Ephemeral containers in pods here.";
+    Metrics "kubelet_metrics_provider" Gauge Alpha ["provider"] "Always 1; the label says where figures of containers come from.";
+    Metrics "kubelet_mirror_pods" Gauge Alpha [] "Static pods that the API server shows.";
+    Metrics "kubelet_node_name" Gauge Alpha ["node"] "Always 1; the label is the node's name.";
+    Metrics "kubelet_orphaned_runtime_pods_total" Counter Alpha [] "Pods that ran here without anybody asking for them.";
+    Metrics "kubelet_pleg_relist_duration_seconds" Histogram Alpha [] "Time listings of the runtime took, in seconds.";
+    Metrics "kubelet_pleg_relist_interval_seconds" Histogram Alpha [] "Time between two listings of the runtime, in seconds.";
+    Metrics "kubelet_pod_start_duration_seconds" Histogram Alpha [] "Time from the first sight of a pod until it ran, in seconds.";
+    Metrics "kubelet_pod_start_sli_duration_seconds" Histogram Alpha [] "Time from the creation of a pod until it ran, without pulls and init containers, in seconds.";
+    Metrics "kubelet_pod_start_total_duration_seconds" Histogram Alpha [] "Time from the creation of a pod until it ran, in seconds.";
+    Metrics "kubelet_pod_status_sync_duration_seconds" Histogram Alpha [] "Time from a change of a pod's status until the API had it, in seconds.";
+    Metrics "kubelet_pod_worker_duration_seconds" Histogram Alpha ["operation_type"] "Time turns of pods' workers took, in seconds.";
+    Metrics "kubelet_pod_worker_start_duration_seconds" Histogram Alpha [] "Time from the first sight of a pod until it had a worker, in seconds.";
+    Metrics "kubelet_run_podsandbox_duration_seconds" Histogram Alpha ["runtime_handler"] "Time it took to make sandboxes, in seconds.";
+    Metrics "kubelet_run_podsandbox_errors_total" Counter Alpha ["runtime_handler"] "Sandboxes that could not be made.";
+    Metrics "kubelet_running_containers" Gauge Alpha ["container_state"] "Containers by state.";
+    Metrics "kubelet_running_pods" Gauge Alpha [] "Pods with a container that runs.";
+    Metrics "kubelet_runtime_operations_duration_seconds" Histogram Alpha ["operation_type"] "Time calls to the runtime took, in seconds.";
+    Metrics "kubelet_runtime_operations_errors_total" Counter Alpha ["operation_type"] "Calls to the runtime that failed.";
+    Metrics "kubelet_runtime_operations_total" Counter Alpha ["operation_type"] "Calls to the runtime.";
+    Metrics "kubelet_started_containers_errors_total" Counter Alpha ["code", "container_type"] "Containers that could not be started.";
+    Metrics "kubelet_started_containers_total" Counter Alpha ["container_type"] "Containers that were to be started.";
+    Metrics "kubelet_started_pods_errors_total" Counter Alpha [] "Sandboxes that could not be started.";
+    Metrics "kubelet_started_pods_total" Counter Alpha [] "Sandboxes that were started.";
+    Metrics "kubelet_started_user_namespaced_pods_errors_total" Counter Alpha [] "Sandboxes with users of their own that could not be made.";
+    Metrics "kubelet_started_user_namespaced_pods_total" Counter Alpha [] "Sandboxes with users of their own.";
+    Metrics "kubelet_terminated_containers_total" Counter Alpha ["container_type", "exit_code", "reason"] "Containers that ended, by how they did.";
+    Metrics "kubelet_volume_stats_available_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Bytes left on a volume.";
+    Metrics "kubelet_volume_stats_capacity_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Size of a volume, in bytes.";
+    Metrics "kubelet_volume_stats_inodes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes of a volume.";
+    Metrics "kubelet_volume_stats_inodes_free" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes left on a volume.";
+    Metrics "kubelet_volume_stats_inodes_used" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes in use on a volume.";
+    Metrics "kubelet_volume_stats_used_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Bytes in use on a volume.";
+    Metrics "kubernetes_build_info" Gauge Beta ["build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version", "major", "minor", "platform"] "Always 1; the labels tell the version.";
+    Metrics "kubernetes_feature_enabled" Gauge Beta ["name", "stage"] "1 for each feature that is on, 0 for each that is off.";
+    Metrics "process_cpu_seconds_total" Counter Alpha [] "Processor time of this process, in seconds.";
+    Metrics "process_max_fds" Gauge Alpha [] "File descriptors this process may have.";
+    Metrics "process_network_receive_bytes_total" Counter Alpha [] "Bytes received in the network of this process.";
+    Metrics "process_network_transmit_bytes_total" Counter Alpha [] "Bytes sent in the network of this process.";
+    Metrics "process_open_fds" Gauge Alpha [] "File descriptors this process has.";
+    Metrics "process_resident_memory_bytes" Gauge Alpha [] "Memory of this process, in bytes.";
+    Metrics "process_start_time_seconds" Gauge Alpha [] "When this process started, in seconds since the epoch.";
+    Metrics "process_virtual_memory_bytes" Gauge Alpha [] "Address space of this process, in bytes.";
+    Metrics "process_virtual_memory_max_bytes" Gauge Alpha [] "Address space this process may have, in bytes.";
+    Metrics "registered_metrics_total" Counter Beta ["deprecated_version", "stability_level"] "Families this agent knows, by stability.";
+    Metrics "rest_client_rate_limiter_duration_seconds" Histogram Alpha ["host", "verb"] "Time requests to the API server waited for their rate, in seconds.";
+    Metrics "rest_client_request_duration_seconds" Histogram Alpha ["host", "verb"] "Time the API server took to begin its answers, in seconds.";
+    Metrics "rest_client_request_size_bytes" Histogram Alpha ["host", "verb"] "Sizes of requests to the API server, in bytes.";
+    Metrics "rest_client_requests_total" Counter Alpha ["code", "host", "method"] "Requests to the API server, by answer.";
+    Metrics "rest_client_response_size_bytes" Histogram Alpha ["host", "verb"] "Sizes of answers of the API server, in bytes.";
+    Metrics "storage_operation_duration_seconds" Histogram Beta ["migrated", "operation_name", "status", "volume_plugin"] "Time operations on volumes took, in seconds.";
+    Metrics "volume_operation_total_seconds" Histogram Beta ["operation_name", "plugin_name"] "Time operations on volumes took from end to end, in seconds.";
+    Metrics "workqueue_adds_total" Counter Beta ["name"] "Things that were put in a line.";
+    Metrics "workqueue_depth" Gauge Beta ["name"] "Things in a line.";
+    Metrics "workqueue_longest_running_processor_seconds" Gauge Beta ["name"] "How long the oldest work under way has taken, in seconds.";
+    Metrics "workqueue_queue_duration_seconds" Histogram Beta ["name"] "Time things waited in a line, in seconds.";
+    Metrics "workqueue_retries_total" Counter Beta ["name"] "Things that were put in a line again.";
+    Metrics "workqueue_unfinished_work_seconds" Gauge Beta ["name"] "How long all work under way has taken, in seconds.";
+    Metrics "workqueue_work_duration_seconds" Histogram Beta ["name"] "Time work on things from a line took, in seconds.";
+    Resource "container_cpu_usage_seconds_total" Counter Stable ["container", "namespace", "pod"] "Processor time a container has used, in core seconds.";
+    Resource "container_memory_working_set_bytes" Gauge Stable ["container", "namespace", "pod"] "Working set of a container, in bytes.";
+    Resource "container_start_time_seconds" Gauge Stable ["container", "namespace", "pod"] "When a container started, in seconds since the epoch.";
+    Resource "container_swap_limit_bytes" Gauge Alpha ["container", "namespace", "pod"] "Swap a container may use, in bytes.";
+    Resource "container_swap_usage_bytes" Gauge Alpha ["container", "namespace", "pod"] "Swap a container uses, in bytes.";
+    Resource "node_cpu_usage_seconds_total" Counter Stable [] "Processor time the node has used, in core seconds.";
+    Resource "node_memory_working_set_bytes" Gauge Stable [] "Working set of the node, in bytes.";
+    Resource "node_swap_usage_bytes" Gauge Alpha [] "Swap the node uses, in bytes.";
+    Resource "pod_cpu_usage_seconds_total" Counter Stable ["namespace", "pod"] "Processor time a pod has used, in core seconds.";
+    Resource "pod_memory_working_set_bytes" Gauge Stable ["namespace", "pod"] "Working set of a pod, in bytes.";
+    Resource "pod_swap_usage_bytes" Gauge Alpha ["namespace", "pod"] "Swap a pod uses, in bytes.";
+    Resource "resource_scrape_error" Gauge Stable [] "1 when the figures could not be read, else 0.";
+    Probes "prober_probe_duration_seconds" Histogram Alpha ["container", "namespace", "pod", "probe_type"] "Time a probe took, in seconds.";
+    Probes "prober_probe_total" Counter Beta ["container", "namespace", "pod", "pod_uid", "probe_type", "result"] "Probes of containers, by result.";
+    Probes "process_start_time_seconds" Gauge Alpha [] "When this process started, in seconds since the epoch.";
+    Slis "kubernetes_healthcheck" Gauge Stable ["name", "type"] "1 while a check passes, else 0.";
+    Slis "kubernetes_healthchecks_total" Counter Stable ["name", "status", "type"] "Checks that were made, by outcome.";
+    Slis "process_start_time_seconds" Gauge Alpha [] "When this process started, in seconds since the epoch.";
+};
 
 #[cfg(test)]
 mod tests {
+    use super::Endpoint::{Metrics, Probes, Resource, Slis};
     use super::*;
 
     #[test]

@@ -23,7 +23,7 @@ use ferrolet_lifecycle::FailureKind;
 use ferrolet_ports::{
     Clock, ImageError, ImageInfo, Images, PullFiles, RegistryAuth, RegistryLogins,
 };
-use ferrolet_types::{Pod, format_go_duration};
+use ferrolet_types::{Pod, format_go_duration, pod::PodView as _};
 use tokio::time::{Instant, sleep};
 
 use self::{
@@ -34,7 +34,7 @@ use self::{
 };
 pub use self::{rate::PullRate, turns::PullLimits};
 use crate::{
-    World,
+    World, figures,
     start::StartFailure,
     tell::{ContainerEvents, Happened},
 };
@@ -90,6 +90,15 @@ impl PullPolicy {
             Some("IfNotPresent") => Self::IfNotPresent,
             _ if image.ends_with(":latest") => Self::Always,
             _ => Self::IfNotPresent,
+        }
+    }
+
+    /// As figures call it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
         }
     }
 }
@@ -169,15 +178,24 @@ impl Puller {
                 image: named.to_owned(),
                 is_checked: self.records.is_some(),
             });
+            figures::image_wanted(policy.word(), "true", "false");
             return Ok(info);
         }
         if policy == PullPolicy::Never {
+            figures::image_wanted(policy.word(), "false", "unknown");
             // Also for an image that is here and not for this pod: nobody should learn that it is here.
             let message =
                 format!("Container image {named:?} is not present with pull policy of Never");
             tell.say(Happened::NeverPull(message.clone()));
             return Err(StartFailure::other("ErrImageNeverPull", message));
         }
+        let is_here = match policy {
+            PullPolicy::Always => "unknown",
+            // Credentials are looked for beforehand only for the sake of an image that is here.
+            _ if found.is_some() => "true",
+            _ => "false",
+        };
+        figures::image_wanted(policy.word(), is_here, "true");
         let found = match found {
             Some(found) => found,
             None => self.gather(world, &order).await?,
@@ -283,6 +301,7 @@ impl Puller {
             )));
             pull_failure(named, refusal.reason, refusal.message)
         })?;
+        figures::pulled(&order.pod.uid(), pulled.info.size, pulled.took);
         tell.say(Happened::Pulled {
             image: named.to_owned(),
             took: rounded(pulled.took),

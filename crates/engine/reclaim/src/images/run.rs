@@ -10,6 +10,8 @@ use ferrolet_ports::{
 use ferrolet_types::Timestamp;
 use tokio::time::sleep;
 
+use crate::figures;
+
 use super::{
     ledger::{Known, Ledger, used},
     plan::{FreePlan, Policy, SpacePlan, by_age, by_space, complaint, still_needed},
@@ -117,6 +119,7 @@ impl Collector {
         let mut has_removed = false;
         for image in &aged.remove {
             self.remove(image, 0).await?;
+            figures::image_removed("age");
             known.retain(|it| it.id != image.id);
             has_removed = true;
         }
@@ -181,7 +184,10 @@ impl Collector {
         let (mut space, mut failure) = (before, None);
         for image in &plan.remove {
             match self.remove(image, plan.needed).await {
-                Ok(()) => *has_removed = true,
+                Ok(()) => {
+                    figures::image_removed("space");
+                    *has_removed = true;
+                }
                 Err(error) => {
                     failure = Some(error);
                     continue;

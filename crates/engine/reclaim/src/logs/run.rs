@@ -16,6 +16,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use crate::figures;
+
 use super::plan::{Coverage, Policy, Watch, Work, rotation, to_compress};
 
 /// Names of rotated logs differ from one second to the next.
@@ -92,8 +94,9 @@ pub async fn run(doors: Doors, policy: Policy) {
         if all == Coverage::All {
             looked_at_all = Some(now);
         }
+        figures::queued(look.due.len());
         let rotated: Vec<(String, Outcome)> = stream::iter(look.due)
-            .map(|path| rotator.rotate(path))
+            .map(|path| figures::turn(now, rotator.rotate(path)))
             .buffer_unordered(policy.max_workers.max(1))
             .collect()
             .await;
@@ -115,10 +118,11 @@ pub async fn run(doors: Doors, policy: Policy) {
                 }
                 Outcome::Settled => watch.settle(&path),
                 Outcome::Later => {
+                    figures::again();
                     next = next.min(A_SECOND);
                     hot.push(path);
                 }
-                Outcome::Failed => {}
+                Outcome::Failed => figures::again(),
             }
         }
         let since_all = looked_at_all.map_or(policy.interval, |at| at.elapsed());

@@ -15,7 +15,10 @@ use ferrolet_types::{Pod, PodUid, edited_places, pod::PodView as _};
 use tokio::time::Instant;
 
 use super::plan::{Urgency, differs, may_delete, shown_pod, urgency};
-use crate::version::{is_older, is_same};
+use crate::{
+    figures,
+    version::{is_older, is_same},
+};
 
 /// First and longest pause after a request of one pod failed.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -50,6 +53,8 @@ struct Entry {
     update: StatusUpdate,
     /// Which version which API object has.
     delivered: Option<(PodUid, u64)>,
+    /// Since when there is a change that no API object has.
+    changed: Option<Instant>,
     /// The API object whose deletion was accepted.
     deleted: Option<PodUid>,
     /// The watch showed a copy that nobody compared with ours yet.
@@ -122,10 +127,14 @@ impl Ledger {
             check_transition(&update.pod, old, new)?;
         }
         match self.entries.get_mut(&uid) {
-            Some(entry) => entry.update = update,
+            Some(entry) => {
+                entry.update = update;
+                entry.changed.get_or_insert(now);
+            }
             None => {
                 self.n_entries += 1;
-                let entry = Entry::new(self.n_entries, update);
+                let mut entry = Entry::new(self.n_entries, update);
+                entry.changed = Some(now);
                 self.entries.insert(uid.clone(), entry);
             }
         }
@@ -283,6 +292,11 @@ impl Ledger {
         let is_overtaken = known.is_some_and(|known| is_older(&pod.metadata, &known.metadata));
         if let Some(entry) = self.entry_of(job) {
             entry.delivered = Some((job.api.uid(), job.update.version));
+            if entry.update.version == job.update.version
+                && let Some(changed) = entry.changed.take()
+            {
+                figures::status_arrived(now.duration_since(changed));
+            }
             entry.last_write = Some(now);
             // The watch may have shown a later copy than the answer: that one is still to be compared.
             entry.must_compare &= is_overtaken;
@@ -414,6 +428,7 @@ impl Entry {
             number,
             update,
             delivered: None,
+            changed: None,
             deleted: None,
             must_compare: false,
             pause: Duration::ZERO,

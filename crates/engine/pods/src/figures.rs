@@ -1,0 +1,411 @@
+//! Figures of pods' lives, in upstream's names: sandboxes, containers, images, cgroups, turns of workers, starts and ends.
+//!
+//! One tally for the process, as one runs on a node (ADR 0018). In: what the shell did and how long it took. Out: [`figures`].
+//! Refuses: label values without bound; the time that pulls took is kept by pod until the pod has started or is gone.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use ferrolet_lifecycle::PodState;
+use ferrolet_ports::Tally;
+use ferrolet_types::{
+    Pod, PodUid, Timestamp,
+    pod::{ContainerKind, PodSource, PodView, SEEN_ANNOTATION, is_sidecar},
+};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use tokio::time::Instant;
+
+use crate::start::StartFailure;
+
+/// Upstream's bounds for starts of pods, in seconds.
+const START: [f64; 25] = [
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
+    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// The same for pulls.
+const PULL: [f64; 18] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
+    1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// Containers of a pod.
+const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+/// Sizes of images above these many megabytes have these names.
+const SIZES: [(u64, &str); 12] = [
+    (0, "0-10MB"),
+    (10, "10MB-100MB"),
+    (100, "100MB-500MB"),
+    (500, "500MB-1GB"),
+    (1 << 10, "1GB-5GB"),
+    (5 << 10, "5GB-10GB"),
+    (10 << 10, "10GB-20GB"),
+    (20 << 10, "20GB-30GB"),
+    (30 << 10, "30GB-40GB"),
+    (40 << 10, "40GB-60GB"),
+    (60 << 10, "60GB-100GB"),
+    (100 << 10, "GT100GB"),
+];
+
+/// Counters that are shown before anything was counted.
+const FROM_NOTHING: [&str; 6] = [
+    "kubelet_image_volume_mounted_errors_total",
+    "kubelet_image_volume_mounted_succeed_total",
+    "kubelet_image_volume_requested_total",
+    "kubelet_orphaned_runtime_pods_total",
+    "kubelet_started_user_namespaced_pods_errors_total",
+    "kubelet_started_user_namespaced_pods_total",
+];
+
+static KEPT: Tally = Tally::new();
+/// How long pulls took for pods that have not started yet.
+static PULLS: Mutex<BTreeMap<PodUid, Duration>> = Mutex::new(BTreeMap::new());
+
+/// What pods did on this node.
+pub fn figures() -> &'static Tally {
+    // Upstream shows counters without labels from the start, and so do we.
+    for family in FROM_NOTHING {
+        KEPT.add(family, &[], 0.0);
+    }
+    &KEPT
+}
+
+/// A sandbox is made with this handler.
+pub(crate) async fn sandbox<T, E>(
+    handler: &str,
+    has_own_users: bool,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let began = Instant::now();
+    let made = work.await;
+    let took = began.elapsed().as_secs_f64();
+    let family = "kubelet_run_podsandbox_duration_seconds";
+    KEPT.observe(family, &[handler], &Tally::SECONDS, took);
+    if has_own_users {
+        KEPT.add("kubelet_started_user_namespaced_pods_total", &[], 1.0);
+    }
+    if made.is_err() {
+        KEPT.add("kubelet_run_podsandbox_errors_total", &[handler], 1.0);
+        if has_own_users {
+            KEPT.add(
+                "kubelet_started_user_namespaced_pods_errors_total",
+                &[],
+                1.0,
+            );
+        }
+    }
+    made
+}
+
+/// A container is started.
+pub(crate) async fn container(
+    kind: ContainerKind,
+    work: impl Future<Output = Result<(), StartFailure>>,
+) -> Result<(), StartFailure> {
+    let kind = word(kind);
+    KEPT.add("kubelet_started_containers_total", &[kind], 1.0);
+    let started = work.await;
+    if let Err(failure) = &started {
+        let family = "kubelet_started_containers_errors_total";
+        KEPT.add(family, &[failure.reason, kind], 1.0);
+    }
+    started
+}
+
+/// Something is done with a pod's cgroup: `create` or `destroy`.
+pub(crate) async fn cgroup<T>(operation: &str, work: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let done = work.await;
+    let took = began.elapsed().as_secs_f64();
+    let family = "kubelet_cgroup_manager_duration_seconds";
+    KEPT.observe(family, &[operation], &Tally::SECONDS, took);
+    done
+}
+
+/// An image was wanted: the policy, whether it was here, whether it had to be pulled.
+pub(crate) fn image_wanted(policy: &str, is_here: &str, must_pull: &str) {
+    let family = "kubelet_image_manager_ensure_image_requests_total";
+    KEPT.add(family, &[is_here, policy, must_pull], 1.0);
+}
+
+/// An image was pulled for a pod.
+pub(crate) fn pulled(uid: &PodUid, size: u64, took: Duration) {
+    let family = "kubelet_image_pull_duration_seconds";
+    KEPT.observe(family, &[size_word(size)], &PULL, took.as_secs_f64());
+    let mut pulls = PULLS.lock().unwrap_or_else(PoisonError::into_inner);
+    *pulls.entry(uid.clone()).or_default() += took;
+}
+
+/// An image was wanted as a volume, and is here or not.
+pub(crate) fn image_volume<T, E>(outcome: &Result<T, E>) {
+    KEPT.add("kubelet_image_volume_requested_total", &[], 1.0);
+    let family = match outcome {
+        Ok(_) => "kubelet_image_volume_mounted_succeed_total",
+        Err(_) => "kubelet_image_volume_mounted_errors_total",
+    };
+    KEPT.add(family, &[], 1.0);
+}
+
+/// A pod was refused.
+pub(crate) fn rejected(reason: &str) {
+    // Reasons are ours; what one says about an amount of a resource is kept, and nothing that a pod could make up.
+    let known = [
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfpods",
+        "OutOfephemeral-storage",
+    ];
+    let shown = match reason {
+        known_amount if known.contains(&known_amount) => known_amount,
+        amount if amount.starts_with("OutOf") => "OutOfExtendedResources",
+        other => other,
+    };
+    KEPT.add("kubelet_admission_rejections_total", &[shown], 1.0);
+}
+
+/// A pod gets a worker, so long after it was first seen.
+pub(crate) fn worker_began(pod: &Pod, now: Timestamp) {
+    let n_containers = pod.spec_ref().containers.len() as f64;
+    KEPT.observe(
+        "kubelet_containers_per_pod_count",
+        &[],
+        &CONTAINERS,
+        n_containers,
+    );
+    if let Some(seen) = first_seen(pod) {
+        let took = now.since(seen).as_secs_f64();
+        let family = "kubelet_pod_worker_start_duration_seconds";
+        KEPT.observe(family, &[], &Tally::SECONDS, took);
+    }
+}
+
+/// One turn of a worker, without its waiting.
+pub(crate) fn turn(operation: &str, took: Duration) {
+    let family = "kubelet_pod_worker_duration_seconds";
+    KEPT.observe(family, &[operation], &Tally::SECONDS, took.as_secs_f64());
+}
+
+/// What a turn is called.
+pub(crate) fn operation(state: PodState, is_first: bool, is_update: bool) -> &'static str {
+    match state {
+        PodState::Running if is_first => "create",
+        PodState::Running if is_update => "update",
+        PodState::Running => "sync",
+        PodState::Stopping { .. } => "kill",
+        PodState::Stopped | PodState::Settled | PodState::Gone => "terminated",
+    }
+}
+
+/// What nobody asked for is taken down.
+pub(crate) fn orphan() {
+    KEPT.add("kubelet_orphaned_runtime_pods_total", &[], 1.0);
+}
+
+/// A pod is gone for good.
+pub(crate) fn gone(uid: &PodUid) {
+    PULLS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(uid);
+}
+
+/// A status takes the place of another.
+pub(crate) fn published(pod: &Pod, before: Option<&PodStatus>, after: &PodStatus, now: Timestamp) {
+    for (kind, status) in newly_ended(before, after) {
+        let Some(end) = status.state.as_ref().and_then(|it| it.terminated.as_ref()) else {
+            continue;
+        };
+        let (code, reason) = (end.exit_code.to_string(), end.reason.as_deref());
+        let labels = [kind, code.as_str(), reason.unwrap_or_default()];
+        KEPT.add("kubelet_terminated_containers_total", &labels, 1.0);
+    }
+    let was_pending = before.and_then(|it| it.phase.as_deref()) == Some("Pending");
+    if !was_pending || after.phase.as_deref() == Some("Pending") {
+        return;
+    }
+    if let Some(seen) = first_seen(pod) {
+        let took = now.since(seen).as_secs_f64();
+        KEPT.observe("kubelet_pod_start_duration_seconds", &[], &START, took);
+    }
+    let pulls = PULLS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&pod.uid());
+    let created = pod.metadata.creation_timestamp.as_ref();
+    if let (PodSource::Api, Some(created)) = (pod.source(), created) {
+        let total = now.since(Timestamp(created.0));
+        let family = "kubelet_pod_start_total_duration_seconds";
+        KEPT.observe(family, &[], &START, total.as_secs_f64());
+        let own = total
+            .saturating_sub(pulls.unwrap_or_default())
+            .saturating_sub(in_init(pod, after));
+        let family = "kubelet_pod_start_sli_duration_seconds";
+        KEPT.observe(family, &[], &START, own.as_secs_f64());
+    }
+}
+
+fn word(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+        ContainerKind::Regular => "container",
+        ContainerKind::Ephemeral => "ephemeral_container",
+    }
+}
+
+fn size_word(bytes: u64) -> &'static str {
+    let above = |(megabytes, _): &&(u64, &str)| bytes > megabytes << 20;
+    SIZES
+        .iter()
+        .rev()
+        .find(above)
+        .map_or("N/A", |(_, name)| name)
+}
+
+fn first_seen(pod: &Pod) -> Option<Timestamp> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    let seen = annotations.get(SEEN_ANNOTATION)?.parse().ok()?;
+    Some(Timestamp(seen))
+}
+
+/// Containers that have an end which they did not have before, with the word for their kind.
+fn newly_ended<'a>(
+    before: Option<&'a PodStatus>,
+    after: &'a PodStatus,
+) -> impl Iterator<Item = (&'static str, &'a ContainerStatus)> {
+    type Of = fn(&PodStatus) -> Option<&Vec<ContainerStatus>>;
+    let kinds: [(&'static str, Of); 3] = [
+        ("container", |it| it.container_statuses.as_ref()),
+        ("init_container", |it| it.init_container_statuses.as_ref()),
+        ("ephemeral_container", |it| {
+            it.ephemeral_container_statuses.as_ref()
+        }),
+    ];
+    let has_ended =
+        |it: &ContainerStatus| it.state.as_ref().is_some_and(|it| it.terminated.is_some());
+    kinds.into_iter().flat_map(move |(kind, of)| {
+        let known: Vec<&ContainerStatus> = before.and_then(of).into_iter().flatten().collect();
+        let now = of(after).into_iter().flatten();
+        // Nothing is known of what happened before the first look.
+        now.filter(move |it| {
+            let old = known.iter().find(|old| old.name == it.name);
+            let was_there =
+                old.is_some_and(|old| has_ended(old) && old.container_id == it.container_id);
+            before.is_some() && has_ended(it) && !was_there
+        })
+        .map(move |it| (kind, it))
+    })
+}
+
+/// How long the pod's init containers ran.
+fn in_init(pod: &Pod, status: &PodStatus) -> Duration {
+    let is_plain = |name: &str| {
+        let mut all = pod.spec_ref().init_containers.iter().flatten();
+        all.any(|it| it.name == name && !is_sidecar(it))
+    };
+    let spans = status.init_container_statuses.iter().flatten();
+    let spans = spans.filter(|it| is_plain(&it.name)).filter_map(|it| {
+        let end = it.state.as_ref()?.terminated.as_ref()?;
+        let (from, to) = (end.started_at.as_ref()?, end.finished_at.as_ref()?);
+        Some(Timestamp(to.0).since(Timestamp(from.0)))
+    });
+    spans.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrolet_ports::{Measured as _, SampleValue};
+    use serde_json::json;
+
+    #[test]
+    fn sizes_have_upstreams_names() {
+        let check = |bytes: u64, expected: &str| assert_eq!(size_word(bytes), expected, "{bytes}");
+        check(0, "N/A");
+        check(1, "0-10MB");
+        check(10 << 20, "0-10MB");
+        check((10 << 20) + 1, "10MB-100MB");
+        check(700 << 20, "500MB-1GB");
+        check(2 << 30, "1GB-5GB");
+        check(500 << 30, "GT100GB");
+    }
+
+    #[test]
+    fn turns_are_named_for_what_they_are_about() {
+        let check = |state, first, update, expected: &str| {
+            assert_eq!(operation(state, first, update), expected);
+        };
+        check(PodState::Running, true, true, "create");
+        check(PodState::Running, false, true, "update");
+        check(PodState::Running, false, false, "sync");
+        check(PodState::Stopped, true, true, "terminated");
+    }
+
+    #[test]
+    fn an_end_counts_once_and_none_counts_before_the_first_look() {
+        let status = |id: &str, is_over: bool| -> PodStatus {
+            let state = if is_over {
+                json!({"terminated": {"exitCode": 3, "reason": "Error"}})
+            } else {
+                json!({"running": {}})
+            };
+            serde_json::from_value(json!({"containerStatuses": [{"name": "main", "image": "",
+                "imageID": "", "ready": false, "restartCount": 0, "containerID": id, "state": state}]}))
+            .unwrap()
+        };
+        let check = |before: Option<&PodStatus>, after: &PodStatus, expected: usize| {
+            assert_eq!(newly_ended(before, after).count(), expected);
+        };
+        check(None, &status("a", true), 0);
+        check(Some(&status("a", false)), &status("a", true), 1);
+        check(Some(&status("a", true)), &status("a", true), 0);
+        check(Some(&status("a", true)), &status("b", true), 1);
+        check(Some(&status("a", true)), &status("b", false), 0);
+    }
+
+    #[test]
+    fn a_start_is_counted_without_what_it_waited_for() {
+        // Labels and families are this test's own through an image of a size that nobody else has here.
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(json!({
+            "metadata": {"name": "a", "uid": "figures-a", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"kubernetes.io/config.seen": "2026-01-01T00:00:01Z",
+                    "kubernetes.io/config.source": "api"}},
+            "spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "first"}]},
+        }))
+        .unwrap();
+        let pod = Pod::new(pod);
+        let phase = |word: &str| -> PodStatus {
+            serde_json::from_value(json!({"phase": word, "initContainerStatuses": [{"name": "first",
+                "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"terminated":
+                {"exitCode": 0, "startedAt": "2026-01-01T00:00:02Z", "finishedAt": "2026-01-01T00:00:04Z"}}}]}))
+            .unwrap()
+        };
+        let now = Timestamp("2026-01-01T00:00:30Z".parse().unwrap());
+        let sums = || {
+            let shown = figures().samples();
+            [
+                "kubelet_pod_start_duration_seconds",
+                "kubelet_pod_start_total_duration_seconds",
+                "kubelet_pod_start_sli_duration_seconds",
+            ]
+            .map(|family| {
+                let of = shown.iter().find(|it| it.family == family);
+                match of.map(|it| &it.value) {
+                    Some(SampleValue::Histogram { sum, .. }) => *sum,
+                    _ => 0.0,
+                }
+            })
+        };
+        let before = sums();
+        pulled(&pod.uid(), 200 << 30, Duration::from_secs(10));
+        published(&pod, Some(&phase("Pending")), &phase("Running"), now);
+        let after = sums();
+        let grown: Vec<f64> = after
+            .iter()
+            .zip(before)
+            .map(|(now, then)| now - then)
+            .collect();
+        assert_eq!(grown, [29.0, 30.0, 18.0]);
+        assert!(!PULLS.lock().unwrap().contains_key(&pod.uid()));
+    }
+}

@@ -1,0 +1,106 @@
+//! Figures of operations on volumes, in upstream's names, by plugin and outcome.
+//!
+//! One tally for the process (ADR 0018). In: what was tried and how long it took. Out: [`figures`]. Refuses: names of volumes as labels.
+
+use ferrolet_ports::Tally;
+use tokio::time::Instant;
+
+use crate::{
+    plan::{Desired, PlannedVolume},
+    provided::{Backing, Provided},
+};
+
+/// Upstream's bounds, in seconds.
+const BOUNDS: [f64; 13] = [
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+];
+
+static KEPT: Tally = Tally::new();
+
+/// What was done with volumes on this node.
+pub fn figures() -> &'static Tally {
+    &KEPT
+}
+
+/// A volume is made what it should be.
+pub(crate) async fn mount<T, E>(
+    volume: &PlannedVolume,
+    resolved: Option<&Provided>,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let plugin = plugin_of(volume, resolved);
+    let began = Instant::now();
+    let made = work.await;
+    let took = began.elapsed().as_secs_f64();
+    note(&KEPT, &plugin, "volume_mount", made.is_ok(), took);
+    if made.is_ok() {
+        let family = "volume_operation_total_seconds";
+        KEPT.observe(family, &["overall_volume_mount", &plugin], &BOUNDS, took);
+    }
+    made
+}
+
+/// A volume is taken away from the directory of this plugin.
+pub(crate) async fn unmount<T, E>(
+    directory: &str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let began = Instant::now();
+    let taken = work.await;
+    let plugin = directory.replace('~', "/");
+    let took = began.elapsed().as_secs_f64();
+    note(&KEPT, &plugin, "volume_unmount", taken.is_ok(), took);
+    taken
+}
+
+fn note(tally: &Tally, plugin: &str, operation: &str, is_ok: bool, took: f64) {
+    let status = if is_ok { "success" } else { "fail-unknown" };
+    let labels = ["false", operation, status, plugin];
+    tally.observe("storage_operation_duration_seconds", &labels, &BOUNDS, took);
+}
+
+/// The plugin's name; a driver's is part of it.
+fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
+    let provided = |provided: &Provided| match &provided.backing {
+        Backing::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
+        Backing::Csi(csi) => format!("kubernetes.io/csi:{}", csi.driver),
+        Backing::Local { .. } => "kubernetes.io/local-volume".to_owned(),
+        Backing::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
+        Backing::Unsupported(_) => "unknown".to_owned(),
+    };
+    match &volume.desired {
+        Desired::EmptyDir { .. } => "kubernetes.io/empty-dir".to_owned(),
+        Desired::Files { plugin, .. } => plugin.directory().replace('~', "/"),
+        Desired::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
+        Desired::Image { .. } => "kubernetes.io/image".to_owned(),
+        Desired::Provided(it) => provided(it),
+        Desired::Claim(_) => resolved.map_or_else(|| "unknown".to_owned(), provided),
+        Desired::Impossible(_) | Desired::Unsupported(_) => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrolet_ports::{Measured as _, SampleValue};
+
+    #[test]
+    fn outcomes_have_upstreams_words() {
+        let tally = Tally::new();
+        note(&tally, "kubernetes.io/secret", "volume_mount", true, 0.2);
+        note(&tally, "kubernetes.io/secret", "volume_mount", false, 7.0);
+        let shown = tally.samples();
+        let labels: Vec<String> = shown.iter().map(|it| it.labels.join(" ")).collect();
+        let expected = ["fail-unknown", "success"]
+            .map(|status| format!("false volume_mount {status} kubernetes.io/secret"));
+        assert_eq!(labels, expected);
+        let sums: Vec<f64> = shown
+            .iter()
+            .map(|it| match &it.value {
+                SampleValue::Histogram { sum, .. } => *sum,
+                SampleValue::Number(_) => f64::NAN,
+            })
+            .collect();
+        assert_eq!(sums, [7.0, 0.2]);
+    }
+}
