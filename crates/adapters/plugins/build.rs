@@ -1,10 +1,13 @@
 //! Compiles our `.proto` files with a compiler written in Rust, so that a build needs no `protoc`.
 //!
-//! Clients for the library; servers, which only the tests' fake driver includes.
+//! Of the plugins' services the library gets clients and of the node's own it gets servers. The other half of each is for tests only.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-const PROTOS: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
+/// Services of plugins, which we call.
+const CALLED: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
+/// Services of this node, which others call.
+const OFFERED: [&str; 2] = ["proto/local_alpha.proto", "proto/pod_resources.proto"];
 
 /// Messages that carry secrets: never printed.
 const SECRET: [&str; 3] = [
@@ -14,24 +17,34 @@ const SECRET: [&str; 3] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for proto in PROTOS {
+    for proto in CALLED.iter().chain(&OFFERED) {
         println!("cargo:rerun-if-changed={proto}");
     }
-    let files = protox::compile(PROTOS, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    let tests = out.join("server");
+    fs::create_dir_all(&tests)?;
+    let called = protox::compile(CALLED, ["proto"])?;
     tonic_prost_build::configure()
         .build_server(false)
         .btree_map(".")
         .skip_debug(SECRET)
-        .compile_fds(files.clone())?;
-    let server = out.join("server");
-    fs::create_dir_all(&server)?;
+        .compile_fds(called.clone())?;
     tonic_prost_build::configure()
         .build_client(false)
         .generate_default_stubs(true)
         .extern_path(".csi.v1", "crate::proto::csi")
         .extern_path(".pluginregistration", "crate::proto::registration")
-        .out_dir(server)
-        .compile_fds(files)?;
+        .out_dir(&tests)
+        .compile_fds(called)?;
+    let offered = protox::compile(OFFERED, ["proto"])?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .compile_fds(offered.clone())?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .extern_path(".v1", "crate::proto::pod_resources")
+        .extern_path(".v1alpha1", "crate::proto::local_alpha")
+        .out_dir(tests)
+        .compile_fds(offered)?;
     Ok(())
 }

@@ -19,7 +19,9 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
     };
-    logging::init(format, loaded.config.logging.verbosity).context("start logging")?;
+    let (traces, exporter) = wire::traces(&loaded)?.unzip();
+    let verbosity =
+        logging::init(format, loaded.config.logging.verbosity, traces).context("start logging")?;
     announce(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -30,7 +32,7 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
-            ended = wire::run(command_line, &loaded) => ended,
+            ended = wire::run(command_line, &loaded, verbosity, exporter) => ended,
             stopped = told_to_stop() => stopped,
         }
     });

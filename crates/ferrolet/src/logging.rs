@@ -10,6 +10,9 @@
 //! event says its `v` as a field, which is not printed; without one, info counts as 0, debug as 4 and trace as 6. What other
 //! people's crates say counts 4 more, so that `-v 6` is about pods and not about HTTP frames.
 //!
+//! Spans with the target [`TRACED`] are for traces: with a layer for those in place they are opened, without one they are not, and they
+//! never appear here.
+//!
 //! Refuses: buffering, files, rotation: whoever runs the agent owns its standard error.
 
 use std::error::Error;
@@ -18,6 +21,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ferrolet_ports::TRACED;
+use ferrolet_traces::TraceLayer;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use tracing::field::{Field, Visit};
@@ -68,12 +73,23 @@ impl Verbosity {
 }
 
 /// Sends every event of this process to standard error from now on. Call it once, first thing.
-pub fn init(format: Format, threshold: u32) -> Result<Verbosity, SetGlobalDefaultError> {
+pub fn init(
+    format: Format,
+    threshold: u32,
+    traces: Option<TraceLayer>,
+) -> Result<Verbosity, SetGlobalDefaultError> {
     let verbosity = Verbosity::new(threshold);
     let zone = TimeZone::system();
     let now = move || Timestamp::now().to_zoned(zone.clone());
-    let log = Log::new(format, verbosity.clone(), now, std::io::stderr());
-    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(log))?;
+    let mut log = Log::new(format, verbosity.clone(), now, std::io::stderr());
+    let registry = tracing_subscriber::registry();
+    match traces {
+        None => tracing::subscriber::set_global_default(registry.with(log))?,
+        Some(traces) => {
+            log.has_traces = true;
+            tracing::subscriber::set_global_default(registry.with(log).with(traces))?;
+        }
+    }
     Ok(verbosity)
 }
 
@@ -84,6 +100,8 @@ pub struct Log<W> {
     pid: u32,
     now: Box<dyn Fn() -> Zoned + Send + Sync>,
     out: Mutex<W>,
+    /// Somebody else wants the spans of traces.
+    has_traces: bool,
 }
 
 impl<W: Write> Log<W> {
@@ -100,6 +118,7 @@ impl<W: Write> Log<W> {
             pid: std::process::id(),
             now: Box::new(now),
             out: Mutex::new(out),
+            has_traces: false,
         }
     }
 
@@ -132,6 +151,14 @@ where
     W: Write + Send + 'static,
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if metadata.target() == TRACED {
+            // A word of this layer is law for all of them.
+            return if self.has_traces {
+                Interest::always()
+            } else {
+                Interest::never()
+            };
+        }
         // An event with a verbosity of its own is judged when it happens; all others once and for all, here.
         let has_verbosity = metadata.fields().field(VERBOSITY_FIELD).is_some();
         if has_verbosity || self.is_loud_enough(metadata, &Fields::default()) {
@@ -147,6 +174,9 @@ where
         id: &span::Id,
         context: Context<'_, S>,
     ) {
+        if attributes.metadata().target() == TRACED {
+            return;
+        }
         if let Some(span) = context.span(id) {
             let mut fields = Fields::default();
             attributes.record(&mut fields);

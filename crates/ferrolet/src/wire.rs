@@ -30,7 +30,7 @@ use ferrolet_host::{
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
-use ferrolet_plugins::{Registry, Sockets};
+use ferrolet_plugins::{PodNews, Registry, Sockets};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
 use ferrolet_probes::{HookRunner, probes};
@@ -40,11 +40,12 @@ use ferrolet_resources::{
     declared_features, parse_amounts,
 };
 use ferrolet_server::{
-    About, Figures, Limits, Listener, MainDoors, PageDoors, RecentEvents, Server, Views,
+    About, Figures, Limits, Listener, MainDoors, PageDoors, Pages, RecentEvents, Server, Views,
     page_router, read_only_router, router,
 };
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
+use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
 use ferrolet_volumes::{NamedUsage, VolumeEngine};
 use k8s_openapi::api::core::v1::Node;
@@ -56,6 +57,7 @@ use tokio::{
 mod cert_store;
 mod cluster;
 mod join;
+mod local;
 mod main_server;
 mod node_facts;
 mod node_views;
@@ -72,7 +74,10 @@ use self::{
     cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, portrait::Portrait,
     statics::TranslatedPods,
 };
-use crate::say::LogEvents;
+use crate::{
+    logging::Verbosity,
+    say::{LogEvents, LogIsUnbuffered},
+};
 
 /// How long a runtime that is there is given to say which cgroup driver it uses.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
@@ -84,8 +89,31 @@ const FIRST_TRIM: Duration = Duration::from_secs(5);
 /// Memory that is not in use is given back to the kernel this often.
 const TRIM_PERIOD: Duration = Duration::from_secs(60);
 
+/// What notes traces and what sends them, where they are configured. Both are made before anything is logged.
+pub fn traces(loaded: &Loaded) -> anyhow::Result<Option<(TraceLayer, Exporter)>> {
+    let Some(tracing) = &loaded.config.tracing else {
+        return Ok(None);
+    };
+    let node_name = match &loaded.flags.hostname_override {
+        Some(name) => name.clone(),
+        None => read_machine().context("read the machine's facts")?.hostname,
+    };
+    let settings = TraceSettings {
+        endpoint: tracing.endpoint.clone(),
+        per_million: tracing.sampling_rate_per_million,
+        node_name: node_name.to_lowercase(),
+    };
+    let made = ferrolet_traces::traces(settings, Arc::new(SystemClock));
+    Ok(Some(made.context("use tracing.endpoint")?))
+}
+
 /// Runs the agent until something it cannot do without fails.
-pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<()> {
+pub async fn run(
+    command_line: &CommandLine,
+    loaded: &Loaded,
+    verbosity: Verbosity,
+    exporter: Option<Exporter>,
+) -> anyhow::Result<()> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let machine = read_machine().context("read the machine's facts")?;
     let layout = CgroupLayout::detect(&mountinfo::read().context("read mountinfo")?)?;
@@ -167,10 +195,10 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
         .as_ref()
         .and_then(|it| it.allocatable.as_ref());
     let allocatable = parse_amounts(allocatable);
-    let board = Arc::new(match &cluster {
-        Some(cluster) => Board::with_sink(cluster.sink.clone()),
-        None => Board::default(),
-    });
+    let pod_news = Arc::new(PodNews::default());
+    let cluster_sink = cluster.as_ref().map(|cluster| cluster.sink.clone());
+    let sinks = cluster_sink.into_iter().chain([pod_news.clone() as _]);
+    let board = Arc::new(Board::with_sinks(sinks.collect()));
     let runtime: Arc<dyn Runtime> = cri.clone();
     let events: Arc<dyn Events> = match &cluster {
         Some(cluster) => cluster.events.clone(),
@@ -245,6 +273,9 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     world.describe(node_host_ips(&described), allocatable);
 
     let mut tasks: JoinSet<()> = JoinSet::new();
+    if let Some(exporter) = exporter {
+        tasks.spawn(exporter.run());
+    }
     reclaim::start(
         loaded,
         &cri,
@@ -348,8 +379,12 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
     });
 
     let pulse = Arc::new(LoopHealth::new(config.sources.sync_frequency));
-    let checks: Arc<[Arc<dyn HealthCheck>]> =
-        Arc::new([pulse.clone() as Arc<dyn HealthCheck>, listing]);
+    let checks: Arc<[Arc<dyn HealthCheck>]> = Arc::new([
+        Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>,
+        pulse.clone(),
+        listing,
+    ]);
+    local::start(loaded, board.clone(), pod_news, &mut tasks)?;
     let pods: Arc<dyn PodsView> = match translations {
         Some(translations) => Arc::new(TranslatedPods {
             board,
@@ -390,10 +425,17 @@ pub async fn run(command_line: &CommandLine, loaded: &Loaded) -> anyhow::Result<
             figures: Some(figures.clone()),
             page: Some(PageDoors::new(portrait, recent_events)),
             system_logs: Arc::new(SystemLogs::new("/var/log")),
+            checkpoints: main_server::checkpoints(loaded, cri.clone()),
+            debugging: main_server::debugging(loaded, verbosity),
+            pages: Pages {
+                has_flagz: config.gates.enabled("ComponentFlagz"),
+                has_statusz: config.gates.enabled("ComponentStatusz"),
+            },
             has_debugging_handlers: config.server.debugging_handlers,
             has_system_logs: config.server.system_log_handler,
             has_system_log_query: config.server.system_log_query,
             has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
+            has_web_sockets: config.gates.enabled("ExtendWebSocketsToKubelet"),
             stream_idle_timeout: config.server.streaming_idle_timeout,
         });
         if let Some(server) = page_server {

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod checkpoints;
 mod clock;
 mod cluster;
 mod csi;
 mod events;
 mod figures;
+mod given;
 mod host;
 mod images;
 mod logs;
@@ -19,6 +21,7 @@ mod mounted;
 mod object_change;
 mod offline;
 mod probing;
+mod profiles;
 mod pulls;
 mod reclaim;
 mod reviews;
@@ -30,6 +33,7 @@ mod storage;
 mod streams;
 mod system_logs;
 mod tally;
+mod traced;
 mod usage;
 mod views;
 mod volume_files;
@@ -37,6 +41,7 @@ mod volumes;
 
 use std::{future::Future, pin::Pin};
 
+pub use checkpoints::Checkpoints;
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use csi::{
@@ -49,6 +54,7 @@ pub use figures::{
     InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,
     TrafficFigures, UsageFigures, VolumeUsage, Whose,
 };
+pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
 pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
@@ -61,6 +67,7 @@ pub use mounted::{
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
+pub use profiles::{CodeMapping, Profile, ProfileSample, Profiler, Threads};
 pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
 pub use reclaim::{DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
@@ -76,6 +83,7 @@ pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk
 pub use streams::{Streams, WantedStreams};
 pub use system_logs::{SystemLog, SystemLogFiles};
 pub use tally::Tally;
+pub use traced::TRACED;
 pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{HealthCheck, NodeView, PodsView};
 pub use volume_files::{

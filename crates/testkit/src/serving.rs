@@ -1,11 +1,12 @@
 //! The ports only the server uses: reviews of callers, streams into containers, container logs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrolet_ports::{
-    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, DiskUsage, FileRoom, Fut, HostError,
-    LayerUsage, LogAsk, LogFiles, LogPieces, Retry, Reviews, RuntimeDisk, RuntimeError,
+    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, Checkpoints, DiskUsage, FileRoom, Fut,
+    HostError, LayerUsage, LogAsk, LogFiles, LogPieces, Retry, Reviews, RuntimeDisk, RuntimeError,
     RuntimeStores, Streams, Subject, TokenVerdict, Usage, UsageFigures, UsageSnapshot,
     WantedStreams,
 };
@@ -160,6 +161,18 @@ impl Streams for FakeStreams {
         ports: &'a [i32],
     ) -> Fut<'a, Result<String, RuntimeError>> {
         self.answer(format!("forward {id} {ports:?}"))
+    }
+}
+
+impl Checkpoints for FakeStreams {
+    fn checkpoint<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        location: &'a Path,
+        timeout: u32,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        let written = self.answer(format!("checkpoint {id} {} {timeout}", location.display()));
+        Box::pin(async { written.await.map(drop) })
     }
 }
 

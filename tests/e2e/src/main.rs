@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) control_plane: Part<ControlPlane>,
     /// A driver for volumes, likewise.
     pub(crate) csi_driver: Part<PathBuf>,
+    /// A client of a node's local services, likewise.
+    pub(crate) local_client: Part<PathBuf>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
     /// A browser, likewise.
@@ -94,6 +96,10 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_driver) {
         options.csi_driver = parts::csi_driver();
     }
+    let needs_client = |case: &Case| case.group == "local_services";
+    if options.sample_run.is_none() && runner::select(&options).iter().any(needs_client) {
+        options.local_client = parts::local_client();
+    }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
     }
@@ -120,6 +126,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         wants_long: false,
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
+        local_client: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
         browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,

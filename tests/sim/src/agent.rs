@@ -57,7 +57,7 @@ impl Agent {
             lookups: None,
             clock: world.clock(),
             events: world.events(),
-            board: Arc::new(Board::with_sink(sink)),
+            board: Arc::new(Board::with_sinks(vec![sink])),
             admission: watch::channel(None).1,
         };
         let inputs = Inputs {

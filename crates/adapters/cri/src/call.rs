@@ -5,9 +5,10 @@
 
 use std::{future::Future, time::Duration};
 
-use ferrolet_ports::{RuntimeError, Tally};
+use ferrolet_ports::{RuntimeError, TRACED, Tally};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 
 use crate::error::{deadline_exceeded, runtime_error};
 
@@ -55,16 +56,25 @@ impl Call {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let mut line = LogLine::begin(self.method);
+        let span = tracing::trace_span!(
+            target: TRACED,
+            "call",
+            otel.name = service_method(self.method),
+            otel.kind = "client",
+            otel.error = tracing::field::Empty,
+        );
         let mut request = Request::new(message);
         let answer = match self.deadline {
-            None => send(request).await,
+            None => send(request).instrument(span.clone()).await,
             Some(deadline) => {
                 // The runtime is told too, so that it gives up with us.
                 request.set_timeout(deadline);
-                match tokio::time::timeout(deadline, send(request)).await {
+                let sent = send(request).instrument(span.clone());
+                match tokio::time::timeout(deadline, sent).await {
                     Ok(answer) => answer,
                     Err(_) => {
                         let error = deadline_exceeded(self.method);
+                        span.record("otel.error", error.kind.code_name());
                         line.end(error.kind.code_name());
                         return Err(error);
                     }
@@ -78,11 +88,23 @@ impl Call {
             }
             Err(status) => {
                 let error = runtime_error(self.method, &status);
+                span.record("otel.error", error.kind.code_name());
                 line.end(error.kind.code_name());
                 Err(error)
             }
         }
     }
+}
+
+/// A call's name in traces, which has its service in front.
+fn service_method(method: &str) -> String {
+    let is_about_images = method.contains("Image") && method != "ReopenContainerLog";
+    let service = if is_about_images {
+        "ImageService"
+    } else {
+        "RuntimeService"
+    };
+    format!("runtime.v1.{service}/{method}")
 }
 
 /// Writes its line when it is dropped, so that an abandoned call is told as well.

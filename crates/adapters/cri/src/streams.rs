@@ -1,10 +1,14 @@
-//! Addresses of streams into containers (port `Streams`); reopened logs (port `LogReopen`); live resource changes, not in a port yet.
+//! Addresses of streams into containers (port `Streams`), reopened logs (port `LogReopen`) and checkpoints (port `Checkpoints`).
 //!
 //! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
 
-use ferrolet_ports::{Fut, LogReopen, RuntimeError, Streams, WantedStreams};
+use std::path::Path;
+use std::time::Duration;
+
+use ferrolet_ports::{Checkpoints, Fut, LogReopen, RuntimeError, Streams, WantedStreams};
 use ferrolet_types::{ContainerId, SandboxId};
 
+use crate::call::Call;
 use crate::client::CriClient;
 use crate::error::incomplete;
 use crate::proto;
@@ -104,6 +108,36 @@ impl LogReopen for CriClient {
                 })
                 .await
                 .map(drop)
+        })
+    }
+}
+
+impl Checkpoints for CriClient {
+    fn checkpoint<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        location: &'a Path,
+        timeout: u32,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async move {
+            // The runtime is told whole seconds, and never fewer than any call has.
+            let usual = self.timeouts().request;
+            let deadline = usual.max(Duration::from_secs(timeout.into()));
+            let request = proto::CheckpointContainerRequest {
+                container_id: id.to_string(),
+                location: location.display().to_string(),
+                timeout: i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX),
+            };
+            let mut client = self.runtime();
+            let call = Call {
+                method: "CheckpointContainer",
+                deadline: Some(deadline),
+            };
+            call.run(request, |request| async move {
+                client.checkpoint_container(request).await
+            })
+            .await
+            .map(drop)
         })
     }
 }

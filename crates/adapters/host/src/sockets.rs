@@ -1,12 +1,15 @@
 //! The sockets in a directory, and every change of them: where plugins make themselves known.
 //!
-//! In: a directory, made where it is missing. Out: a map from path to something that changes when a socket is replaced.
-//! Refuses: connecting, and looking into directories below.
+//! In: a directory, made where it is missing. Out: a map from path to something that changes when a socket is replaced. Also the sockets
+//! that this node listens on itself ([`listen`]). Refuses: connecting, and looking into directories below.
 
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _},
+    os::unix::{
+        fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
 };
 
@@ -54,6 +57,26 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
             }
         }
     }
+}
+
+/// Listens on a socket of this name, in a directory that only root reaches. It is made under another name and moved into place: a client
+/// finds the old one or the new one, never one that nobody listens to.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(directory)?;
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&draft)?;
+    listener.set_nonblocking(true)?;
+    fs::rename(&draft, path)?;
+    Ok(listener)
 }
 
 fn list(directory: &Path) -> io::Result<Sockets> {

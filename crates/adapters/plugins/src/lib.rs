@@ -1,9 +1,10 @@
-//! The sockets of plugins: how they make themselves known, and the calls of CSI drivers.
+//! gRPC on unix sockets: how plugins make themselves known, the calls of CSI drivers, and the services that this node offers.
 //!
 //! ```text
 //!  plugins_registry/*.sock ──► Registry ─ GetInfo, NodeGetInfo ─► who is registered (watch)
 //!                                  └─ NotifyRegistrationStatus        │
 //!  volumes engine ──► CsiDrivers (port) ── Node service of the driver ┘
+//!  programs on this node ──► local ── views of pods, and of what they were given
 //! ```
 //!
 //! Owned by the shell; the engine sees the port `CsiDrivers` and the set of registered drivers. Every call has a deadline.
@@ -12,9 +13,11 @@
 
 mod csi;
 mod endpoint;
+mod local;
 mod proto;
 mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use local::{LocalSocket, PodNews, PodResources, PodsApi, local_figures};
 pub use registry::{Registry, Sockets};

@@ -1,4 +1,4 @@
-//! The generated messages and clients, and what may not be printed of them.
+//! The generated messages, clients and servers, and what may not be printed of them.
 #![expect(unreachable_pub, reason = "generated code is not ours to word")]
 
 use std::fmt;
@@ -11,6 +11,18 @@ pub(crate) mod csi {
 /// Plugin registration, version 1.
 pub(crate) mod registration {
     tonic::include_proto!("pluginregistration");
+}
+
+/// What pods were given, version 1.
+pub(crate) mod pod_resources {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    tonic::include_proto!("v1");
+}
+
+/// What pods were given, in its old form, and the pods themselves.
+pub(crate) mod local_alpha {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    tonic::include_proto!("v1alpha1");
 }
 
 impl fmt::Debug for csi::NodeStageVolumeRequest {

@@ -11,16 +11,19 @@
 //!                                 ├ container_logs ─ LogFiles           /containerLogs
 //!                                 ├ streams ─ Streams, then bytes       /exec, /attach, /portForward, /run
 //!                                 ├ running_pods, configz, pages        /runningpods/, /configz, /flagz, /statusz
+//!                                 ├ checkpoint, debug                   /checkpoint, /debug/pprof, /debug/flags/v
 //!  page (loopback, if asked for) ────┴ page                                /page/
 //! ```
 //!
-//! Refuses: changing any state of the engine; request bodies; writing files; process-wide TLS defaults.
+//! Refuses: changing any state of the engine; request bodies beyond a bound; writing files; process-wide TLS defaults.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod activity;
 mod auth;
+mod checkpoint;
 mod container_logs;
+mod debug;
 mod health;
 mod main_routes;
 #[cfg(test)]
@@ -45,12 +48,15 @@ mod tests;
 mod tls;
 
 pub use auth::{Authentication, Authorization, Gate};
+pub use checkpoint::CheckpointDoors;
+pub use debug::DebugDoors;
 pub use main_routes::{MainDoors, main_router};
 pub use metrics::{Figures, Machine};
 pub use page::{PageDoors, RecentEvents, page_router};
-pub use pages::About;
+pub use pages::{About, Pages};
 pub use routes::{Listener, Views, read_only_router, router};
 pub use run::{BindError, Limits, Server};
+pub use streams::stream_figures;
 pub use tls::{
     CallerError, ClientAuthorities, OldestTls, PemError, ServingCertificate, TlsOptions, TlsSetup,
     tls_setup,

@@ -16,9 +16,11 @@ use axum::routing::{MethodRouter, any, get, post};
 use ferrolet_ports::{Clock, LogFiles, Runtime, Streams, SystemLogFiles};
 
 use crate::auth::{self, Gate};
+use crate::checkpoint::{self, CheckpointDoors};
+use crate::debug::{self, DebugDoors};
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
 use crate::page::{self, PageDoors};
-use crate::pages::{self, About};
+use crate::pages::{self, About, Pages};
 use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
 use crate::{container_logs, running_pods, streams, system_logs};
 
@@ -47,6 +49,12 @@ pub struct MainDoors {
     pub figures: Option<Figures>,
     /// What the node's page shows; none, and it is not served.
     pub page: Option<PageDoors>,
+    /// Where checkpoints go and who writes them; none, and they are not offered.
+    pub checkpoints: Option<CheckpointDoors>,
+    /// What may be asked of the process itself, and told to it.
+    pub debugging: DebugDoors,
+    /// The gates `ComponentFlagz` and `ComponentStatusz`.
+    pub pages: Pages,
     /// `enableDebuggingHandlers`.
     pub has_debugging_handlers: bool,
     /// `enableSystemLogHandler`.
@@ -55,6 +63,8 @@ pub struct MainDoors {
     pub has_system_log_query: bool,
     /// The gate `PodLogsQuerySplitStreams`.
     pub has_split_log_streams: bool,
+    /// The gate `ExtendWebSocketsToKubelet`: WebSockets of the newest protocols end here.
+    pub has_web_sockets: bool,
     /// `streamingConnectionIdleTimeout`.
     pub stream_idle_timeout: Duration,
 }
@@ -108,8 +118,6 @@ const INTO_PODS: &[Row] = &[
     ("/runningpods", || get(running_pods::list)),
     ("/runningpods/", || get(running_pods::list)),
     ("/configz", || get(configz)),
-    ("/flagz", || get(pages::flagz)),
-    ("/statusz", || get(pages::statusz)),
 ];
 /// What says that it is switched off, and everything below.
 const SWITCHED_OFF: [&str; 8] = [
@@ -151,6 +159,17 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         if doors.page.is_some() {
             own = own.merge(page::routes());
         }
+        if doors.checkpoints.is_some() {
+            let path = "/checkpoint/{namespace}/{pod}/{container}";
+            own = own.route(path, post(checkpoint::write));
+        }
+        if doors.pages.has_flagz {
+            own = own.route("/flagz", get(pages::flagz));
+        }
+        if doors.pages.has_statusz {
+            own = own.route("/statusz", get(pages::statusz));
+        }
+        own = own.merge(debug::routes(&doors.debugging));
     } else {
         for path in SWITCHED_OFF {
             let below = format!("{path}/{{*rest}}");

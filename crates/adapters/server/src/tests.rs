@@ -130,7 +130,7 @@ async fn health_answers_in_upstreams_words() {
     let good = || vec![Check("syncloop", Ok(()))];
     let bad = || vec![Check("syncloop", Err("stuck for 7m".to_owned()))];
     let check = async |checks: Vec<Check>, path: &str, status: &str, body: &str| {
-        let server = serve(Listener::Health, Vec::new(), checks, QUICK).await;
+        let server = serve(Listener::ReadOnly, Vec::new(), checks, QUICK).await;
         let expected = (format!("HTTP/1.1 {status}"), body.to_owned());
         assert_eq!(server.ask("GET", path).await, expected, "{path}");
     };
@@ -154,7 +154,33 @@ async fn health_answers_in_upstreams_words() {
     let missing = "404 page not found\n";
     check(good(), "/healthz/nobody", "404 Not Found", missing).await;
     check(good(), "/", "404 Not Found", missing).await;
-    check(good(), "/pods", "404 Not Found", missing).await;
+}
+
+#[tokio::test]
+async fn the_health_port_has_nothing_but_a_ping() {
+    let bad = vec![Check("syncloop", Err("stuck for 7m".to_owned()))];
+    let server = serve(Listener::Health, vec![pod("a")], bad, QUICK).await;
+    let check = async |path: &str, status: &str, body: &str| {
+        let expected = (format!("HTTP/1.1 {status}"), body.to_owned());
+        assert_eq!(server.ask("GET", path).await, expected, "{path}");
+    };
+    check("/healthz", "200 OK", "ok").await;
+    let all = "[+]ping ok\nhealthz check passed\n";
+    check("/healthz?verbose", "200 OK", all).await;
+    check("/healthz/ping", "200 OK", "ok").await;
+    let paths = [
+        "/healthz/syncloop",
+        "/healthz/log",
+        "/",
+        "/pods",
+        "/metrics",
+        "/livez",
+        "/readyz",
+        "/healthz/",
+    ];
+    for path in paths {
+        check(path, "404 Not Found", "404 page not found\n").await;
+    }
 }
 
 #[tokio::test]

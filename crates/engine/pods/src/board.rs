@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use ferrolet_ports::{PodsView, Remains, StatusSink, StatusUpdate};
@@ -16,7 +19,9 @@ use k8s_openapi::api::core::v1::PodStatus;
 #[derive(Default)]
 pub struct Board {
     entries: Mutex<BTreeMap<PodUid, Entry>>,
-    sink: Option<Arc<dyn StatusSink>>,
+    sinks: Vec<Arc<dyn StatusSink>>,
+    /// Every source of pods has spoken.
+    is_complete: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -26,12 +31,21 @@ struct Entry {
 }
 
 impl Board {
-    /// A board that also tells `sink` of every change.
-    pub fn with_sink(sink: Arc<dyn StatusSink>) -> Self {
+    /// A board that also tells `sinks` of every change.
+    pub fn with_sinks(sinks: Vec<Arc<dyn StatusSink>>) -> Self {
         Self {
-            entries: Mutex::default(),
-            sink: Some(sink),
+            sinks,
+            ..Self::default()
         }
+    }
+
+    /// True once every source of pods has spoken, so that nobody takes a missing pod for one that is not wanted.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn complete(&self) {
+        self.is_complete.store(true, Ordering::Relaxed);
     }
 
     /// Publishes a pod with its status.
@@ -54,9 +68,9 @@ impl Board {
             );
             version
         };
-        if let Some(sink) = &self.sink {
+        for sink in &self.sinks {
             sink.publish(StatusUpdate {
-                pod: shown,
+                pod: shown.clone(),
                 version,
                 remains,
             });
@@ -81,7 +95,7 @@ impl Board {
             .lock()
             .expect("no panic while the lock is held")
             .remove(uid);
-        if let Some(sink) = &self.sink {
+        for sink in &self.sinks {
             sink.forget(uid);
         }
     }

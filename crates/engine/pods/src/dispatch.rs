@@ -147,6 +147,7 @@ impl Dispatcher {
                 }
                 if changes.all_sources_ready && !self.all_sources_ready {
                     self.all_sources_ready = true;
+                    self.world.board.complete();
                     let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
                     self.obey(commands);
                     self.world.records.retain(|uid| self.roster.knows(uid));

@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 
 use ferrolet_lifecycle::{PodState, Wish};
-use ferrolet_types::{Eviction, GracePeriod, hint::News, probe::ProbeReport};
+use ferrolet_ports::TRACED;
+use ferrolet_types::{Eviction, GracePeriod, hint::News, pod::PodView as _, probe::ProbeReport};
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::grants::Assigned;
 
@@ -31,11 +33,26 @@ pub(crate) struct Orders {
     pub(crate) volumes_became_ready: bool,
     /// The node cannot afford the pod any longer.
     pub(crate) eviction: Option<Eviction>,
+    /// The trace of this version of the pod, from its arrival until it is in force; handed over once.
+    pub(crate) trace: Span,
+}
+
+/// Begins the trace of a pod that came from its source.
+fn begin_trace(pod: &Assigned) -> Span {
+    tracing::trace_span!(
+        target: TRACED,
+        parent: None,
+        "podUpdate",
+        k8s.pod.uid = %pod.pod.uid(),
+        k8s.pod = %pod.pod.key(),
+        source = pod.pod.source().as_str(),
+    )
 }
 
 impl Inbox {
     pub(crate) fn new(pod: Option<Assigned>, wish: Wish, is_network_ready: bool) -> Self {
         let orders = Orders {
+            trace: pod.as_ref().map_or_else(Span::none, begin_trace),
             pod,
             wish,
             is_network_ready,
@@ -53,7 +70,11 @@ impl Inbox {
 
     /// Replaces the specification.
     pub(crate) fn set_pod(&self, pod: Assigned) {
-        self.change(|orders| orders.pod = Some(pod));
+        let trace = begin_trace(&pod);
+        self.change(|orders| {
+            orders.pod = Some(pod);
+            orders.trace = trace;
+        });
     }
 
     /// Asks for an end; an earlier, stricter wish stays.
@@ -108,6 +129,7 @@ impl Inbox {
     pub(crate) fn take(&self) -> Orders {
         let mut orders = self.state.lock().expect("no panic while the lock is held");
         let taken = orders.clone();
+        orders.trace = Span::none();
         orders.news.clear();
         orders.reports.clear();
         orders.volumes_became_ready = false;

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{Action, Facts, PodState, ResizeFacts, Step, Waiting, Wish, decide};
-use ferrolet_ports::{EventKind, Remains, RuntimeError};
+use ferrolet_ports::{EventKind, Remains, RuntimeError, TRACED};
 use ferrolet_resources::{
     CgroupLimits, CgroupMode, PodResources, ResizeNeed, is_resizing, pod_cgroup, resize_needs,
     with_resources,
@@ -21,6 +21,7 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
 use tokio::time::{Instant, sleep};
+use tracing::{Instrument as _, Span};
 
 use crate::{
     World,
@@ -51,13 +52,18 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         has_update: false,
     };
     let (mut must_look, mut is_first) = (true, true);
+    let mut trace = Span::none();
     worker.register_objects();
     loop {
         let orders = worker.take_orders();
         let began = Instant::now();
+        if !orders.trace.is_none() {
+            trace = orders.trace.clone();
+        }
+        let turn = worker.trace_turn(&trace);
         must_look |= orders.must_look || orders.news.iter().any(|news| worker.memory.is_news(news));
         if must_look {
-            worker.look().await;
+            worker.look().instrument(turn.clone()).await;
         }
         if orders.volumes_became_ready {
             worker.memory.pod_failure = None;
@@ -87,9 +93,12 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         if step.stages.is_empty() {
             figures::turn(operation, began.elapsed());
             worker.memory.effort.reset();
+            // What was told is in force: its trace is whole.
+            drop((turn, orders));
+            trace = Span::none();
             worker.wait(step.wake_at).await;
         } else {
-            worker.execute(step, orders.wish).await;
+            worker.execute(step, orders.wish).instrument(turn).await;
             figures::turn(operation, began.elapsed());
         }
     }
@@ -104,6 +113,17 @@ struct Worker {
 }
 
 impl Worker {
+    /// One turn of the worker in the trace of what it was told.
+    fn trace_turn(&self, trace: &Span) -> Span {
+        tracing::trace_span!(
+            target: TRACED,
+            parent: trace,
+            "syncPod",
+            k8s.pod.uid = %self.memory.uid,
+            k8s.pod = %self.name(),
+        )
+    }
+
     fn now(&self) -> Timestamp {
         self.world.clock.now()
     }

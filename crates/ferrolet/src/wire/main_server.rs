@@ -10,16 +10,18 @@ use ferrolet_config::{
     config::{AuthorizationMode, TlsVersion},
 };
 use ferrolet_host::{
-    OwnFigures,
+    OwnFigures, OwnProfiler,
     cgroups::CgroupLayout,
     machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes},
 };
-use ferrolet_ports::{Measured, Reviews, Sample, SampleValue, Tally};
+use ferrolet_ports::{Checkpoints, Measured, Profiler, Reviews, Sample, SampleValue, Tally};
 use ferrolet_server::{
-    Authentication, Authorization, ClientAuthorities, Gate, Limits, Machine, MainDoors, OldestTls,
-    Server, ServingCertificate, TlsOptions, main_router, tls_setup,
+    Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Gate, Limits,
+    Machine, MainDoors, OldestTls, Server, ServingCertificate, TlsOptions, main_router, tls_setup,
 };
 use tokio::{task::JoinSet, time::sleep};
+
+use crate::logging::Verbosity;
 
 /// Authorities are read again this often, as upstream does.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -90,6 +92,8 @@ pub(super) fn figure_sources(
         Arc::new(ferrolet_volumes::figures()),
         Arc::new(ferrolet_reclaim::figures()),
         Arc::new(ferrolet_report::figures()),
+        Arc::new(ferrolet_plugins::local_figures()),
+        Arc::new(ferrolet_server::stream_figures()),
     ];
     sources.extend(tallies.map(|it| it as Arc<dyn Measured>));
     sources.into()
@@ -109,6 +113,32 @@ pub(super) fn about_machine(machine: &MachineFacts) -> Machine {
         n_sockets,
         memory_bytes: machine.memory_bytes,
         swap_bytes: read_swap_bytes(),
+    }
+}
+
+/// Where checkpoints are written; none when the gate is off.
+pub(super) fn checkpoints(
+    loaded: &Loaded,
+    runtime: Arc<dyn Checkpoints>,
+) -> Option<CheckpointDoors> {
+    let directory = loaded.flags.root_dir.join("checkpoints");
+    let is_on = loaded.config.gates.enabled("ContainerCheckpoint");
+    is_on.then_some(CheckpointDoors { runtime, directory })
+}
+
+/// What may be asked of the process itself, as configured.
+pub(super) fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
+    let server = &loaded.config.server;
+    DebugDoors {
+        profiler: server
+            .profiling_handler
+            .then(|| Arc::new(OwnProfiler) as Arc<dyn Profiler>),
+        set_verbosity: server
+            .debug_flags_handler
+            .then(|| Arc::new(move |level| verbosity.set(level)) as Arc<dyn Fn(u32) + Send + Sync>),
+        command_line: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
     }
 }
 

@@ -16,6 +16,7 @@ mod cluster_csi_rules;
 mod cluster_describe;
 mod cluster_hooks;
 mod cluster_images;
+mod cluster_inside;
 mod cluster_join;
 mod cluster_kubectl;
 mod cluster_life;
@@ -41,6 +42,7 @@ mod figures;
 mod hand_over;
 mod images;
 mod life;
+mod local_services;
 mod page;
 mod reclaim;
 mod registries;
@@ -131,6 +133,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_streams::cases(),
         cluster_access::cases(),
         cluster_kubectl::cases(),
+        cluster_inside::cases(),
         cluster_static::cases(),
         cluster_pods::cases(),
         cluster_pod_certificates::cases(),
@@ -162,6 +165,7 @@ pub(crate) fn all() -> Vec<Case> {
         containers::cases(),
         figures::cases(),
         surface::cases(),
+        local_services::cases(),
         page::cases(),
         bench::cases(),
     ];

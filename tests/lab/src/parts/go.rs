@@ -56,6 +56,9 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
      -X k8s.io/client-go/pkg/version.gitTreeState=clean",
 ];
 
+/// Our own client of a node's local services, and collector of its traces.
+pub(super) const LOCAL_CLIENT: &[Binary] = &[("local-client", ".")];
+
 /// Our own driver for volumes.
 pub(super) const CSI_DRIVER: &[Binary] = &[
     ("csi-driver", "."),

@@ -167,6 +167,17 @@ pub fn upstream_walk() -> Part<PathBuf> {
         .into()
 }
 
+/// Builds the client of `tests/local-client` unless the cache has it.
+#[must_use]
+pub fn local_client() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("local-client"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+    };
+    let built = module.build(go::LOCAL_CLIENT);
+    built.map(|directory| directory.join("local-client")).into()
+}
+
 /// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
 #[must_use]
 pub fn suite() -> Part<Suite> {

@@ -1,11 +1,17 @@
 //! The calls that Rust cannot check, each behind a safe function. The only `unsafe` of the workspace.
 #![expect(
     unsafe_code,
-    reason = "the allocator's knobs and the newest calls have no safe wrapper anywhere"
+    reason = "the allocator, the profiling timer and the newest calls have no safe wrapper anywhere"
 )]
 
+mod cpu_samples;
+mod heap_samples;
 mod modes;
+mod unwind;
 
+pub(crate) use cpu_samples::{CpuSamples, RATE as CPU_RATE};
+pub use heap_samples::WatchedHeap;
+pub(crate) use heap_samples::{RATE as HEAP_RATE, places};
 pub(crate) use modes::chmod_entry;
 
 use crate::own_pages::CleanMapping;

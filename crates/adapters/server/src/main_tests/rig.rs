@@ -2,10 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrolet_ports::{
-    Fut, HostError, LogPieces, NodeView, PodsView, Runtime as _, SystemLog, SystemLogFiles,
+    Fut, HostError, LogPieces, NodeView, PodsView, Profile, ProfileSample, Profiler, Runtime as _,
+    SystemLog, SystemLogFiles, Threads,
 };
 use ferrolet_testkit::{
     FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage, World, container_spec, pod,
@@ -27,9 +29,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    About, Authentication, Authorization, ClientAuthorities, Figures, Gate, Limits, Machine,
-    MainDoors, OldestTls, PageDoors, RecentEvents, Server, ServingCertificate, TlsOptions, Views,
-    main_router, tls_setup,
+    About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
+    Gate, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, RecentEvents, Server,
+    ServingCertificate, TlsOptions, Views, main_router, tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -131,6 +133,33 @@ impl LogPieces for OnePiece {
     }
 }
 
+/// A process that spends all its time in one place.
+struct OneStack;
+
+impl Profiler for OneStack {
+    fn cpu(&self, span: Duration) -> Fut<'_, Result<Profile, HostError>> {
+        let seconds = i64::try_from(span.as_secs()).unwrap();
+        Box::pin(async move { Ok(one_stack(vec![1, seconds])) })
+    }
+
+    fn heap(&self) -> Fut<'_, Result<Profile, HostError>> {
+        Box::pin(async { Ok(one_stack(vec![4, 400, 1, 100])) })
+    }
+
+    fn threads(&self) -> Fut<'_, Result<Threads, HostError>> {
+        Box::pin(async { Ok(vec![(7, "main".to_owned(), 'S')]) })
+    }
+}
+
+fn one_stack(figures: Vec<i64>) -> Profile {
+    let stack = vec![0x10];
+    Profile {
+        samples: vec![ProfileSample { stack, figures }],
+        mappings: Vec::new(),
+        period: 1,
+    }
+}
+
 /// Everything around one listener.
 pub(super) struct Rig {
     pub(super) authority: Authority,
@@ -141,6 +170,7 @@ pub(super) struct Rig {
     pub(super) usage: FakeUsage,
     pub(super) disk: FakeRuntimeDisk,
     pub(super) streams: FakeStreams,
+    pub(super) verbosity: Arc<AtomicU32>,
     pub(super) board: Arc<Board>,
     pub(super) container: ContainerId,
     pub(super) sandbox: SandboxId,
@@ -156,6 +186,7 @@ pub(super) struct Wish {
     pub(super) has_webhooks: bool,
     pub(super) is_always_allowed: bool,
     pub(super) has_debugging_handlers: bool,
+    pub(super) has_profiler: bool,
     pub(super) options: TlsOptions,
     pub(super) limits: Limits,
     pub(super) stream_idle_timeout: Duration,
@@ -170,6 +201,7 @@ impl Default for Wish {
             has_webhooks: true,
             is_always_allowed: false,
             has_debugging_handlers: true,
+            has_profiler: true,
             options: TlsOptions {
                 oldest: OldestTls::V12,
                 cipher_suites: Vec::new(),
@@ -226,6 +258,7 @@ impl Rig {
             .observe_pod(&"uid-web".into())
             .await
             .unwrap();
+        let verbosity = Arc::new(AtomicU32::new(0));
         let logs = FakeLogs::default();
         let usage = FakeUsage::default();
         let disk = FakeRuntimeDisk::default();
@@ -258,10 +291,27 @@ impl Rig {
                 Arc::new(NodeOne),
                 Arc::new(RecentEvents::new(world.events(), world.clock())),
             )),
+            checkpoints: Some(CheckpointDoors {
+                runtime: Arc::new(wish.streams.clone()),
+                directory: "/var/lib/kubelet/checkpoints".into(),
+            }),
+            debugging: DebugDoors {
+                profiler: wish.has_profiler.then(|| Arc::new(OneStack) as _),
+                set_verbosity: wish.has_profiler.then(|| {
+                    let verbosity = verbosity.clone();
+                    Arc::new(move |level| verbosity.store(level, Ordering::Relaxed)) as _
+                }),
+                command_line: vec!["kubelet".to_owned(), "-v=2".to_owned()],
+            },
+            pages: Pages {
+                has_flagz: true,
+                has_statusz: true,
+            },
             has_debugging_handlers: wish.has_debugging_handlers,
             has_system_logs: true,
             has_system_log_query: true,
             has_split_log_streams: false,
+            has_web_sockets: true,
             stream_idle_timeout: wish.stream_idle_timeout,
         };
         let tls = tls_setup(certificate.clone(), &wish.options).unwrap();
@@ -280,6 +330,7 @@ impl Rig {
             usage,
             disk,
             streams: wish.streams,
+            verbosity,
             board,
             container,
             sandbox,
@@ -293,7 +344,15 @@ impl Rig {
     pub(super) fn admin(&self) -> Identity {
         for verb in ["get", "create", "update", "delete"] {
             for subresource in [
-                "proxy", "pods", "stats", "metrics", "log", "healthz", "configz", "statusz",
+                "proxy",
+                "pods",
+                "stats",
+                "metrics",
+                "log",
+                "healthz",
+                "configz",
+                "statusz",
+                "checkpoint",
             ] {
                 self.reviews.allow("admin", verb, subresource);
             }

@@ -51,7 +51,7 @@ async fn pump(
     }
 }
 
-async fn silence(last: &Mutex<Instant>, idle: Duration) {
+pub(super) async fn silence(last: &Mutex<Instant>, idle: Duration) {
     loop {
         let until = *last.lock().expect("no panic under this lock") + idle;
         if until <= Instant::now() {

@@ -1,13 +1,16 @@
 //! `/exec`, `/attach`, `/portForward`: streams into pods, and `/run`, a command whose output is the answer.
 //!
-//! The runtime prepares a stream and names its address; the client's upgrade is offered there as it is ([`proxy`]), and once both
-//! ends agree their bytes are carried until one of them is done. So SPDY and WebSocket requests are spoken end to end by client and
-//! runtime. Runtimes built on upstream's streaming library know the WebSocket protocols up to `v4.channel.k8s.io`, so a
-//! client that offers `v5` alone is refused by the runtime: this agent must not declare `ExtendWebSocketsToKubelet`.
+//! The runtime prepares a stream and names its address; the client's upgrade is offered there ([`proxy`]), and once both ends agree their bytes
+//! are carried until one of them is done. SPDY and old WebSocket protocols are spoken end to end by client and runtime. The newest ones,
+//! which the API server passes on where a node declares `ExtendWebSocketsToKubelet`, no runtime speaks: for those a SPDY connection
+//! is made to the runtime and joined to the client's WebSocket here ([`bridge`]).
 
+mod bridge;
 mod carry;
 mod options;
 mod proxy;
+mod spdy;
+mod websocket;
 
 use std::time::Duration;
 
@@ -15,10 +18,11 @@ use axum::extract::{Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
-use ferrolet_ports::{RuntimeError, WantedStreams};
+use ferrolet_ports::{RuntimeError, Tally, WantedStreams};
 use ferrolet_types::ContainerId;
 use ferrolet_types::observed::PodObservation;
 
+use self::proxy::Manner;
 use crate::main_routes::Main;
 use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
@@ -60,7 +64,8 @@ pub(crate) async fn exec(
             Refusal::failed(format!("container not found ({:?})", path.container))
         })?;
         proxy::must_upgrade(&parts)?;
-        address(main.streams.exec(&id, &command, wanted).await)
+        let url = address(main.streams.exec(&id, &command, wanted).await)?;
+        Ok((url, process_manner(&main, &parts, "exec", wanted)))
     };
     forward(&main, prepared.await, parts).await
 }
@@ -90,7 +95,8 @@ pub(crate) async fn attach(
             ..wanted
         };
         proxy::must_upgrade(&parts)?;
-        address(main.streams.attach(&id, wanted).await)
+        let url = address(main.streams.attach(&id, wanted).await)?;
+        Ok((url, process_manner(&main, &parts, "attach", wanted)))
     };
     forward(&main, prepared.await, parts).await
 }
@@ -103,7 +109,13 @@ pub(crate) async fn port_forward(
     let (parts, _) = request.into_parts();
     let prepared = async {
         let pairs = pairs_of(parts.uri.query().unwrap_or_default());
-        let ports = if proxy::is_websocket(&parts.headers) {
+        let manner = match main.has_web_sockets {
+            true => proxy::port_manner(&parts.headers),
+            false => Manner::AsItIs,
+        };
+        // SPDY names its ports later, in its streams, whatever carries it.
+        let names_ports = manner == Manner::AsItIs && proxy::is_websocket(&parts.headers);
+        let ports = if names_ports {
             options::ports(&pairs).map_err(Refusal::bad)?
         } else {
             Vec::new()
@@ -120,7 +132,11 @@ pub(crate) async fn port_forward(
         let sandbox =
             sandbox.ok_or_else(|| Refusal::failed(format!("pod not found ({full_name:?})")))?;
         proxy::must_upgrade(&parts)?;
-        address(main.streams.port_forward(sandbox, &ports).await)
+        let url = address(main.streams.port_forward(sandbox, &ports).await)?;
+        if manner != Manner::AsItIs {
+            count("portforward");
+        }
+        Ok((url, manner))
     };
     forward(&main, prepared.await, parts).await
 }
@@ -184,9 +200,44 @@ fn address(prepared: Result<String, RuntimeError>) -> Result<String, Refusal> {
     prepared.map_err(|error| runtime_refusal(&error))
 }
 
-async fn forward(main: &Main, prepared: Result<String, Refusal>, parts: Parts) -> Response {
+/// How a process's streams are joined for this client.
+fn process_manner(
+    main: &Main,
+    parts: &Parts,
+    subresource: &'static str,
+    wanted: WantedStreams,
+) -> Manner {
+    if !main.has_web_sockets {
+        return Manner::AsItIs;
+    }
+    let manner = proxy::process_manner(&parts.headers, wanted);
+    if manner != Manner::AsItIs {
+        count(subresource);
+    }
+    manner
+}
+
+/// Streams that came by WebSocket all the way.
+static STREAMS: Tally = Tally::new();
+
+/// How many streams of each kind came by WebSocket all the way.
+pub fn stream_figures() -> &'static Tally {
+    &STREAMS
+}
+
+fn count(subresource: &'static str) {
+    let family = "kubelet_websocket_streaming_requests_total";
+    STREAMS.add(family, &[subresource], 1.0);
+    tracing::debug!(subresource, "A stream comes by WebSocket");
+}
+
+async fn forward(
+    main: &Main,
+    prepared: Result<(String, Manner), Refusal>,
+    parts: Parts,
+) -> Response {
     match prepared {
-        Ok(url) => proxy::proxy(&url, parts, main.stream_idle_timeout).await,
+        Ok((url, manner)) => proxy::proxy(&url, parts, manner, main.stream_idle_timeout).await,
         Err(refusal) => refusal.into_response(),
     }
 }

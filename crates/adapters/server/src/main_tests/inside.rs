@@ -1,0 +1,246 @@
+//! Looking into the process and into containers: profiles, verbosity, versioned pages, checkpoints.
+
+use std::sync::atomic::Ordering;
+
+use ferrolet_ports::{RuntimeError, RuntimeErrorKind};
+use ferrolet_testkit::FakeStreams;
+use tokio::io::AsyncWriteExt as _;
+
+use super::rig::{Identity, Rig, Wish, read_all, split};
+
+#[tokio::test]
+async fn profiles_are_served_where_they_are_switched_on() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    for (path, part) in [
+        ("/debug/pprof/", "<a href=\"heap?debug=1\">heap</a>"),
+        ("/debug/pprof/cmdline", "kubelet\0-v=2"),
+        ("/debug/pprof/symbol", "num_symbols: 0\n"),
+        ("/debug/pprof/heap?debug=1", "1: 100 [4: 400] @ 0x10\n"),
+        ("/debug/pprof/goroutine?debug=2", "total 1\n7 S main\n"),
+        (
+            "/debug/pprof/threadcreate?debug=1",
+            "threadcreate profile: total 1\n",
+        ),
+    ] {
+        let (status, text) = rig.ask(Some(&admin), "GET", path, "").await;
+        assert_eq!(status, 200, "{path}: {text}");
+        assert!(text.contains(part), "{path}: {text:?}");
+    }
+    for (path, status) in [
+        ("/debug/pprof/trace", 404),
+        ("/debug/pprof/block", 404),
+        ("/debug/pprof/nothing", 404),
+        ("/debug/nothing", 404),
+    ] {
+        assert_eq!(
+            rig.ask(Some(&admin), "GET", path, "").await.0,
+            status,
+            "{path}"
+        );
+    }
+    assert_eq!(
+        rig.ask(Some(&admin), "POST", "/debug/pprof/heap", "")
+            .await
+            .0,
+        405
+    );
+    for path in [
+        "/debug/pprof/profile?seconds=2",
+        "/debug/pprof/heap",
+        "/debug/pprof/allocs",
+    ] {
+        let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer)
+            .await
+            .unwrap();
+        let head = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+        let body = &answer[head + 4..];
+        assert!(body.starts_with(b"\x1f\x8b"), "{path} is gzipped");
+    }
+}
+
+#[tokio::test]
+async fn what_is_switched_off_says_so() {
+    let off = Wish {
+        has_profiler: false,
+        ..Wish::default()
+    };
+    let rig = Rig::new(off).await;
+    let admin = rig.admin();
+    for (method, path, words) in [
+        ("GET", "/debug/pprof/", "profiling endpoint is disabled.\n"),
+        (
+            "GET",
+            "/debug/pprof/heap",
+            "profiling endpoint is disabled.\n",
+        ),
+        ("PUT", "/debug/flags/v", "flags endpoint is disabled.\n"),
+    ] {
+        let got = rig.ask(Some(&admin), method, path, "").await;
+        assert_eq!(got, (405, words.to_owned()), "{path}");
+    }
+    let none = Wish {
+        has_debugging_handlers: false,
+        ..Wish::default()
+    };
+    let rig = Rig::new(none).await;
+    let admin = rig.admin();
+    for (method, path, status) in [
+        ("GET", "/debug/pprof/heap", 405),
+        ("PUT", "/debug/flags/v", 404),
+        ("GET", "/flagz", 404),
+        ("GET", "/statusz", 404),
+        ("POST", "/checkpoint/default/web/main", 404),
+    ] {
+        assert_eq!(
+            rig.ask(Some(&admin), method, path, "").await.0,
+            status,
+            "{path}"
+        );
+    }
+}
+
+async fn put(rig: &Rig, who: &Identity, body: &str) -> (u16, String) {
+    let mut stream = rig.connect(Some(who), &["http/1.1"]).await.unwrap();
+    let request = format!(
+        "PUT /debug/flags/v HTTP/1.1\r\nHost: n\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (status, _, body) = split(&read_all(&mut stream).await);
+    (status, body)
+}
+
+#[tokio::test]
+async fn verbosity_is_set_with_a_put() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let done = put(&rig, &admin, "6").await;
+    let words = "successfully set klog.logging.verbosity to 6\n".to_owned();
+    assert_eq!(done, (200, words));
+    assert_eq!(rig.verbosity.load(Ordering::Relaxed), 6);
+    let refused = put(&rig, &admin, "loud").await;
+    let words = "strconv.ParseUint: parsing \"loud\": invalid syntax\n".to_owned();
+    assert_eq!(refused, (400, words));
+    assert_eq!(
+        rig.ask(Some(&admin), "GET", "/debug/flags/v", "").await.0,
+        406
+    );
+    assert_eq!(put(&rig, &admin, &"9".repeat(100_000)).await.0, 413);
+    assert_eq!(rig.verbosity.load(Ordering::Relaxed), 6);
+    // Reading is not enough to change something.
+    rig.reviews.allow("reader", "get", "proxy");
+    let reader = rig.authority.client("reader", &[]);
+    assert_eq!(put(&rig, &reader, "1").await.0, 403);
+}
+
+#[tokio::test]
+async fn pages_are_versioned_objects_when_asked_for() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let ask = async |path: &str, accept: &str| {
+        let header = format!("Accept: {accept}\r\n");
+        rig.ask(Some(&admin), "GET", path, &header).await
+    };
+    let (status, body) = ask(
+        "/flagz",
+        "application/json;as=Flagz;v=v1beta1;g=config.k8s.io",
+    )
+    .await;
+    assert_eq!(status, 200);
+    let start = "{\"kind\":\"Flagz\",\"apiVersion\":\"config.k8s.io/v1beta1\",\"metadata\":{\"name\":\"kubelet\"},\"flags\":{";
+    assert!(body.starts_with(start), "{body}");
+    let as_yaml = "application/yaml;as=Statusz;v=v1alpha1;g=config.k8s.io";
+    let (status, body) = ask("/statusz", as_yaml).await;
+    assert_eq!(status, 200);
+    for line in [
+        "kind: \"Statusz\"\n",
+        "  name: \"kubelet\"\n",
+        "binaryVersion: \"1.37.1\"\n",
+        "emulationVersion: \"1.37\"\n",
+        "paths:\n- \"/configz\"\n",
+    ] {
+        assert!(body.contains(line), "{body}");
+    }
+    assert_eq!(ask("/statusz", "*/*").await.0, 200);
+    let (status, body) = ask("/flagz", "application/json").await;
+    assert_eq!(status, 406);
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&answer["kind"], &answer["reason"]),
+        (&"Status".into(), &"NotAcceptable".into())
+    );
+}
+
+#[tokio::test]
+async fn a_container_is_written_to_a_named_archive() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let ask = async |path: &str| rig.ask(Some(&admin), "POST", path, "").await;
+    let (status, body) = ask("/checkpoint/default/web/main?timeout=1&timeout=300").await;
+    assert_eq!(status, 200, "{body}");
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let location = answer["items"][0].as_str().unwrap();
+    let start = "/var/lib/kubelet/checkpoints/checkpoint-web_default-main-20";
+    assert!(
+        location.starts_with(start) && location.ends_with("Z.tar"),
+        "{location}"
+    );
+    let asked = format!("checkpoint {} {location} 300", rig.container);
+    assert_eq!(rig.streams.asked(), [asked]);
+    for (path, status, words) in [
+        ("/checkpoint/default/nope/main", 404, "pod does not exist"),
+        (
+            "/checkpoint/default/web/nope",
+            404,
+            "container nope does not exist",
+        ),
+        (
+            "/checkpoint/default/web/main?timeout=x",
+            404,
+            "cannot parse value of timeout parameter",
+        ),
+        (
+            "/checkpoint/default/web/main?timeout=-1",
+            500,
+            "checkpointing of default/web/main failed (CheckpointContainer requires the timeout value to be > 0)",
+        ),
+    ] {
+        assert_eq!(ask(path).await, (status, words.to_owned()), "{path}");
+    }
+    let get = rig
+        .ask(Some(&admin), "GET", "/checkpoint/default/web/main", "")
+        .await;
+    assert_eq!(get.0, 405);
+    // A right to something else is none to this.
+    rig.reviews.allow("reader", "create", "proxy");
+    let reader = rig.authority.client("reader", &[]);
+    let refused = rig
+        .ask(Some(&reader), "POST", "/checkpoint/default/web/main", "")
+        .await;
+    assert_eq!(refused.0, 403);
+}
+
+#[tokio::test]
+async fn a_runtime_that_cannot_write_checkpoints_is_quoted() {
+    let error = RuntimeError {
+        call: "CheckpointContainer",
+        kind: RuntimeErrorKind::Unimplemented,
+        message: "no criu".to_owned(),
+    };
+    let words = format!("checkpointing of default/web/main failed ({error})");
+    let wish = Wish {
+        streams: FakeStreams::new(Err(error)),
+        ..Wish::default()
+    };
+    let rig = Rig::new(wish).await;
+    let admin = rig.admin();
+    let got = rig
+        .ask(Some(&admin), "POST", "/checkpoint/default/web/main", "")
+        .await;
+    assert_eq!(got, (500, words));
+}

@@ -1,0 +1,152 @@
+//! Spans of a pod's start, received by a collector in this process over a real socket.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrolet_ports::{Clock, TRACED};
+use ferrolet_testkit::World;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tonic::codegen::Service as _;
+use tonic::{Request, Response, Status};
+use tracing::trace_span;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::proto::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse, Span, any_value::Value, span::Kind,
+};
+use crate::{TraceSettings, traces};
+
+mod server {
+    #![expect(unreachable_pub, clippy::allow_attributes, reason = "generated code")]
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/server/opentelemetry.proto.collector.trace.v1.rs"
+    ));
+}
+use server::trace_service_server::{TraceService, TraceServiceServer};
+
+struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0.send(request.into_inner()).unwrap();
+        Ok(Response::new(ExportTraceServiceResponse {}))
+    }
+}
+
+async fn serve(listener: UnixListener, collector: Arc<Collector>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let collector = collector.clone();
+        let service = hyper::service::service_fn(move |request: http::Request<_>| {
+            let mut server = TraceServiceServer::from_arc(collector.clone());
+            async move {
+                let answer = server.call(request).await;
+                Ok::<_, Infallible>(answer.unwrap_or_else(|never| match never {}))
+            }
+        });
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+            .ok();
+    }
+}
+
+fn settings(endpoint: &str, per_million: u32) -> TraceSettings {
+    TraceSettings {
+        endpoint: endpoint.to_owned(),
+        per_million,
+        node_name: "node-1".to_owned(),
+    }
+}
+
+fn clock() -> Arc<dyn Clock> {
+    World::new().clock()
+}
+
+/// What the agent's parts open while a pod starts.
+fn start_a_pod() {
+    let update = trace_span!(target: TRACED, parent: None, "podUpdate", source = "file");
+    let turn = trace_span!(target: TRACED, parent: &update, "syncPod", k8s.pod.name = "web");
+    let _entered = turn.enter();
+    let call = trace_span!(
+        target: TRACED,
+        "call",
+        otel.name = "runtime.v1.RuntimeService/RunPodSandbox",
+        otel.kind = "client",
+        otel.error = tracing::field::Empty,
+    );
+    call.record("otel.error", "no network");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_receives_the_tree_of_a_pods_start() {
+    let held = tempfile::tempdir().unwrap();
+    let path = held.path().join("collector.sock");
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let listener = UnixListener::bind(&path).unwrap();
+    let collector = tokio::spawn(serve(listener, Arc::new(Collector(sender))));
+    let endpoint = format!("unix://{}", path.display());
+    let (layer, exporter) = traces(settings(&endpoint, 1_000_000), clock()).unwrap();
+    let exporting = tokio::spawn(exporter.run());
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), start_a_pod);
+    let message = tokio::time::timeout(Duration::from_secs(20), received.recv());
+    let message = message.await.unwrap().unwrap();
+    let resource = &message.resource_spans[0];
+    let named = &resource.resource.as_ref().unwrap().attributes[0];
+    let is_kubelet = Some(Value::Text("kubelet".to_owned()));
+    assert_eq!(named.key, "service.name");
+    assert_eq!(named.value.as_ref().unwrap().value, is_kubelet);
+    let spans = &resource.scope_spans[0].spans;
+    let find = |name: &str| -> &Span { spans.iter().find(|span| span.name == name).unwrap() };
+    let update = find("podUpdate");
+    let turn = find("syncPod");
+    let call = find("runtime.v1.RuntimeService/RunPodSandbox");
+    assert_eq!(spans.len(), 3);
+    assert!(update.parent_span_id.is_empty());
+    assert_eq!(turn.parent_span_id, update.span_id);
+    assert_eq!(call.parent_span_id, turn.span_id);
+    for span in spans {
+        assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+        assert_eq!(span.trace_id, update.trace_id);
+        assert!(span.start_time_unix_nano > 0);
+        assert!(span.end_time_unix_nano >= span.start_time_unix_nano);
+    }
+    assert_eq!(call.kind(), Kind::Client);
+    assert_eq!(call.status.as_ref().unwrap().message, "no network");
+    assert_eq!(turn.attributes[0].key, "k8s.pod.name");
+    // The layer went with its subscriber, and the exporter with the layer.
+    exporting.await.unwrap();
+    collector.abort();
+}
+
+#[tokio::test]
+async fn at_a_rate_of_zero_nothing_is_sent() {
+    let (layer, exporter) = traces(settings("localhost:4317", 0), clock()).unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for _ in 0..100 {
+            start_a_pod();
+        }
+    });
+    // Ends at once: there is nothing to send and nobody left to make more.
+    exporter.run().await;
+}
+
+#[test]
+fn addresses_are_taken_in_upstreams_forms() {
+    let check = |endpoint: &str, is_good: bool| {
+        let made = traces(settings(endpoint, 1), clock());
+        assert_eq!(made.is_ok(), is_good, "{endpoint}");
+    };
+    check("localhost:4317", true);
+    check("dns:///collector.example:4317", true);
+    check("unix:///run/collector.sock", true);
+    check("two words", false);
+}

@@ -1,0 +1,170 @@
+//! Looking into the agent and into containers through the API server: profiles, verbosity, pages, checkpoints.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::process::find_program;
+use serde_json::Value;
+
+use super::{SOON, cases};
+use crate::build::sleeper;
+use crate::cluster::World;
+use crate::context::Context;
+use crate::runner::Outcome;
+
+cases![
+    profiles_are_opened_by_pprof,
+    verbosity_is_changed_while_the_agent_runs,
+    pages_are_text_or_versioned_objects,
+    a_checkpoint_is_written_or_the_runtime_says_why_not,
+];
+
+fn raw(world: &World<'_>, path: &str) -> String {
+    format!("/api/v1/nodes/{}/proxy{path}", world.node_name())
+}
+
+/// An answer of the node as a file, bytes as they are.
+fn download(world: &World<'_>, path: &str, name: &str) -> Result<PathBuf> {
+    let file = world.node.node.directory().join(name);
+    let done = Command::new(world.cluster.kubectl_program())
+        .arg("--kubeconfig")
+        .arg(world.cluster.kubeconfig())
+        .args(["get", "--raw", &raw(world, path)])
+        .stdout(File::create(&file)?)
+        .stderr(Stdio::piped())
+        .output()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "{path}: {said}");
+    Ok(file)
+}
+
+fn profiles_are_opened_by_pprof(context: &mut Context<'_>) -> Result<Outcome> {
+    let Some(go) = find_program("go") else {
+        return Ok(Outcome::Skipped("Go is not installed".to_owned()));
+    };
+    let mut world = World::start(context)?;
+    let pod = world.pod("busy", &[sleeper("main")]);
+    world.run(&pod)?;
+    // Somebody has to be busy while the profile is taken.
+    let load = world.spawn_kubectl(&["get", "--raw", &raw(&world, "/metrics")])?;
+    let cpu = download(&world, "/debug/pprof/profile?seconds=2", "cpu.pb.gz")?;
+    load.wait_with_output()?;
+    let heap = download(&world, "/debug/pprof/heap", "heap.pb.gz")?;
+    for (file, parts) in [
+        (
+            &cpu,
+            &["samples/count cpu/nanoseconds", "Period: 10000000"][..],
+        ),
+        (
+            &heap,
+            &[
+                "alloc_space/bytes",
+                "inuse_space/bytes",
+                "Samples:",
+                "ferrolet",
+            ][..],
+        ),
+    ] {
+        let opened = Command::new(&go)
+            .args(["tool", "pprof", "-raw"])
+            .arg(file)
+            .env("PPROF_TMPDIR", world.node.node.directory())
+            .output()?;
+        let text = String::from_utf8_lossy(&opened.stdout).into_owned();
+        let said = String::from_utf8_lossy(&opened.stderr);
+        ensure!(opened.status.success(), "pprof says {said}");
+        for part in parts {
+            ensure!(text.contains(part), "{part} is not in {text:.2000}");
+        }
+    }
+    let threads = world.kubectl(&[
+        "get",
+        "--raw",
+        &raw(&world, "/debug/pprof/goroutine?debug=1"),
+    ])?;
+    ensure!(threads.contains("tokio"), "the threads are {threads}");
+    let line = world.kubectl(&["get", "--raw", &raw(&world, "/debug/pprof/cmdline")])?;
+    ensure!(line.contains("--config"), "the command line is {line:?}");
+    Ok(Outcome::Passed)
+}
+
+fn verbosity_is_changed_while_the_agent_runs(context: &mut Context<'_>) -> Result<Outcome> {
+    let world = World::start(context)?;
+    let path = raw(&world, "/debug/flags/v");
+    let set = |level: &str| {
+        let args = ["replace", "--raw", &path, "-f", "-"];
+        world.cluster.kubectl_with(&args, level)
+    };
+    let said = set("9")?;
+    let words = "successfully set klog.logging.verbosity to 9";
+    ensure!(said.contains(words), "it said {said:?}");
+    let log = world.node.node.log_text();
+    ensure!(log.contains("Verbosity is set"), "the log does not tell");
+    let refused = set("loud");
+    let error = format!("{:#}", refused.err().context("a word was taken")?);
+    // kubectl keeps the words to itself.
+    ensure!(error.contains("BadRequest"), "it failed with {error}");
+    Ok(Outcome::Passed)
+}
+
+fn pages_are_text_or_versioned_objects(context: &mut Context<'_>) -> Result<Outcome> {
+    let world = World::start(context)?;
+    // kubectl accepts JSON first and anything else after.
+    let text = world.kubectl(&["get", "--raw", &raw(&world, "/statusz")])?;
+    ensure!(text.contains("kubelet statusz"), "it says {text}");
+    let address = world.cluster.proxy_address();
+    let mut stream = TcpStream::connect(&address)?;
+    stream.set_read_timeout(Some(SOON))?;
+    write!(
+        stream,
+        "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json;as=Flagz;v=v1beta1;g=config.k8s.io\r\nConnection: close\r\n\r\n",
+        raw(&world, "/flagz")
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    ensure!(
+        answer.contains("\"kind\":\"Flagz\",\"apiVersion\":\"config.k8s.io/v1beta1\""),
+        "it says {answer}"
+    );
+    ensure!(answer.contains("\"config\":\"/"), "no flags in {answer}");
+    Ok(Outcome::Passed)
+}
+
+fn a_checkpoint_is_written_or_the_runtime_says_why_not(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let pod = world.pod("still", &[sleeper("main")]);
+    world.run(&pod)?;
+    let path = format!("/checkpoint/{}/still", world.namespace);
+    let post = |container: &str| {
+        let path = raw(&world, &format!("{path}/{container}"));
+        world
+            .cluster
+            .kubectl_with(&["create", "--raw", &path, "-f", "-"], "")
+    };
+    let missing = post("nobody");
+    let error = format!("{:#}", missing.err().context("nobody was written")?);
+    ensure!(error.contains("NotFound"), "it says {error}");
+    match post("main") {
+        Ok(text) => {
+            let answer: Value = serde_json::from_str(&text)?;
+            let file = answer["items"][0].as_str().context("no file is named")?;
+            let name = format!("checkpoints/checkpoint-still_{}-main-", world.namespace);
+            ensure!(file.contains(&name), "it is called {file}");
+            ensure!(PathBuf::from(file).exists(), "{file} is not there");
+        }
+        // Without CRIU no runtime can; then its own words are passed on.
+        Err(error) => {
+            let error = format!("{error:#}");
+            let part = format!("checkpointing of {}/still/main failed", world.namespace);
+            ensure!(error.contains(&part), "it says {error}");
+            ensure!(error.to_lowercase().contains("criu"), "it says {error}");
+        }
+    }
+    Ok(Outcome::Passed)
+}
