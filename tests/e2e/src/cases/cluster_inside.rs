@@ -1,17 +1,18 @@
-//! Looking into the agent and into containers through the API server: profiles, verbosity, pages, checkpoints.
+//! Looking into the agent and into containers through the API server: profiles, verbosity, pages, checkpoints; streams by WebSocket.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::process::find_program;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{SOON, cases};
-use crate::build::sleeper;
+use crate::build::{script, sleeper, with};
 use crate::cluster::World;
 use crate::context::Context;
 use crate::runner::Outcome;
@@ -21,6 +22,7 @@ cases![
     verbosity_is_changed_while_the_agent_runs,
     pages_are_text_or_versioned_objects,
     a_checkpoint_is_written_or_the_runtime_says_why_not,
+    streams_come_by_websocket_all_the_way,
 ];
 
 fn raw(world: &World<'_>, path: &str) -> String {
@@ -70,7 +72,7 @@ fn profiles_are_opened_by_pprof(context: &mut Context<'_>) -> Result<Outcome> {
         ),
     ] {
         let opened = Command::new(&go)
-            .args(["tool", "pprof", "-raw"])
+            .args(["tool", "pprof", "-symbolize=none", "-raw"])
             .arg(file)
             .env("PPROF_TMPDIR", world.node.node.directory())
             .output()?;
@@ -167,4 +169,100 @@ fn a_checkpoint_is_written_or_the_runtime_says_why_not(
         }
     }
     Ok(Outcome::Passed)
+}
+
+/// How many streams of this kind came by WebSocket, as the agent's log counts them.
+fn n_by_websocket(world: &World<'_>, kind: &str) -> usize {
+    let log = world.node.node.log_text();
+    let of_kind = format!("subresource=\"{kind}\"");
+    log.lines()
+        .filter(|line| line.contains("A stream comes by WebSocket") && line.contains(&of_kind))
+        .count()
+}
+
+fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let declared = world.node.object(world.cluster)?;
+    let declared = &declared["status"]["declaredFeatures"];
+    ensure!(
+        declared
+            .as_array()
+            .is_some_and(|all| all.contains(&json!("ExtendWebSocketsToKubelet"))),
+        "it declares {declared}"
+    );
+    let main = with(
+        script("main", "exec httpd -f -p 8080 -h /www"),
+        json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}),
+    );
+    let pod = world.pod("worker", &[main]);
+    world.run(&pod)?;
+    let said = world.kubectl(&["exec", "worker", "--", "sh", "-c", "echo out; echo err >&2"])?;
+    ensure!(said.starts_with("out\n"), "it said {said:?}");
+    let failed = world.kubectl(&["exec", "worker", "--", "sh", "-c", "echo bad >&2; exit 3"]);
+    let error = format!(
+        "{:#}",
+        failed.err().context("a command that fails succeeded")?
+    );
+    ensure!(
+        error.contains("bad") && error.contains("exit code 3"),
+        "it failed with {error}"
+    );
+    // The end of input has to arrive, or this waits for ever.
+    let text = "x".repeat(300_000);
+    let args = [
+        "exec",
+        "-i",
+        "worker",
+        "--namespace",
+        &world.namespace,
+        "--",
+        "wc",
+        "-c",
+    ];
+    let counted = world.cluster.kubectl_with(&args, &text)?;
+    ensure!(counted.trim() == "300000", "it counted {counted:?}");
+    let n = n_by_websocket(&world, "exec");
+    ensure!(n == 3, "{n} of 3 commands came by WebSocket");
+    let port = ferrolet_lab::http::free_port()?;
+    let mut forward =
+        world.spawn_kubectl(&["port-forward", "pod/worker", &format!("{port}:8080")])?;
+    let answer = world.wait("an answer through the forwarded port", SOON, |_, _| {
+        Ok(fetch(port).ok())
+    });
+    forward.kill().context("end kubectl port-forward")?;
+    forward.wait().context("wait for kubectl port-forward")?;
+    let answer = answer?;
+    ensure!(answer.ends_with("It works.\n"), "the answer is {answer:?}");
+    let n = n_by_websocket(&world, "portforward");
+    ensure!(n == 1, "{n} port-forwards came by WebSocket");
+    // A client that knows SPDY only is served as well.
+    let spdy = Command::new(world.cluster.kubectl_program())
+        .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
+        .arg("--kubeconfig")
+        .arg(world.cluster.kubeconfig())
+        .args([
+            "exec",
+            "--namespace",
+            &world.namespace,
+            "worker",
+            "--",
+            "echo",
+            "old",
+        ])
+        .output()?;
+    let said = String::from_utf8_lossy(&spdy.stdout);
+    ensure!(said == "old\n", "with SPDY it said {said:?}");
+    let n = n_by_websocket(&world, "exec");
+    ensure!(n == 3, "SPDY was counted as WebSocket");
+    Ok(Outcome::Passed)
+}
+
+fn fetch(port: u16) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    ensure!(text.starts_with("HTTP/1."), "no answer yet");
+    Ok(text)
 }

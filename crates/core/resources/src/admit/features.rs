@@ -13,7 +13,8 @@ const HOST_NETWORK_USERS: &str = "UserNamespacesHostNetworkSupport";
 
 /// Those of upstream's declared features that this agent really has. A feature belongs here together with its code: a node
 /// that declares what it does not do is given pods that it cannot run.
-const PRESENT: [&str; 3] = [
+const PRESENT: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     RESTART_ALL,
