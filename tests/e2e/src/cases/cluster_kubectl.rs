@@ -1,4 +1,4 @@
-//! What people do with kubectl in containers that run: attach, terminals, input and exit codes, logs that go on, ports.
+//! What people do with kubectl in containers that run: attach, copy, debug, terminals, long streams, logs that go on, ports.
 //!
 //! Everything goes through a real API server and the node's main server, in the protocol that kubectl and the API server choose.
 
@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::image::BUSYBOX;
 use ferrolet_lab::process::output;
 use serde_json::json;
 
@@ -21,8 +22,11 @@ use crate::session::Session;
 
 cases![
     a_container_is_attached_to_and_hears_the_end_of_input,
+    a_debugging_container_is_talked_to,
+    files_are_copied_both_ways,
     a_terminal_has_the_size_of_the_callers_and_follows_it,
     input_arrives_whole_and_commands_tell_their_codes,
+    a_stream_that_is_silent_for_too_long_ends,
     a_followed_log_loses_nothing_when_it_is_rotated,
     one_broken_connection_does_not_end_the_others,
 ];
@@ -58,6 +62,79 @@ fn a_container_is_attached_to_and_hears_the_end_of_input(
     let seen = world.wait_pod("parrot", "ended", SOON, |pod| pod.phase() == "Failed")?;
     let code = &seen.0["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
     ensure!(*code == 5, "it ended with {code}");
+    Ok(Outcome::Passed)
+}
+
+fn a_debugging_container_is_talked_to(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let pod = world.pod("worker", &[script("main", "exec sleep 54321")]);
+    world.run(&pod)?;
+    // It says nothing before it was spoken to, so what is heard came through the attached stream and not from its log.
+    let text = "read line; echo \"heard $line\"; ps | grep -c '[s]leep 54321'; exit 3";
+    let mut session = world.talk_to_kubectl(&[
+        "debug",
+        "worker",
+        "--stdin",
+        "--image",
+        BUSYBOX,
+        "--image-pull-policy=IfNotPresent",
+        "--container=helper",
+        "--target=main",
+        "--profile=general",
+        "--",
+        "sh",
+        "-c",
+        text,
+    ])?;
+    session.say("hello\n")?;
+    session.wait_end(LATER)?;
+    ensure!(
+        session.output().contains("heard hello\n1\n"),
+        "it said {:?} and {:?}",
+        session.output(),
+        session.errors()
+    );
+    let seen = world.wait_pod("worker", "with a helper that ended", SOON, |pod| {
+        pod.0["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    })?;
+    ensure!(seen.container("main")?.restarts() == 0, "main restarted");
+    Ok(Outcome::Passed)
+}
+
+fn files_are_copied_both_ways(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let pod = world.pod("worker", &[sleeper("main")]);
+    world.run(&pod)?;
+    let here = world.node.node.directory().join("copied");
+    fs::create_dir_all(here.join("there/deep"))?;
+    // Larger than any buffer on the way, and without a period that a lost piece would keep.
+    let mut state = 1u32;
+    let large: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_le_bytes()[3]
+    })
+    .take(3 << 20)
+    .collect();
+    fs::write(here.join("there/large"), &large)?;
+    fs::write(here.join("there/deep/small"), "small\n")?;
+    let at = |name: &str| here.join(name).display().to_string();
+    world.kubectl(&["cp", &at("there"), "worker:/tmp/there"])?;
+    let inside = world.kubectl(&["exec", "worker", "--", "sha256sum", "/tmp/there/large"])?;
+    let outside = output(Command::new("sha256sum").arg(here.join("there/large")))?;
+    let sum = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    ensure!(
+        sum(&inside) == sum(&outside),
+        "it is {inside} there and {outside} here"
+    );
+    world.kubectl(&["cp", "worker:/tmp/there", &at("back")])?;
+    ensure!(
+        fs::read(here.join("back/large"))? == large,
+        "another file came back"
+    );
+    ensure!(
+        fs::read(here.join("back/deep/small"))? == b"small\n",
+        "another small file came back"
+    );
     Ok(Outcome::Passed)
 }
 
@@ -170,6 +247,28 @@ fn input_arrives_whole_and_commands_tell_their_codes(context: &mut Context<'_>) 
         both.output(),
         both.errors()
     );
+    Ok(Outcome::Passed)
+}
+
+fn a_stream_that_is_silent_for_too_long_ends(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({"streamingConnectionIdleTimeout": "3s"});
+    let mut world = World::start_with(context, options)?;
+    let pod = world.pod("worker", &[sleeper("main")]);
+    world.run(&pod)?;
+    let mut silent = world.talk_to_kubectl(&["exec", "worker", "--", "sleep", "100000"])?;
+    // Longer than the idle time as a whole, never silent for that long.
+    let talk = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.5; done; echo done";
+    let mut talker = world.talk_to_kubectl(&["exec", "worker", "--", "sh", "-c", talk])?;
+    let status = talker.wait_end(SOON)?;
+    ensure!(
+        status.success() && talker.output().ends_with("9\ndone\n"),
+        "it ended with {status}, said {:?} and {:?}",
+        talker.output(),
+        talker.errors()
+    );
+    // kubectl does not mind; without the idle time it would stay for a day.
+    silent.wait_end(SOON)?;
     Ok(Outcome::Passed)
 }
 
