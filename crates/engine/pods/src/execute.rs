@@ -383,7 +383,14 @@ async fn see_off(
         let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
         tell.say(Happened::HookFailed(HookMoment::PreStop));
     }
-    GracePeriod(grace.0.saturating_sub(began.elapsed())).max(SHORTEST_STOP)
+    left_of(grace, began.elapsed())
+}
+
+/// What a hook leaves of the grace. The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook
+/// of two seconds would cost three.
+fn left_of(grace: GracePeriod, spent: std::time::Duration) -> GracePeriod {
+    let spent = std::time::Duration::from_secs(spent.as_secs());
+    GracePeriod(grace.0.saturating_sub(spent)).max(SHORTEST_STOP)
 }
 
 fn failed(reason: &'static str, message: String) -> Outcome {
@@ -403,5 +410,33 @@ pub(crate) fn restart_number(restarts: RestartCount, newest_log: Option<u32>) ->
         (RestartCount::Exactly(count), _) => count,
         (RestartCount::FromLogs, Some(newest)) => newest.saturating_add(1),
         (RestartCount::FromLogs, None) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
+        for (grace, spent_ms, left) in [
+            (30, 0, 30),
+            (5, 2_001, 3),
+            (5, 2_999, 3),
+            (5, 4_500, 2),
+            (5, 60_000, 2),
+        ] {
+            let found = left_of(
+                GracePeriod::from_secs(grace),
+                Duration::from_millis(spent_ms),
+            );
+            assert_eq!(
+                found,
+                GracePeriod::from_secs(left),
+                "{grace} s, {spent_ms} ms"
+            );
+        }
     }
 }
