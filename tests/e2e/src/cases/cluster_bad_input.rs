@@ -1,8 +1,8 @@
 //! What the API server lets through and no node can run: each ends in upstream's reason and event, on that pod alone, and
 //! is over when its cause is.
 //!
-//! The reasons and messages are upstream's (`--agent …/kubelet` passes too); what the runtime says is quoted only as far as it
-//! names the culprit.
+//! The reasons and messages are upstream's, from its source and recordings; what the runtime says is quoted only as far as it names the
+//! culprit.
 
 use std::fs;
 use std::path::Path;
