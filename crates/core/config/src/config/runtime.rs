@@ -26,14 +26,17 @@ pub struct Runtime {
     pub image_endpoint: Endpoint,
     /// How long a call may take, pulls and streams apart.
     pub request_timeout: Duration,
+    /// The first wait between restarts of a crashing container.
+    pub first_restart_back_off: Duration,
     /// The longest wait between restarts of a crashing container.
     pub max_restart_back_off: Duration,
     /// Whether containers without a seccomp profile get the runtime's default one.
     pub seccomp_default: bool,
 }
 
-/// Upstream's ceiling, which also holds when the gate for another one is off.
-const MAX_RESTART_BACK_OFF: Duration = Duration::from_secs(300);
+/// Upstream's waits between restarts, the first and the longest, and those of gate `ReduceDefaultCrashLoopBackOffDecay`.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+const REDUCED_BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 pub(super) fn read(r: &Reader<'_>) -> Runtime {
     let endpoint = read_endpoint(r, "containerRuntimeEndpoint");
@@ -43,12 +46,14 @@ pub(super) fn read(r: &Reader<'_>) -> Runtime {
     let endpoint = endpoint.unwrap_or(Endpoint {
         socket: PathBuf::new(),
     });
+    let (first_restart_back_off, max_restart_back_off) = read_back_off(r);
     Runtime {
         image_endpoint: read_endpoint(r, "imageServiceEndpoint")
             .unwrap_or_else(|| endpoint.clone()),
         endpoint,
         request_timeout: r.period("runtimeRequestTimeout"),
-        max_restart_back_off: read_back_off(r),
+        first_restart_back_off,
+        max_restart_back_off,
         seccomp_default: r.flag("seccompDefault"),
     }
 }
@@ -85,28 +90,35 @@ fn read_endpoint(r: &Reader<'_>, path: &str) -> Option<Endpoint> {
     })
 }
 
-fn read_back_off(r: &Reader<'_>) -> Duration {
+/// The first wait and the longest. What is configured stands above every gate's longest one.
+fn read_back_off(r: &Reader<'_>) -> (Duration, Duration) {
     let path = "crashLoopBackOff.maxContainerRestartPeriod";
     let enabled = r.gates.enabled("KubeletCrashLoopBackOffMax");
-    match (enabled, r.nanos(path)) {
+    let (first, longest) = if r.gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
+        REDUCED_BACK_OFF
+    } else {
+        BACK_OFF
+    };
+    let longest = match (enabled, r.nanos(path)) {
         (true, Some(1_000_000_000..=300_000_000_000)) => r.duration(path),
         (true, Some(_)) => {
             r.refuse(path, "must be between 1s and 300s");
-            MAX_RESTART_BACK_OFF
+            longest
         }
         (true, None) => {
             r.refuse(
                 path,
                 "must be set while the feature gate KubeletCrashLoopBackOffMax is on",
             );
-            MAX_RESTART_BACK_OFF
+            longest
         }
         (false, Some(_)) => {
             r.needs_gate(path, "KubeletCrashLoopBackOffMax");
-            MAX_RESTART_BACK_OFF
+            longest
         }
-        (false, None) => MAX_RESTART_BACK_OFF,
-    }
+        (false, None) => longest,
+    };
+    (first.min(longest), longest)
 }
 
 /// Rotation of the files that containers write their output to.

@@ -143,6 +143,37 @@ fn gates_decide_about_two_defaults() {
     load_flags(&["--feature-gates=KubeletCrashLoopBackOffMax=false"]).unwrap();
 }
 
+/// 8.5, crash-loop back-off: its first and its longest wait.
+#[test]
+fn the_waits_of_a_crash_loop_follow_two_gates_and_a_field() {
+    let reduced = "ReduceDefaultCrashLoopBackOffDecay: true";
+    let no_field = "KubeletCrashLoopBackOffMax: false";
+    for (text, first, longest) in [
+        (String::new(), 10, 300),
+        (format!("featureGates: {{{reduced}}}"), 1, 300),
+        (format!("featureGates: {{{reduced}, {no_field}}}"), 1, 60),
+        (
+            "crashLoopBackOff: {maxContainerRestartPeriod: 4s}".to_owned(),
+            4,
+            4,
+        ),
+        (
+            format!(
+                "crashLoopBackOff: {{maxContainerRestartPeriod: 4s}}\nfeatureGates: {{{reduced}}}"
+            ),
+            1,
+            4,
+        ),
+    ] {
+        let runtime = load_file(&text).unwrap().config.runtime;
+        let waits = (
+            runtime.first_restart_back_off.as_secs(),
+            runtime.max_restart_back_off.as_secs(),
+        );
+        assert_eq!(waits, (first, longest), "{text}");
+    }
+}
+
 #[test]
 fn without_a_file_the_old_permissive_defaults_hold() {
     let (with, without) = (load_file("").unwrap(), load_flags(&[]).unwrap());
