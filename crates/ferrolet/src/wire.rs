@@ -16,7 +16,7 @@ use ferrolet_config::{
 };
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    SystemClock, SystemLogs,
+    QuickFarewell, SystemClock, SystemLogs,
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
@@ -213,6 +213,7 @@ pub async fn run(
         runtime: runtime.clone(),
         events: events.clone(),
         clock: clock.clone(),
+        farewell: Arc::new(QuickFarewell),
     });
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
     let plugins = Arc::new(Registry::default());
@@ -246,7 +247,11 @@ pub async fn run(
         probing: Arc::new(probing),
         objects,
         lookups: cluster.as_ref().map(|cluster| cluster.lookups.clone()),
-        hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone())),
+        hooks: Arc::new(HookRunner::new(
+            runtime.clone(),
+            events.clone(),
+            Arc::new(QuickFarewell),
+        )),
         runtime: cri.clone(),
         images: cri.clone(),
         pulls: Some(pull_doors),
@@ -590,7 +595,10 @@ fn spec_facts(
             node_ips: host_ips.clone(),
         },
         cluster_domain,
-        back_off: BackOffPolicy::upstream(config.runtime.max_restart_back_off),
+        back_off: BackOffPolicy {
+            crash_initial: config.runtime.first_restart_back_off,
+            ..BackOffPolicy::upstream(config.runtime.max_restart_back_off)
+        },
         pulls,
         user_ids: user_ids(loaded)?,
         has_static_cpus: config.resources.cpu_policy == CpuManagerPolicy::Static,

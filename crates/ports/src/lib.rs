@@ -10,6 +10,7 @@ mod clock;
 mod cluster;
 mod csi;
 mod events;
+mod farewell;
 mod figures;
 mod given;
 mod host;
@@ -49,6 +50,7 @@ pub use csi::{
     CsiStage, RegisteredDriver,
 };
 pub use events::{Event, EventKind, EventObject, Events};
+pub use farewell::Farewell;
 pub use figures::{
     CgroupFigures, CpuFigures, DeviceFigures, DiskFigures, DiskUsage, FileRoom, InUse,
     InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,

@@ -47,7 +47,7 @@ pub use host::{FakeCgroups, FakeFiles, FakeNames, FakeStateFiles};
 pub use images::FakeImages;
 pub use journal::{Act, Entry};
 pub use objects::FakeObjects;
-pub use probing::{FakeHooks, FakeProbing};
+pub use probing::{FakeFarewell, FakeHooks, FakeProbing};
 pub use pulls::{FakeLogins, FakePullFiles};
 pub use reclaim::{FakeDisk, FakeLogStore};
 pub use runtime::FakeRuntime;

@@ -1,9 +1,12 @@
-//! The fake probes and hooks: probes remember what they were told, hooks succeed unless a test says otherwise.
+//! The fake probes and hooks: probes remember what they were told, hooks succeed unless a test says otherwise. And the end of
+//! connections, which are only counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{io, os::fd::BorrowedFd};
 
-use ferrolet_ports::{Fut, HookCall, HookError, Hooks, Probing};
+use ferrolet_ports::{Farewell, Fut, HookCall, HookError, Hooks, Probing};
 use ferrolet_types::probe::PodProbes;
 use ferrolet_types::{PodUid, pod::PodView as _};
 
@@ -88,5 +91,25 @@ impl Hooks for FakeHooks {
                 handler: "a hook that fails".to_owned(),
             })
         })
+    }
+}
+
+/// Counts the connections that are to be forgotten soon, and leaves them as they are.
+#[derive(Debug, Default)]
+pub struct FakeFarewell {
+    n_told: AtomicUsize,
+}
+
+impl FakeFarewell {
+    /// How many connections it was told of.
+    pub fn n_told(&self) -> usize {
+        self.n_told.load(Ordering::Relaxed)
+    }
+}
+
+impl Farewell for FakeFarewell {
+    fn forget_soon(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        self.n_told.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }

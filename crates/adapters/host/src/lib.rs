@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod cgroups;
 mod clock;
 pub mod contract;
+mod farewell;
 pub mod files;
 pub mod log_store;
 pub mod logs;
@@ -35,6 +36,7 @@ pub mod volumes;
 pub mod watch;
 
 pub use clock::SystemClock;
+pub use farewell::QuickFarewell;
 pub use offload::off_thread;
 pub use own::OwnFigures;
 pub use profile::OwnProfiler;

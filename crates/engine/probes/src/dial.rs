@@ -2,34 +2,32 @@
 //! without a trace.
 //!
 //! Whoever closes a connection first keeps its remains for a minute (TIME_WAIT). Upstream sets `SO_LINGER` to a second, which
-//! does not change that (measured with its own dialer) and would block a thread when the other side is dead. A [`Guest`] lets the
-//! other side close first where it is asked to, as `http` does; otherwise it says goodbye (FIN) and then forgets (RST), in this
-//! order, so that the other side reads an end and not an error (ADR 0016).
+//! does not change that (measured with its own dialer) and would block a thread when the other side is dead. A [`Dialer`] has the
+//! kernel told to forget each connection as soon as the other side knows of its end (ADR 0016); and `http` lets the other side close first,
+//! as it was asked to.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::net::{Shutdown, shutdown};
+use ferrolet_ports::Farewell;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
+/// How long the end of a connection is repeated to somebody who does not answer, in milliseconds.
+const LAST_WORDS: u32 = 1000;
+
 /// A connection that leaves nothing behind when it is dropped.
-pub(crate) struct Guest {
-    stream: TcpStream,
-    /// The other side has closed: then the remains are its own.
-    is_over: bool,
-}
+pub(crate) struct Guest(TcpStream);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        if !self.is_over {
-            // Either fails only on a connection that is over by itself. The goodbye comes last: an answer to it that arrives
-            // before the socket is closed would bring the remains that this is to prevent.
-            self.stream.set_zero_linger().ok();
-            shutdown(&self.stream, Shutdown::Write).ok();
-        }
+        // Fails only on a connection that is over by itself. Not earlier: while it is in use, its own timeout counts.
+        set_tcp_user_timeout(&self.0, LAST_WORDS).ok();
     }
 }
 
@@ -39,12 +37,7 @@ impl AsyncRead for Guest {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let (before, had_room) = (buf.filled().len(), buf.remaining() > 0);
-        let answer = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if matches!(answer, Poll::Ready(Ok(()))) && had_room && buf.filled().len() == before {
-            self.is_over = true;
-        }
-        answer
+        Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
@@ -54,43 +47,55 @@ impl AsyncWrite for Guest {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        Pin::new(&mut self.0).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(&mut self.0).poll_flush(cx)
     }
 
-    /// Does nothing yet: goodbye is said when the connection is dropped, and not a moment earlier.
+    /// Does nothing yet: the end is said when the connection is dropped, which the kernel then need not remember.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
 
-/// Connects to a host by address or name; tries every address of a name.
-pub(crate) async fn dial(host: &str, port: u16) -> Result<Guest, String> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return connect(SocketAddr::new(ip, port)).await;
-    }
-    let mut answer = Err(format!("dial tcp: lookup {host}: no such host"));
-    // Scoped addresses (`fe80::1%eth0`) take this way too.
-    for address in lookup_host((host, port)).await.into_iter().flatten() {
-        answer = connect(address).await;
-        if answer.is_ok() {
-            break;
-        }
-    }
-    answer
+/// Opens connections. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    farewell: Arc<dyn Farewell>,
 }
 
-async fn connect(address: SocketAddr) -> Result<Guest, String> {
-    let stream = TcpStream::connect(address).await;
-    let stream =
-        stream.map_err(|error| format!("dial tcp {address}: connect: {}", in_words(&error)))?;
-    Ok(Guest {
-        stream,
-        is_over: false,
-    })
+impl Dialer {
+    pub(crate) fn new(farewell: Arc<dyn Farewell>) -> Self {
+        Self { farewell }
+    }
+
+    /// Connects to a host by address or name; tries every address of a name.
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<Guest, String> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return self.connect(SocketAddr::new(ip, port)).await;
+        }
+        let mut answer = Err(format!("dial tcp: lookup {host}: no such host"));
+        // Scoped addresses (`fe80::1%eth0`) take this way too.
+        for address in lookup_host((host, port)).await.into_iter().flatten() {
+            answer = self.connect(address).await;
+            if answer.is_ok() {
+                break;
+            }
+        }
+        answer
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<Guest, String> {
+        let stream = TcpStream::connect(address).await;
+        let stream =
+            stream.map_err(|error| format!("dial tcp {address}: connect: {}", in_words(&error)))?;
+        if let Err(error) = self.farewell.forget_soon(stream.as_fd()) {
+            tracing::debug!(%address, %error, "The end of a connection will be remembered for a minute");
+        }
+        Ok(Guest(stream))
+    }
 }
 
 /// `host:port`, with brackets where the host has colons.
@@ -107,29 +112,4 @@ pub(crate) fn in_words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     text.to_lowercase()
-}
-
-/// What the kernel still has of connections to a port of this machine, on the side of whoever opened them.
-#[cfg(test)]
-pub(crate) fn remains(port: u16) -> Vec<String> {
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let ending = format!(":{port:04X}");
-    let to_port = |line: &&str| {
-        let remote = line.split_whitespace().nth(2);
-        remote.is_some_and(|it| it.ends_with(&ending))
-    };
-    table.lines().filter(to_port).map(str::to_owned).collect()
-}
-
-/// Waits until nothing is left of them; a minute is what the kernel keeps remains for, so that is not waited for.
-#[cfg(test)]
-pub(crate) async fn wait_nothing_remains(port: u16) {
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(10), async {
-        while !remains(port).is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    });
-    if waited.await.is_err() {
-        panic!("connections are left: {:#?}", remains(port));
-    }
 }

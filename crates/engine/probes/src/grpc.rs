@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use crate::VERSION;
-use crate::dial::{dial, join_host_port};
+use crate::dial::{Dialer, join_host_port};
 use crate::heard::Heard;
 use crate::prober::Outcome;
 
@@ -40,7 +40,13 @@ struct HealthCheckResponse {
 
 const SERVING: i32 = 1;
 
-pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
+pub(crate) async fn probe(
+    dialer: &Dialer,
+    host: &str,
+    port: u16,
+    service: &str,
+    timeout: Duration,
+) -> Outcome {
     let address = join_host_port(host, port);
     let deadline = Instant::now() + timeout;
     let limit = format_go_duration(timeout);
@@ -51,7 +57,7 @@ pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duratio
     };
     loop {
         let is_heard = Arc::new(AtomicBool::new(false));
-        let connected = connected(host, port, &address, &is_heard);
+        let connected = connected(dialer, (host, port), &address, &is_heard);
         let Ok(channel) = time::timeout_at(deadline, connected).await else {
             return no_connection();
         };
@@ -81,7 +87,12 @@ pub(crate) async fn probe(host: &str, port: u16, service: &str, timeout: Duratio
 }
 
 /// Connects, however often it takes.
-async fn connected(host: &str, port: u16, address: &str, is_heard: &Arc<AtomicBool>) -> Channel {
+async fn connected(
+    dialer: &Dialer,
+    (host, port): (&str, u16),
+    address: &str,
+    is_heard: &Arc<AtomicBool>,
+) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .and_then(|it| it.user_agent(format!("kube-probe/{VERSION}")))
         .map_err(|error| tracing::debug!(address, error = %error, "Not an address for gRPC"));
@@ -90,11 +101,12 @@ async fn connected(host: &str, port: u16, address: &str, is_heard: &Arc<AtomicBo
         return std::future::pending().await;
     };
     loop {
-        let order = (host.to_owned(), is_heard.clone());
+        let order = (dialer.clone(), host.to_owned(), is_heard.clone());
         let connector = tower::service_fn(move |_| {
-            let (host, is_heard) = order.clone();
+            let (dialer, host, is_heard) = order.clone();
             async move {
-                let stream = dial(&host, port).await.map_err(std::io::Error::other)?;
+                let stream = dialer.dial(&host, port).await;
+                let stream = stream.map_err(std::io::Error::other)?;
                 Ok::<_, std::io::Error>(TokioIo::new(Heard::telling(stream, is_heard)))
             }
         });

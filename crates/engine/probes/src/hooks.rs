@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Events, Fut, HookCall, HookError, Hooks, Runtime};
+use ferrolet_ports::{Events, Farewell, Fut, HookCall, HookError, Hooks, Runtime};
 use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::dial::Dialer;
 use crate::exec::written;
 use crate::http::{Client, Request};
 use crate::tell;
@@ -24,11 +25,15 @@ pub struct HookRunner {
 
 impl HookRunner {
     /// A runner that executes commands through `runtime`.
-    pub fn new(runtime: Arc<dyn Runtime>, events: Arc<dyn Events>) -> Self {
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        events: Arc<dyn Events>,
+        farewell: Arc<dyn Farewell>,
+    ) -> Self {
         Self {
             runtime,
             events,
-            http: Client::new(),
+            http: Client::new(Dialer::new(farewell)),
         }
     }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Fut, Measured as _, Runtime, Tally};
+use ferrolet_ports::{Farewell, Fut, Measured as _, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::pod::{PodView as _, ProbeKind};
 use k8s_openapi::api::core::v1::{Container, Probe as Spec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::time::Instant;
 
+use crate::dial::Dialer;
 use crate::http::{Client, Request};
 use crate::plan::{Count, Target};
 use crate::run::Probe;
@@ -58,15 +59,22 @@ impl Outcome {
 pub(crate) struct Prober {
     runtime: Arc<dyn Runtime>,
     figures: Arc<Tally>,
+    dialer: Dialer,
     http: Client,
 }
 
 impl Prober {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, figures: Arc<Tally>) -> Self {
+    pub(crate) fn new(
+        runtime: Arc<dyn Runtime>,
+        figures: Arc<Tally>,
+        farewell: Arc<dyn Farewell>,
+    ) -> Self {
+        let dialer = Dialer::new(farewell);
         Self {
             runtime,
             figures,
-            http: Client::new(),
+            http: Client::new(dialer.clone()),
+            dialer,
         }
     }
 
@@ -92,14 +100,14 @@ impl Prober {
             }
         } else if let Some(action) = &probe.tcp_socket {
             match resolve_port(&action.port, container) {
-                Ok(port) => tcp::probe(&host, port, timeout).await,
+                Ok(port) => tcp::probe(&self.dialer, &host, port, timeout).await,
                 Err(cause) => Outcome::unknown(cause),
             }
         } else if let Some(action) = &probe.grpc {
             match u16::try_from(action.port) {
                 Ok(port) => {
                     let service = action.service.as_deref().unwrap_or_default();
-                    grpc::probe(&host, port, service, timeout).await
+                    grpc::probe(&self.dialer, &host, port, service, timeout).await
                 }
                 Err(_) => Outcome::unknown(format!("invalid port number: {}", action.port)),
             }

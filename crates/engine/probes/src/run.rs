@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ferrolet_ports::{Clock, Events, Fut, Probing, Runtime, Tally};
+use ferrolet_ports::{Clock, Events, Farewell, Fut, Probing, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::probe::{PodProbes, ProbeReport};
 use tokio::sync::{Semaphore, mpsc};
@@ -32,6 +32,8 @@ pub struct Doors {
     pub clock: Arc<dyn Clock>,
     /// Where probes are counted.
     pub figures: Arc<Tally>,
+    /// How connections end.
+    pub farewell: Arc<dyn Farewell>,
 }
 
 /// Gives orders to the loop. Cheap to clone; when the last one is gone the loop ends.
@@ -80,7 +82,7 @@ pub fn probes(
     ProbeLoop,
     mpsc::UnboundedReceiver<ProbeReport>,
 ) {
-    let prober = Arc::new(Prober::new(doors.runtime, doors.figures));
+    let prober = Arc::new(Prober::new(doors.runtime, doors.figures, doors.farewell));
     start(prober, doors.events, doors.clock)
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time;
 
-use crate::dial::{dial, join_host_port};
+use crate::dial::{Dialer, join_host_port};
 use crate::prober::Outcome;
 
-pub(crate) async fn probe(host: &str, port: u16, timeout: Duration) -> Outcome {
-    match time::timeout(timeout, dial(host, port)).await {
+pub(crate) async fn probe(dialer: &Dialer, host: &str, port: u16, timeout: Duration) -> Outcome {
+    match time::timeout(timeout, dialer.dial(host, port)).await {
         Ok(Ok(_stream)) => Outcome::Success,
         Ok(Err(cause)) => Outcome::Failure(cause),
         Err(_) => {
@@ -20,24 +20,31 @@ pub(crate) async fn probe(host: &str, port: u16, timeout: Duration) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ferrolet_testkit::FakeFarewell;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::dial::wait_nothing_remains;
+
+    const ENOUGH: Duration = Duration::from_secs(5);
 
     #[tokio::test]
     async fn whoever_listens_is_well() {
+        let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
         for host in ["127.0.0.1", "::1", "localhost"] {
             let listener = TcpListener::bind((host, 0)).await.unwrap();
             let port = listener.local_addr().unwrap().port();
-            let outcome = probe(host, port, Duration::from_secs(5)).await;
+            let outcome = probe(&dialer, host, port, ENOUGH).await;
             assert_eq!(outcome, Outcome::Success, "{host}");
         }
     }
 
     #[tokio::test]
-    async fn a_visit_ends_politely_and_leaves_nothing_behind() {
+    async fn a_visit_ends_politely_and_is_forgotten_soon() {
+        let farewell = Arc::new(FakeFarewell::default());
+        let dialer = Dialer::new(farewell.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let visits = tokio::spawn(async move {
@@ -48,20 +55,21 @@ mod tests {
             }
         });
         for _ in 0..20 {
-            let outcome = probe("127.0.0.1", port, Duration::from_secs(5)).await;
+            let outcome = probe(&dialer, "127.0.0.1", port, ENOUGH).await;
             assert_eq!(outcome, Outcome::Success);
         }
         visits.await.unwrap();
-        wait_nothing_remains(port).await;
+        assert_eq!(farewell.n_told(), 20);
     }
 
     #[tokio::test]
     async fn a_closed_port_is_told_as_go_tells_it() {
+        let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let text = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
-        let outcome = probe("127.0.0.1", port, Duration::from_secs(5)).await;
+        let outcome = probe(&dialer, "127.0.0.1", port, ENOUGH).await;
         assert_eq!(outcome, Outcome::Failure(text));
     }
 }

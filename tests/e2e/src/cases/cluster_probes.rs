@@ -264,9 +264,8 @@ fn probes_leave_no_connections_behind(context: &mut Context<'_>) -> Result<Outco
     })?;
     for port in [plain.port(), secure.port()] {
         let n = n_left_behind(port)?;
-        // Two goodbyes may cross; of a dozen that is one at most.
         ensure!(
-            n <= 1 || context.is_upstream(),
+            n == 0 || context.is_upstream(),
             "{n} connections to {port} are left behind"
         );
     }

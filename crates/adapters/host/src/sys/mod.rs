@@ -6,12 +6,14 @@
 
 mod cpu_samples;
 mod heap_samples;
+mod linger;
 mod modes;
 mod unwind;
 
 pub(crate) use cpu_samples::{CpuSamples, RATE as CPU_RATE};
 pub use heap_samples::WatchedHeap;
 pub(crate) use heap_samples::{RATE as HEAP_RATE, places};
+pub(crate) use linger::keep_no_remains;
 pub(crate) use modes::chmod_entry;
 
 use crate::own_pages::CleanMapping;

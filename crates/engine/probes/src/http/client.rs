@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::exchange::{Answer, exchange};
 use super::request::Request;
 use super::tls::Tls;
+use crate::dial::Dialer;
 use crate::prober::Outcome;
 
 /// Most redirects that are followed.
@@ -15,6 +16,7 @@ const MAX_REDIRECTS: usize = 10;
 /// Asks web servers. Keeps no connection and no state.
 pub(crate) struct Client {
     tls: Tls,
+    dialer: Dialer,
 }
 
 /// Why there is no whole answer.
@@ -67,8 +69,11 @@ impl Fault {
 }
 
 impl Client {
-    pub(crate) fn new() -> Self {
-        Self { tls: Tls::new() }
+    pub(crate) fn new(dialer: Dialer) -> Self {
+        Self {
+            tls: Tls::new(),
+            dialer,
+        }
     }
 
     /// Asks, and judges the answer: 200 to 399 is well, and a redirect that is not followed a warning.
@@ -93,7 +98,7 @@ impl Client {
         let mut n_asked = 0;
         loop {
             n_asked += 1;
-            let asked = exchange(&self.tls, &request, deadline).await;
+            let asked = exchange(&self.dialer, &self.tls, &request, deadline).await;
             let answer = asked.map_err(|fault| fault.at(request.url.to_string()))?;
             let is_redirect = matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308);
             let location = answer.location.as_deref().filter(|it| !it.is_empty());

@@ -20,7 +20,7 @@ use super::request::Request;
 use super::tls::{Tls, is_http2};
 use super::url::Scheme;
 use crate::MAX_OUTPUT;
-use crate::dial::{Guest, dial, in_words};
+use crate::dial::{Dialer, Guest, in_words};
 use crate::heard::Heard;
 
 /// How long the other side is given to close a connection first.
@@ -36,12 +36,13 @@ pub(crate) struct Answer {
 
 /// Sends a request over a new connection and reads the answer.
 pub(crate) async fn exchange(
+    dialer: &Dialer,
     tls: &Tls,
     request: &Request,
     deadline: Option<Instant>,
 ) -> Result<Answer, Fault> {
     let url = &request.url;
-    let stream = by(deadline, dial(&url.host, url.port)).await?;
+    let stream = by(deadline, dialer.dial(&url.host, url.port)).await?;
     let stream = stream.map_err(Fault::no_answer)?;
     if url.scheme == Scheme::Http {
         return over_http1(stream, request, deadline).await;
@@ -88,7 +89,7 @@ async fn over_http1(
     let response = response.map_err(|error| Fault::no_answer(in_go_words(&error)))?;
     let answer = connection.alongside(read(response, deadline)).await?;
     drop(sender);
-    // Whoever closes first keeps the remains of the connection for a minute; that shall not be the node.
+    // The other side was asked to close, and is left the time to do it in peace.
     let farewell = async {
         if let Some(parts) = connection.end().await {
             let mut stream = parts.io.into_inner();

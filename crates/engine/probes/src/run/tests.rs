@@ -254,6 +254,7 @@ async fn commands_run_in_the_container() {
             events: world.events(),
             clock: world.clock(),
             figures: Arc::default(),
+            farewell: Arc::new(ferrolet_testkit::FakeFarewell::default()),
         });
         tokio::spawn(probe_loop.run());
         handle.watch_pod(order(&pod, id.as_str(), &world));
