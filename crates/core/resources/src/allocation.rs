@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 
 use ferrolet_types::{Qos, pod::PodView as _};
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
 
 use crate::{
     Amounts, NodeResources, Overhead, Rejection, SwapBehavior, amount, container_requests,
@@ -22,6 +25,9 @@ pub struct PodResources {
     pub containers: BTreeMap<String, ResourceRequirements>,
     /// The pod's own.
     pub pod: Option<ResourceRequirements>,
+    /// Sizes of volumes in memory, by volume. Only a kubelet with gate `InPlacePodVerticalScalingMemoryBackedVolumes` grants them;
+    /// they are kept as they were found and decide nothing.
+    pub volume_limits: BTreeMap<String, Option<Quantity>>,
 }
 
 impl PodResources {
@@ -33,6 +39,7 @@ impl PodResources {
         Self {
             containers: init.chain(&spec.containers).map(named).collect(),
             pod: spec.resources.clone(),
+            volume_limits: BTreeMap::new(),
         }
     }
 
@@ -62,6 +69,7 @@ pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
             })
             .collect(),
         pod: resources.pod.clone(),
+        volume_limits: BTreeMap::new(),
     };
     if own.is_same(&recorded) {
         return None;

@@ -10,7 +10,7 @@ use ferrolet_resources::{
     with_resources,
 };
 use ferrolet_types::{
-    Pod, PodUid, Qos,
+    Pod, PodUid, Qos, Timestamp,
     pod::{Phase, PodView},
 };
 
@@ -166,15 +166,35 @@ impl Grants {
         node.map_or(Ok(()), |node| admit(desired, node, &others))
     }
 
-    /// Who comes first: whoever asks for no more, then the more important, then the guaranteed; else whoever waits longest.
-    fn rank(&self, pod: &Pod) -> (bool, i64, bool) {
-        let priority = i64::from(pod.spec_ref().priority.unwrap_or(0));
-        (
-            is_growing(&self.allocated(pod), pod),
-            -priority,
-            pod_qos(pod) != Qos::Guaranteed,
-        )
+    /// Who comes first: whoever asks for no more, then the more important, then the guaranteed, then whoever is said to wait
+    /// longest; else whoever came first.
+    fn rank(&self, pod: &Pod) -> Rank {
+        let since = waiting_since(pod);
+        Rank {
+            is_growing: is_growing(&self.allocated(pod), pod),
+            unimportance: -i64::from(pod.spec_ref().priority.unwrap_or(0)),
+            is_unsure: pod_qos(pod) != Qos::Guaranteed,
+            is_new: since.is_none(),
+            since,
+        }
     }
+}
+
+/// A place in the line, compared field by field.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_growing: bool,
+    unimportance: i64,
+    is_unsure: bool,
+    is_new: bool,
+    since: Option<Timestamp>,
+}
+
+/// Since when the pod's status says that its resize waits; that survives the agent.
+fn waiting_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let pending = conditions.iter().find(|it| it.type_ == "PodResizePending");
+    Some(Timestamp(pending?.last_transition_time.as_ref()?.0))
 }
 
 /// A pod that ends keeps what it has.

@@ -12,8 +12,10 @@ use std::{collections::BTreeMap, sync::Mutex};
 use ferrolet_ports::StateFiles;
 use ferrolet_resources::PodResources;
 use ferrolet_types::{PodUid, hash::fnv1a_32};
-use k8s_openapi::api::core::v1::ResourceRequirements;
-use serde_json::{Map, Value, json};
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 const ALLOCATED: &str = "allocated_pods_state";
@@ -158,28 +160,30 @@ async fn read(files: &dyn StateFiles, name: &str) -> Option<ByPod> {
     }
 }
 
-/// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go prints for that string.
+/// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go prints for that string. Fields come in
+/// upstream's order, so that what did not change reads as it did.
 fn encode(pods: &ByPod) -> Vec<u8> {
-    let entries: Map<String, Value> = pods
+    let entries: Vec<String> = pods
         .iter()
-        .map(|(uid, resources)| (uid.to_string(), entry(resources)))
+        .map(|(uid, resources)| format!("{}:{}", json!(uid.to_string()), entry(resources)))
         .collect();
     let data = match entries.is_empty() {
         true => "{}".to_owned(),
-        false => json!({ "entries": entries }).to_string(),
+        false => format!(r#"{{"entries":{{{}}}}}"#, entries.join(",")),
     };
-    let checksum = checksum(&data);
-    json!({ "data": data, "checksum": checksum })
-        .to_string()
-        .into_bytes()
+    let (checksum, data) = (checksum(&data), json!(data));
+    format!(r#"{{"data":{data},"checksum":{checksum}}}"#).into_bytes()
 }
 
-fn entry(resources: &PodResources) -> Value {
-    json!({
-        "ContainerResources": resources.containers,
-        "PodLevelResources": resources.pod,
-        "EmptyDirVolumeLimits": null,
-    })
+fn entry(resources: &PodResources) -> String {
+    // A map that Go never made is null.
+    let limits = Some(&resources.volume_limits).filter(|limits| !limits.is_empty());
+    format!(
+        r#"{{"ContainerResources":{},"PodLevelResources":{},"EmptyDirVolumeLimits":{}}}"#,
+        json!(resources.containers),
+        json!(resources.pod),
+        json!(limits),
+    )
 }
 
 fn checksum(data: &str) -> u32 {
@@ -207,9 +211,12 @@ fn decode(content: &[u8]) -> Result<ByPod, RecordError> {
             serde_json::from_value(entry["ContainerResources"].take()).map_err(shape)?;
         let pod: Option<ResourceRequirements> =
             serde_json::from_value(entry["PodLevelResources"].take()).map_err(shape)?;
+        let volume_limits: Option<BTreeMap<String, Option<Quantity>>> =
+            serde_json::from_value(entry["EmptyDirVolumeLimits"].take()).map_err(shape)?;
         let resources = PodResources {
             containers: containers.unwrap_or_default(),
             pod,
+            volume_limits: volume_limits.unwrap_or_default(),
         };
         Ok((PodUid::new(uid), resources))
     };
@@ -231,19 +238,42 @@ mod tests {
         let sure = &pods[&PodUid::new("ed72b505-3176-45d5-81e1-b75d82e7aaca")];
         let limits = sure.containers["g"].limits.as_ref().unwrap();
         assert_eq!(limits["memory"].0, "48Mi");
-        let ours: Value = serde_json::from_slice(&encode(&pods)).unwrap();
-        let theirs: Value = serde_json::from_str(WHOLE).unwrap();
-        let entries =
-            |it: &Value| -> Value { serde_json::from_str(it["data"].as_str().unwrap()).unwrap() };
-        assert_eq!(entries(&ours), entries(&theirs));
-        assert_eq!(decode(&encode(&pods)).unwrap(), pods);
-        assert_eq!(encode(&ByPod::new()).len(), decode_len());
+        assert_eq!(text(&pods), WHOLE);
+        assert_eq!(
+            text(&ByPod::new()),
+            r#"{"data":"{}","checksum":CHECKSUM}"#.replace("CHECKSUM", &checksum("{}").to_string())
+        );
     }
 
-    fn decode_len() -> usize {
-        json!({ "data": "{}", "checksum": checksum("{}") })
-            .to_string()
-            .len()
+    fn text(pods: &ByPod) -> String {
+        String::from_utf8(encode(pods)).unwrap()
+    }
+
+    /// As upstream's kubelet writes them with gate `InPlacePodVerticalScalingMemoryBackedVolumes`: a node that is handed over keeps them
+    /// until the pod is granted its resources anew.
+    #[test]
+    fn limits_of_volumes_are_kept_as_they_were_found() {
+        let check = |limits: &str, expected: &[(&str, Option<&str>)]| {
+            let data = format!(
+                r#"{{"entries":{{"u":{{"ContainerResources":{{"c":{{}}}},"PodLevelResources":null,"EmptyDirVolumeLimits":{limits}}}}}}}"#
+            );
+            let (number, data) = (checksum(&data), json!(data));
+            let whole = format!(r#"{{"data":{data},"checksum":{number}}}"#);
+            let pods = decode(whole.as_bytes()).unwrap();
+            let found: Vec<(&str, Option<&str>)> = pods[&PodUid::new("u")]
+                .volume_limits
+                .iter()
+                .map(|(name, limit)| (name.as_str(), limit.as_ref().map(|it| it.0.as_str())))
+                .collect();
+            assert_eq!(found, expected, "{limits}");
+            assert_eq!(text(&pods), whole);
+        };
+        check("null", &[]);
+        check(r#"{"cache":"64Mi"}"#, &[("cache", Some("64Mi"))]);
+        check(
+            r#"{"a":"1Gi","b":null}"#,
+            &[("a", Some("1Gi")), ("b", None)],
+        );
     }
 
     #[test]
@@ -268,7 +298,7 @@ mod tests {
                 "c".to_owned(),
                 serde_json::from_value(json!({"requests": {"cpu": cpu}})).unwrap(),
             )]),
-            pod: None,
+            ..PodResources::default()
         };
         let uid = PodUid::new("a");
         let (granted, in_force) = (of("2"), of("1"));

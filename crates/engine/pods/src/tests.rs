@@ -4,7 +4,10 @@ use ferrolet_lifecycle::Wish;
 use ferrolet_testkit::{PodBuilder, pod};
 use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView as _};
 
-use crate::roster::{Command, Gate, Roster};
+use crate::{
+    grants::Grants,
+    roster::{Command, Gate, Roster},
+};
 
 fn open() -> Gate<'static> {
     Gate {
@@ -81,6 +84,7 @@ fn removed(pod: &Pod) -> Happens {
     Change(PodChange::Removed(pod.clone()))
 }
 
+/// 8.2: one worker for each UID.
 #[test]
 fn a_pod_gets_one_worker_which_then_hears_of_changes() {
     let web = web("a").build();
@@ -96,6 +100,7 @@ fn a_pod_gets_one_worker_which_then_hears_of_changes() {
     ]);
 }
 
+/// 8.2, grace period: a deletion brings its own.
 #[test]
 fn a_deletion_carries_its_grace() {
     let now = ferrolet_types::Timestamp::from_second(0);
@@ -110,6 +115,7 @@ fn a_deletion_carries_its_grace() {
     ]);
 }
 
+/// 8.2, static pods: one UID of a full name at a time.
 #[test]
 fn static_pods_of_one_name_take_turns() {
     let [a, b, c] = ["a", "b", "c"].map(|it| web(it).static_file().build());
@@ -126,6 +132,7 @@ fn static_pods_of_one_name_take_turns() {
     ]);
 }
 
+/// 8.2, static pods: only they wait.
 #[test]
 fn pods_of_the_api_do_not_wait_for_a_name() {
     check(vec![
@@ -134,6 +141,7 @@ fn pods_of_the_api_do_not_wait_for_a_name() {
     ]);
 }
 
+/// 8.2, `create` for a UID that is terminating.
 #[test]
 fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
     let (a, b) = (
@@ -151,6 +159,7 @@ fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
     ]);
 }
 
+/// 8.2, housekeeping: what nobody knows, and not before every source has spoken.
 #[test]
 fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
     let a = web("a").build();
@@ -167,6 +176,7 @@ fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
     ]);
 }
 
+/// 8.2, static pods, over a restart.
 #[test]
 fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
     const OLD: &str = "0123456789abcdef0123456789abcdef";
@@ -213,4 +223,71 @@ fn a_pod_whose_worker_panicked_gets_another() {
         (Panicked("a"), "take down a default/web"),
         (Finished("a"), "start b"),
     ]);
+}
+
+/// 8.10, pending queue: no more, then priority, then class, then how long it waits.
+#[test]
+fn resizes_are_judged_in_upstreams_order() {
+    use k8s_openapi::{
+        api::core::v1::{PodCondition, PodStatus},
+        apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    };
+    let of = |uid: &str, memory: &str| {
+        let amount = Quantity(memory.to_owned());
+        let list = std::collections::BTreeMap::from([("memory".to_owned(), amount)]);
+        web(uid).container("c", "i").edit_container("c", |it| {
+            it.resources.get_or_insert_default().requests = Some(list);
+        })
+    };
+    let waiting = |builder: PodBuilder, since: i64| {
+        let condition = PodCondition {
+            type_: "PodResizePending".to_owned(),
+            status: "True".to_owned(),
+            last_transition_time: Some(Time(ferrolet_types::Timestamp::from_second(since).0)),
+            ..Default::default()
+        };
+        builder.edit(|pod| {
+            pod.status = Some(PodStatus {
+                conditions: Some(vec![condition]),
+                ..Default::default()
+            });
+        })
+    };
+    // In the order in which they come: what was granted, and what is wanted.
+    let sure = |memory: &str| web("sure").container("c", "i").limits("c", "1", memory);
+    let rows = [
+        (of("new", "1Mi"), of("new", "2Mi")),
+        (of("newer", "1Mi"), of("newer", "2Mi")),
+        (of("late", "1Mi"), waiting(of("late", "2Mi"), 200)),
+        (of("early", "1Mi"), waiting(of("early", "2Mi"), 100)),
+        (sure("1Mi"), sure("2Mi")),
+        (
+            of("important", "1Mi"),
+            of("important", "2Mi").edit_spec(|spec| spec.priority = Some(1000)),
+        ),
+        (of("modest", "2Mi"), of("modest", "1Mi")),
+    ];
+    let mut grants = Grants::default();
+    let mut wanted = std::collections::BTreeMap::new();
+    for (granted, desired) in rows {
+        let (granted, desired) = (granted.build(), desired.build());
+        grants.admit(&granted);
+        grants.wants(Some(&granted), &desired);
+        wanted.insert(desired.uid(), desired);
+    }
+    let judged = grants.retry(&wanted, &open(), |_, _| true);
+    let judged: Vec<&str> = judged.iter().map(PodUid::as_str).collect();
+    assert_eq!(
+        judged,
+        [
+            "modest",
+            "important",
+            "sure",
+            "early",
+            "late",
+            "new",
+            "newer"
+        ]
+    );
+    assert!(!grants.has_line());
 }

@@ -381,3 +381,36 @@ async fn a_container_that_dies_while_the_agent_is_away_is_found_dead() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_when_the_agent_comes_back_holds_up_pods_and_loses_none() {
+    let (world, web) = (world(), pod("web").container("main", IMAGE).build());
+    world.hang_call(Call::ListPodFiles);
+    let agent = Agent::start(&world);
+    // More than a channel holds: nobody may wait for a loop that waits.
+    agent.add(&web).await;
+    for _ in 0..60 {
+        agent.hint(Hint::Census(Vec::new())).await;
+    }
+    tokio::time::sleep(secs(20)).await;
+    assert!(
+        world.journal_of(&web.uid()).is_empty(),
+        "whether it was taken before is not known yet"
+    );
+    world.free_hung();
+    eventually("it runs", SOON, || world.is_running(&web.uid(), "main")).await;
+    // A disk that answers with an error is not waited for.
+    let other = pod("other").uid("u-2").container("main", IMAGE).build();
+    drop(agent);
+    let kind = RuntimeErrorKind::Internal;
+    world.fail_next(Call::ListPodFiles, 2, kind, "bad sector");
+    let agent = Agent::start(&world);
+    agent
+        .tell([
+            PodChange::Added(web.clone()),
+            PodChange::Added(other.clone()),
+        ])
+        .await;
+    eventually("it runs", SOON, || world.is_running(&other.uid(), "main")).await;
+    assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
+}
