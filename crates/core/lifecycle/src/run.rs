@@ -21,6 +21,8 @@ use crate::{
 
 /// How long a fresh pull error is shown before it becomes a back-off.
 const PULL_ERROR_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long an end is shown as such before it becomes a back-off; at most half of that. Upstream's kubelet shows it until its next look.
+const END_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What to do with a pod that shall run.
 pub(crate) fn run(pod: &Pod, facts: &Facts<'_>, now: Timestamp) -> Step {
@@ -76,10 +78,16 @@ fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
         .containers
         .iter()
         .any(|it| it.state != ContainerState::Created);
-    if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
-        return false;
-    }
     let regular = pod.containers_of(ContainerKind::Regular);
+    if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
+        // A container's own policy or rule stands above the pod's. Upstream's kubelet leaves such a pod without a sandbox for ever.
+        let comes_back = |container: &&Container| {
+            let newest = facts.seen.newest_container(&container.name);
+            let ended = newest.filter(|it| it.state.exit().is_some());
+            ended.is_some() && should_restart(pod, container, ended)
+        };
+        return regular.iter().any(comes_back);
+    }
     let is_done = |container: &&Container| {
         effective_policy(pod, container) == RestartPolicy::OnFailure
             && facts
@@ -313,6 +321,10 @@ impl<'a> Plan<'a> {
             let after = aftermath(it, exit, is_same_spec(container, it), &self.facts.back_off);
             crash_streak = after.next_streak;
             let due = exit.finished_at.after(after.wait);
+            let shown_until = exit.finished_at.after(END_SHOWN.min(after.wait / 2));
+            if shown_until > self.now {
+                return self.step.wake(shown_until);
+            }
             if due > self.now {
                 return self.wait(name, due, crash_loop(self.pod, container, after.wait));
             }

@@ -80,6 +80,13 @@ fn the_back_off_survives_a_restart_of_the_agent(context: &mut Context<'_>) -> Re
 fn a_crash_loop_shows_as_waiting(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
     node.put_pod(&with_policy("crash", "Always", "exit 3"))?;
+    // First its end, as upstream shows it, then the wait.
+    node.wait_pod("crash", "the end of a container", LATER, |pod| {
+        pod.restarts() >= 1
+            && pod
+                .container("main")
+                .is_ok_and(|it| it.exit_code() == Some(3) && it.waiting_reason().is_none())
+    })?;
     let seen = node.wait_pod("crash", "CrashLoopBackOff", LATER, |pod| {
         pod.container("main")
             .is_ok_and(|it| it.waiting_reason() == Some("CrashLoopBackOff"))

@@ -88,3 +88,94 @@ fn nothing_starts_once_a_pod_has_left_running() {
         assert!(!starts, "{state:?}");
     }
 }
+
+/// 8.2, enter terminating: each of upstream's causes, and nothing else.
+#[test]
+fn each_of_upstreams_causes_ends_a_pod() {
+    type Cause = (&'static str, fn(&mut Scene));
+    let causes: [Cause; 6] = [
+        ("only the runtime knows it", |scene| {
+            scene.pod = None;
+            scene.wish = Wish::Forget { grace: None };
+        }),
+        ("it is deleted", |scene| {
+            let meta = &mut scene.pod.as_mut().unwrap().metadata;
+            meta.deletion_timestamp = Some(Time(at(NOW).0));
+        }),
+        ("it failed", |scene| scene.phase = Phase::Failed),
+        ("it succeeded", |scene| scene.phase = Phase::Succeeded),
+        ("it is evicted", |scene| {
+            let grace = Some(GracePeriod::from_secs(1));
+            scene.wish = Wish::End { grace };
+        }),
+        ("its source dropped it", |scene| {
+            scene.wish = Wish::Forget { grace: None };
+        }),
+    ];
+    let living = || Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+    assert_eq!(living().step().next, PodState::Running);
+    for (why, cause) in causes {
+        let mut scene = living();
+        cause(&mut scene);
+        let next = scene.step().next;
+        assert!(matches!(next, PodState::Stopping { .. }), "{why}: {next:?}");
+    }
+}
+
+/// 8.2, grace period: the deletion's, else the specification's; lowered by who asks for less; at least a second.
+#[test]
+fn the_grace_is_the_least_that_anybody_asks_for() {
+    let check = |spec: Option<i64>, deletion: Option<i64>, asked: Option<i64>, grace: i64| {
+        let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+        let pod = scene.pod.as_mut().unwrap();
+        pod.spec.as_mut().unwrap().termination_grace_period_seconds = spec;
+        if deletion.is_some() {
+            pod.metadata.deletion_timestamp = Some(Time(at(NOW).0));
+            pod.metadata.deletion_grace_period_seconds = deletion;
+        }
+        let asked = asked.map(GracePeriod::from_secs);
+        scene.wish = Wish::End { grace: asked };
+        assert_eq!(
+            scene.step().next,
+            stopping(grace),
+            "{spec:?} {deletion:?} {asked:?}"
+        );
+    };
+    check(None, None, None, 30);
+    check(Some(60), None, None, 60);
+    check(Some(60), Some(20), None, 20);
+    check(Some(60), Some(90), None, 90);
+    check(Some(60), Some(20), Some(5), 5);
+    check(Some(60), Some(20), Some(40), 20);
+    check(Some(0), None, None, 1);
+    check(Some(60), Some(0), None, 1);
+}
+
+/// 8.2, first sight of a pod that has ended: nothing runs, so there is nothing to stop.
+#[test]
+fn a_pod_that_was_over_before_it_was_seen_is_cleaned_up_at_once() {
+    for phase in [Phase::Succeeded, Phase::Failed] {
+        let mut scene = Scene::new(simple())
+            .sandboxes(vec![sandbox(0, false)])
+            .with(vec![seen_container("c", 0, exited(0, NOW - 90, NOW - 80))]);
+        scene.phase = phase;
+        scene.setup = Setup::default();
+        let step = scene.step();
+        assert_eq!(step.next, PodState::Stopped, "{phase:?}");
+        assert_eq!(in_words(&step), "release volumes", "{phase:?}");
+    }
+}
+
+/// 8.21, active deadline: counted from the start of the pod, and none without one.
+#[test]
+fn a_deadline_counts_from_the_start_of_the_pod() {
+    let check = |secs: Option<i64>, due: Option<i64>| {
+        let mut pod = simple();
+        pod.spec.as_mut().unwrap().active_deadline_seconds = secs;
+        assert_eq!(deadline(&pod, at(NOW)), due.map(at), "{secs:?}");
+    };
+    check(None, None);
+    check(Some(60), Some(NOW + 60));
+    check(Some(0), Some(NOW));
+    check(Some(-1), Some(NOW));
+}

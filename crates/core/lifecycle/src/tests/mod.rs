@@ -132,6 +132,7 @@ struct Scene {
     resize: ResizeFacts,
     is_restarting_all: bool,
     is_network_ready: bool,
+    back_off: BackOffPolicy,
 }
 
 const READY: Setup = Setup {
@@ -156,6 +157,7 @@ impl Scene {
             resize: ResizeFacts::default(),
             is_restarting_all: false,
             is_network_ready: true,
+            back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
         }
     }
 
@@ -186,7 +188,7 @@ impl Scene {
             resize: &self.resize,
             is_restarting_all: self.is_restarting_all,
             is_network_ready: self.is_network_ready,
-            back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
+            back_off: self.back_off,
         };
         decide(self.state, &facts, at(NOW))
     }

@@ -80,6 +80,26 @@ fn a_pod_that_is_done_gets_no_new_sandbox() {
     check("Always", 0, "sandbox 1");
 }
 
+/// 8.5, new sandbox needed; 8.6: a container's own policy and rules stand above the pod's.
+#[test]
+fn a_container_that_comes_back_gets_a_new_sandbox_whatever_the_pods_policy() {
+    let check = |own: Option<&str>, state: ContainerState, plan: &str| {
+        let mut it = container("c");
+        it.restart_policy = own.map(str::to_owned);
+        let scene = Scene::new(pod("Never", vec![], vec![it])).sandboxes(vec![sandbox(0, false)]);
+        let scene = scene.with(vec![seen_container("c", 0, state)]);
+        assert_eq!(scene.plan(), plan, "{own:?}");
+    };
+    let dead = |code| exited(code, NOW - 20, NOW - 10);
+    check(None, dead(137), "");
+    check(Some("Never"), dead(137), "");
+    check(Some("Always"), dead(0), "sandbox 1");
+    check(Some("OnFailure"), dead(137), "sandbox 1");
+    check(Some("OnFailure"), dead(0), "");
+    // One that still runs is stopped first.
+    check(Some("Always"), running(), "stop c-0 30s PodEnds");
+}
+
 /// 8.5, new sandbox needed: what was never started has not existed.
 #[test]
 fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
@@ -153,19 +173,42 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
         assert_eq!(step.stages.is_empty(), wake_in.is_some(), "streak {streak}");
     };
     check(0, 0, None);
-    check(1, 0, Some(10));
+    check(1, 1, Some(9));
     check(1, 9, Some(1));
     check(1, 10, None);
-    check(2, 0, Some(20));
-    check(5, 0, Some(160));
-    check(6, 0, Some(300));
-    check(40, 0, Some(300));
+    check(2, 1, Some(19));
+    check(5, 1, Some(159));
+    check(6, 1, Some(299));
+    check(40, 1, Some(299));
+}
+
+/// 8.3, step 12: the error of a start is known after the look that showed the end, so a watcher sees both.
+#[test]
+fn the_end_of_a_container_is_shown_before_its_wait_is() {
+    let check = |longest: u64, finished_ago: i64, wake_in: Duration, reason: Option<&str>| {
+        let mut scene = Scene::new(simple()).with(vec![seen_container(
+            "c",
+            1,
+            exited(1, NOW - finished_ago - 1, NOW - finished_ago),
+        )]);
+        scene.back_off = BackOffPolicy::upstream(Duration::from_secs(longest));
+        let step = scene.step();
+        let shown = step.waiting.get("c").map(|why| why.reason);
+        assert_eq!(shown, reason, "{finished_ago} s ago");
+        assert_eq!(step.wake_at, Some(at(NOW).after(wake_in)));
+        assert!(step.stages.is_empty(), "{finished_ago} s ago");
+    };
+    let (second, half) = (Duration::from_secs(1), Duration::from_millis(500));
+    check(300, 0, second, None);
+    check(300, 1, 9 * second, Some("CrashLoopBackOff"));
+    check(1, 0, half, None);
 }
 
 /// 8.5, crash-loop back-off: the waiting reason and its message.
 #[test]
 fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
-    let scene = Scene::new(simple()).with(vec![seen_container("c", 2, exited(1, NOW - 1, NOW))]);
+    let scene =
+        Scene::new(simple()).with(vec![seen_container("c", 2, exited(1, NOW - 2, NOW - 1))]);
     let message = &scene.step().waiting["c"].message;
     assert_eq!(
         message,
@@ -188,11 +231,11 @@ fn ten_good_minutes_end_a_crash_loop() {
 /// 8.5, crash-loop back-off, for containers that were handed over.
 #[test]
 fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_in() {
-    let mut dead = seen_container("c", 3, exited(1, NOW - 1, NOW));
+    let mut dead = seen_container("c", 3, exited(1, NOW - 2, NOW - 1));
     dead.crash_streak = None;
     assert_eq!(
         Scene::new(simple()).with(vec![dead]).step().wake_at,
-        Some(at(NOW + 40))
+        Some(at(NOW + 39))
     );
 }
 
@@ -364,4 +407,35 @@ fn a_pod_with_nothing_left_to_do_ends() {
     check("Never", [0, 1], "stop s-0");
     check("OnFailure", [0, 0], "stop s-0");
     check("OnFailure", [0, 1], "start c#1~1");
+}
+
+/// 8.5, execution order: stops, then the resize, then ephemeral containers, then init containers in the order of their list, then the rest.
+#[test]
+fn one_step_does_everything_in_upstreams_order() {
+    use k8s_openapi::api::core::v1::EphemeralContainer;
+    let mut spec = pod(
+        "Always",
+        vec![sidecar("s"), sidecar("t")],
+        vec![container("a"), container("b"), container("c")],
+    );
+    spec.spec.as_mut().unwrap().ephemeral_containers = Some(vec![EphemeralContainer {
+        name: "d".to_owned(),
+        image: Some("busybox".to_owned()),
+        ..Default::default()
+    }]);
+    let mut changed = seen_container("a", 0, running());
+    changed.spec_hash = Some("0".to_owned());
+    let dead = |name: &str| seen_container(name, 0, exited(1, NOW - 5000, NOW - 4000));
+    let mut scene = Scene::new(spec).with(vec![
+        changed,
+        seen_container("b", 0, running()),
+        dead("c"),
+        dead("t"),
+        dead("s"),
+    ]);
+    scene.resize.updates.insert(ContainerName::new("b"));
+    assert_eq!(
+        scene.plan(),
+        "stop a-0 30s Changed; resize b; start d; start s#1~1; start t#1~1; start a#1~0, start c#1~1"
+    );
 }

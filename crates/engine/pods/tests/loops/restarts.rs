@@ -34,7 +34,13 @@ async fn a_crash_loop_waits_ever_longer_up_to_five_minutes() {
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
-    eventually("it waits", secs(5), || {
+    eventually("its second end", secs(5), || {
+        let shown = agent.container(&uid, "main");
+        let end = shown.filter(|it| it.restart_count == 1);
+        end.is_some_and(|it| it.state.is_some_and(|state| state.terminated.is_some()))
+    })
+    .await;
+    eventually("it waits", secs(2), || {
         agent.waits_for(&uid, "main") == "CrashLoopBackOff"
     })
     .await;
