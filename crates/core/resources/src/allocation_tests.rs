@@ -20,6 +20,7 @@ fn node() -> NodeResources {
     }
 }
 
+/// 8.10: the stored allocation replaces the specification.
 #[test]
 fn a_specification_gives_way_to_what_was_granted() {
     let small = pod([
@@ -47,6 +48,7 @@ fn a_specification_gives_way_to_what_was_granted() {
     );
 }
 
+/// 8.10, pending queue: what increases requests.
 #[test]
 fn only_more_cpu_or_memory_makes_a_resize_grow() {
     let of =
@@ -60,6 +62,7 @@ fn only_more_cpu_or_memory_makes_a_resize_grow() {
     check(&of("1m", "65Mi"), true);
 }
 
+/// 8.10, infeasible causes.
 #[test]
 fn what_this_node_can_never_resize_is_infeasible() {
     let check = |old: &Pod, new: &Pod, rules: ResizeRules<'_>, expected: &str| {

@@ -71,6 +71,7 @@ fn check(old: &Pod, new: &Pod, running: &str, expected: &[&str]) {
     assert_eq!(told(&plan), expected);
 }
 
+/// 8.10, actuation: the pod cgroup is raised before and lowered after.
 #[test]
 fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
     let small = sure(&[("a", "100m", "32Mi")]);
@@ -101,6 +102,7 @@ fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
     );
 }
 
+/// 8.10, actuation: decreases before increases, memory before CPU.
 #[test]
 fn containers_that_shrink_make_room_first_and_each_resource_goes_its_own_way() {
     let old = sure(&[("a", "100m", "32Mi"), ("b", "100m", "32Mi")]);
@@ -152,6 +154,7 @@ fn resources_of_the_pod_itself_bound_containers_without_limits() {
     );
 }
 
+/// 8.10: a memory limit below the usage.
 #[test]
 fn limits_below_what_may_be_in_use_are_named() {
     let (large, small) = (sure(&[("a", "1", "64Mi")]), sure(&[("a", "1", "32Mi")]));
@@ -166,6 +169,7 @@ fn limits_below_what_may_be_in_use_are_named() {
     assert_eq!((plan.pod_memory, plan.container_memory), (None, Vec::new()));
 }
 
+/// 8.10, actuation: `RestartContainer`.
 #[test]
 fn a_change_asks_for_a_restart_only_where_the_policy_does() {
     let with = |cpu: &str, memory: &str| {

@@ -42,6 +42,7 @@ const CLUSTER: &str =
     "10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local corp.example | ndots:5";
 const HOST: &str = "1.1.1.1 | corp.example cluster.local | edns0";
 
+/// 8.21, DNS: the policies.
 #[test]
 fn the_policy_chooses_between_cluster_node_and_nothing() {
     for (spec, expected) in [
@@ -80,6 +81,7 @@ fn the_pods_own_configuration_is_merged_in() {
     );
 }
 
+/// 8.21, DNS: `MissingClusterDNS`.
 #[test]
 fn a_node_without_cluster_dns_falls_back_and_says_so() {
     let lonely = NodeDns {
@@ -116,6 +118,7 @@ fn without_a_resolver_lookups_go_to_the_node_itself() {
     );
 }
 
+/// 8.21, DNS: three servers, 32 search paths, 2048 characters; `DNSConfigForming`.
 #[test]
 fn what_exceeds_the_limits_is_cut_with_a_warning() {
     let many: Vec<String> = (0..40).map(|n| format!("d{n}.example")).collect();
@@ -169,6 +172,7 @@ fn text_of(conf: &ResolvConf) -> String {
     })
 }
 
+/// 8.21, DNS: the resolver file is checked.
 #[test]
 fn a_resolver_file_that_does_not_fit_is_named() {
     let many = |n: usize, chars: usize| vec!["x".repeat(chars); n];

@@ -38,6 +38,7 @@ pub fn container_hash_text(container: &Container) -> String {
 mod tests {
     use super::*;
 
+    /// 8.5, spec hash.
     #[test]
     fn the_hash_equals_upstreams() {
         let busybox = "docker.io/library/busybox:latest";

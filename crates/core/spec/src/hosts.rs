@@ -159,6 +159,7 @@ mod tests {
         kernel_hostname(pod, hostname).map_err(|e| e.to_string())
     }
 
+    /// 8.21, hostname.
     #[test]
     fn pods_are_named_by_their_specification() {
         let long = "a".repeat(62);
@@ -208,6 +209,7 @@ mod tests {
         );
     }
 
+    /// 8.21, /etc/hosts.
     #[test]
     fn the_hosts_file_lists_addresses_and_aliases() {
         let with_aliases =

@@ -72,6 +72,7 @@ fn the_image_names_the_user_when_nobody_else_does() {
     );
 }
 
+/// 8.21, runAsNonRoot.
 #[test]
 fn non_root_is_checked_by_number() {
     let node = NodeFacts::example();
@@ -122,6 +123,7 @@ fn non_root_is_checked_by_number() {
     );
 }
 
+/// 8.21, seccomp.
 #[test]
 fn seccomp_profiles_lie_under_the_nodes_directory() {
     let mut node = NodeFacts::example();
@@ -152,6 +154,7 @@ fn seccomp_profiles_lie_under_the_nodes_directory() {
     );
 }
 
+/// 8.21, AppArmor: field, then annotation.
 #[test]
 fn apparmor_comes_from_the_container_the_annotation_or_the_pod() {
     let local =

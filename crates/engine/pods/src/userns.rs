@@ -299,6 +299,7 @@ mod tests {
         }
     }
 
+    /// 8.21, user namespaces: the range.
     #[test]
     fn a_range_must_hold_whole_blocks_for_every_pod_and_none_of_the_nodes() {
         let check = |ids: UserIds, expected: &str| {
@@ -334,6 +335,7 @@ mod tests {
         );
     }
 
+    /// 8.21, user namespaces: the first free slot.
     #[test]
     fn no_two_pods_have_one_block_and_a_block_comes_back() {
         let ranges = UserRanges::new(ids(UNIT, 2 * UNIT));
@@ -350,6 +352,7 @@ mod tests {
         assert!(ranges.record(&a, 2 * UNIT, 7).is_err());
     }
 
+    /// 8.21, user namespaces: what is kept.
     #[test]
     fn the_file_is_upstreams() {
         assert_eq!(parse(&written(UNIT, UNIT)), Ok((UNIT, UNIT)));

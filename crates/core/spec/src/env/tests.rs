@@ -120,6 +120,7 @@ fn amount_of(resource: &str, divisor: &str) -> Value {
     from(json!({"resourceFieldRef": {"resource": resource, "divisor": divisor}}))
 }
 
+/// 8.21, service env: `$(VAR)`.
 #[test]
 fn variables_refer_to_earlier_ones_and_to_services() {
     check(
@@ -130,6 +131,7 @@ fn variables_refer_to_earlier_ones_and_to_services() {
     );
 }
 
+/// 8.21, service env: envFrom, then env, then services.
 #[test]
 fn whole_objects_come_first_with_their_prefix_and_are_overridden() {
     check(
@@ -170,6 +172,7 @@ fn single_keys_come_from_objects_and_files() {
     );
 }
 
+/// 8.21, env sources: a missing key.
 #[test]
 fn what_is_missing_is_named_as_upstream_does() {
     refuse(
@@ -285,6 +288,7 @@ fn amounts_are_divided_and_rounded_up_and_the_node_stands_in_for_limits() {
     );
 }
 
+/// 8.21, service env: which services.
 #[test]
 fn services_of_the_namespace_are_announced_unless_the_pod_declines() {
     let mut objects = objects();
