@@ -183,6 +183,17 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Lets the test's containerd run its containers with another runc.
+    pub(crate) fn take_runc(&mut self, runc: PathBuf) -> Result<()> {
+        let name = format!("{}-containerd", self.short);
+        let tools = Toolbox {
+            runc,
+            ..self.tools.clone()
+        };
+        self.containerd = Some(Containerd::start(self.bench, &tools, &name)?);
+        Ok(())
+    }
+
     /// Options for the test's next agent.
     pub(crate) fn node_options(&self) -> NodeOptions {
         let suffix = match self.nodes.len() {

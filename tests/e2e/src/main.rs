@@ -50,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) csi_driver: Part<PathBuf>,
     /// A client of a node's local services, likewise.
     pub(crate) local_client: Part<PathBuf>,
+    /// A runc that maps the users of mounts, likewise.
+    pub(crate) newer_runc: Part<PathBuf>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
     /// A browser, likewise.
@@ -106,6 +108,9 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_browser) {
         options.browser = parts::browser();
     }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_newer_runc) {
+        options.newer_runc = parts::newer_runc();
+    }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_prometheus) {
         // Into the cache, where the test finds it or says why not.
         let _ = parts::prometheus();
@@ -127,6 +132,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
         local_client: Part::Missing("no selected test needs it".to_owned()),
+        newer_runc: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
         browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,

@@ -356,6 +356,8 @@ impl Containerd {
                  config_path = '{dir}/registries'\n\
                  [plugins.'io.containerd.cri.v1.runtime']\n\
                  restrict_oom_score_adj = true\n\
+                 disable_hugetlb_controller = false\n\
+                 tolerate_missing_hugetlb_controller = true\n\
                  [plugins.'io.containerd.cri.v1.runtime'.cni]\n\
                  bin_dirs = ['{cni}']\n\
                  conf_dir = '{dir}/cni'\n\

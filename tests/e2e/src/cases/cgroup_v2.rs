@@ -15,6 +15,7 @@ use crate::runner::Outcome;
 cases![
     a_pod_with_limits_lives_its_life_in_a_virtual_machine,
     the_contract_holds_in_a_virtual_machine,
+    swap_and_huge_pages_are_bounded_in_a_virtual_machine,
     ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
 ];
 
@@ -55,7 +56,19 @@ fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
         "limits_arrive_in_the_cgroups",
         "a_working_pod_is_seen_in_the_summary_and_by_dashboards",
     ];
-    run_tests(context, &names, PATIENCE)
+    run_tests(context, &names, "true", PATIENCE)
+}
+
+/// The machines that we build on have neither, and what a whole machine has of them is not a test's to change.
+fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let names = [
+        "a_static_pod_does_not_swap_although_its_class_may",
+        "huge_pages_are_given_and_bounded",
+    ];
+    let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
+    run_tests(context, &names, prepare, PATIENCE)
 }
 
 fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
@@ -65,14 +78,21 @@ fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) 
         "a_removed_manifest_leaves_nothing",
         "an_edited_manifest_gives_a_new_pod",
     ];
-    run_tests(context, &names, PATIENCE * 3)
+    run_tests(context, &names, "true", PATIENCE * 3)
 }
 
-/// Runs tests of this program in a virtual machine, under the names that they have here.
-fn run_tests(context: &mut Context<'_>, names: &[&str], patience: Duration) -> Result<Outcome> {
+/// Runs tests of this program in a virtual machine, under the names that they have here, after a shell has prepared it.
+fn run_tests(
+    context: &mut Context<'_>,
+    names: &[&str],
+    prepare: &str,
+    patience: Duration,
+) -> Result<Outcome> {
     let (mut files, mut environment) = context.tools.luggage()?;
     let (tests, agent) = (own_executable()?, context.options.agent.clone());
-    let mut command = vec![tests.display().to_string()];
+    let mut command = ["sh", "-c"].map(str::to_owned).to_vec();
+    command.extend([format!("{prepare} && exec \"$@\""), "sh".to_owned()]);
+    command.push(tests.display().to_string());
     command.extend(["--agent".to_owned(), agent.display().to_string()]);
     command.extend(["--jobs", "2", "--keep", "/tmp/failures"].map(str::to_owned));
     command.extend(names.iter().map(|name| (*name).to_owned()));

@@ -1,5 +1,7 @@
 //! What a container is given: command, environment, network, limits, logs.
 
+use std::fs;
+
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::{Node, PodView, cgroups, http};
 use serde_json::{Value, json};
@@ -17,6 +19,8 @@ cases![
     a_container_port_and_a_host_port_answer,
     limits_arrive_in_the_cgroups,
     quality_of_service_chooses_the_cgroup,
+    huge_pages_are_given_and_bounded,
+    a_static_pod_does_not_swap_although_its_class_may,
     a_host_network_pod_has_the_nodes_address,
     logs_and_links_are_where_upstream_puts_them,
     the_runtime_sees_upstreams_labels_and_annotations,
@@ -200,6 +204,80 @@ fn limits_arrive_in_the_cgroups(context: &mut Context<'_>) -> Result<Outcome> {
     node.wait("nothing of the pod to be left", GONE, |node| {
         look::ensure_gone(node, containerd, &seen).map(Some)
     })?;
+    Ok(Outcome::Passed)
+}
+
+fn huge_pages_are_given_and_bounded(context: &mut Context<'_>) -> Result<Outcome> {
+    let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let n_free: u64 = fs::read_to_string(free)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    if n_free < 2 {
+        return Ok(Outcome::Skipped(
+            "this machine keeps no huge pages of 2 MiB (vm.nr_hugepages)".to_owned(),
+        ));
+    }
+    let mut options = context.node_options();
+    options.configuration = json!({"failSwapOn": false});
+    let mut node = context.node_with(options)?;
+    let container = with(
+        script("main", "grep ' /huge ' /proc/mounts; exec sleep 100000"),
+        json!({
+            "resources": {"limits": {"hugepages-2Mi": "4Mi", "memory": "32Mi"}},
+            "volumeMounts": [{"name": "huge", "mountPath": "/huge"}],
+        }),
+    );
+    node.put_pod(&with(
+        pod("huge", &[container]),
+        json!({"spec": {"volumes": [{"name": "huge", "emptyDir": {"medium": "HugePages"}}]}}),
+    ))?;
+    let seen = wait_running(&mut node, "huge")?;
+    let mount = node.wait("it to show its mount", SOON, |node| {
+        Ok(look::log_lines(node, &seen, "main", 0)?.into_iter().next())
+    })?;
+    ensure!(
+        mount.contains(" hugetlbfs ") && mount.contains("pagesize=2M"),
+        "the volume is mounted as {mount:?}"
+    );
+    let pod_group = look::pod_cgroup(&node, "burstable/", &seen);
+    let container_group = format!("{pod_group}/{}", seen.container("main")?.id());
+    let file = if cgroups::is_v2() {
+        "hugetlb.2MB.max"
+    } else {
+        "hugetlb.2MB.limit_in_bytes"
+    };
+    for group in [&pod_group, &container_group] {
+        let value = cgroups::value(group, file)?;
+        ensure!(value == "4194304", "{file} of {group} is {value}");
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Static pods are critical, and critical pods do not swap. The share of others is in core's tables: a virtual machine has no API server.
+fn a_static_pod_does_not_swap_although_its_class_may(context: &mut Context<'_>) -> Result<Outcome> {
+    if !cgroups::is_v2() {
+        return Ok(Outcome::Skipped(
+            "with cgroup v1 no container swaps; the rules of v1 are in core".to_owned(),
+        ));
+    }
+    let swaps = fs::read_to_string("/proc/swaps")?;
+    if swaps.lines().count() < 2 {
+        return Ok(Outcome::Skipped("this machine has no swap".to_owned()));
+    }
+    let mut options = context.node_options();
+    options.configuration =
+        json!({"failSwapOn": false, "memorySwap": {"swapBehavior": "LimitedSwap"}});
+    let mut node = context.node_with(options)?;
+    let (request, limit) = (json!({"memory": "32Mi"}), json!({"memory": "64Mi"}));
+    node.put_pod(&limited("burst", request, limit))?;
+    let seen = wait_running(&mut node, "burst")?;
+    let group = look::pod_cgroup(&node, "burstable/", &seen);
+    let group = format!("{group}/{}", seen.container("main")?.id());
+    for (file, expected) in [("memory.swap.max", "0"), ("memory.max", "67108864")] {
+        let value = cgroups::value(&group, file)?;
+        ensure!(value == expected, "{file} is {value}, not {expected}");
+    }
     Ok(Outcome::Passed)
 }
 

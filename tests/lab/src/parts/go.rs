@@ -56,6 +56,9 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
      -X k8s.io/client-go/pkg/version.gitTreeState=clean",
 ];
 
+/// A runc that maps the users of mounts, which Debian's 1.1 does not: without it a pod has no users of its own.
+pub(super) const RUNC: &[Binary] = &[("runc", "github.com/opencontainers/runc")];
+
 /// Our own client of a node's local services, and collector of its traces.
 pub(super) const LOCAL_CLIENT: &[Binary] = &[("local-client", ".")];
 
@@ -83,9 +86,25 @@ pub(super) const SUITE: &[Binary] = &[
 pub(super) struct Module {
     pub(super) directory: PathBuf,
     pub(super) flags: &'static [&'static str],
+    pub(super) language: Language,
+}
+
+/// What a module's programs are written in.
+#[derive(Clone, Copy)]
+pub(super) enum Language {
+    Go,
+    /// A part of it is C.
+    GoAndC,
 }
 
 impl Module {
+    /// The directory with all of `binaries`, when nothing has to be built.
+    pub(super) fn built(&self, binaries: &[Binary]) -> Result<Option<PathBuf>> {
+        let target = self.target()?;
+        let is_whole = binaries.iter().all(|(name, _)| target.join(name).exists());
+        Ok(is_whole.then_some(target))
+    }
+
     /// The directory with all of `binaries`; what is missing is built and moved there whole.
     pub(super) fn build(&self, binaries: &[Binary]) -> Result<PathBuf> {
         let target = self.target()?;
@@ -110,10 +129,14 @@ impl Module {
             } else {
                 &["build"]
             };
+            let has_c = match self.language {
+                Language::Go => "0",
+                Language::GoAndC => "1",
+            };
             let built = output(
                 Command::new(&go)
                     .current_dir(&self.directory)
-                    .env("CGO_ENABLED", "0")
+                    .env("CGO_ENABLED", has_c)
                     .args(way)
                     .args(self.flags)
                     .arg("-o")

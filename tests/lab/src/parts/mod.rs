@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{find_program, output, say};
 
-use go::CACHE;
 pub use go::cache_directory;
+use go::{CACHE, Language};
 pub use prometheus::prometheus;
 
 /// Names a directory with containerd, its shim and ctr to use instead, such as Debian's 1.6.
@@ -136,6 +136,7 @@ pub fn control_plane() -> Part<ControlPlane> {
     let module = go::Module {
         directory: modules().join("control-plane"),
         flags: go::CONTROL_PLANE_FLAGS,
+        language: Language::Go,
     };
     module
         .build(go::CONTROL_PLANE)
@@ -149,6 +150,7 @@ pub fn csi_driver() -> Part<PathBuf> {
     let module = go::Module {
         directory: modules().join("csi-driver"),
         flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
     };
     let built = module.build(go::CSI_DRIVER);
     built.map(|directory| directory.join("csi-driver")).into()
@@ -160,6 +162,7 @@ pub fn upstream_walk() -> Part<PathBuf> {
     let module = go::Module {
         directory: modules().join("upstream-walk"),
         flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
     };
     let built = module.build(go::UPSTREAM_WALK);
     built
@@ -173,9 +176,28 @@ pub fn local_client() -> Part<PathBuf> {
     let module = go::Module {
         directory: modules().join("local-client"),
         flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
     };
     let built = module.build(go::LOCAL_CLIENT);
     built.map(|directory| directory.join("local-client")).into()
+}
+
+/// Builds the runc of `tests/runc` unless the cache has it.
+#[must_use]
+pub fn newer_runc() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("runc"),
+        flags: &["-trimpath", "-ldflags=-s -w", "-tags=seccomp"],
+        language: Language::GoAndC,
+    };
+    let built = || -> Result<PathBuf> {
+        if let Some(directory) = module.built(go::RUNC)? {
+            return Ok(directory);
+        }
+        debian::install(&["libseccomp-dev", "pkg-config"])?;
+        module.build(go::RUNC)
+    };
+    built().map(|directory| directory.join("runc")).into()
 }
 
 /// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
@@ -188,6 +210,7 @@ fn find_suite() -> Result<Suite> {
     let module = go::Module {
         directory: modules().join("conformance"),
         flags: go::CONTROL_PLANE_FLAGS,
+        language: Language::Go,
     };
     let directory = module.build(go::SUITE)?;
     debian::install(&["bash-static", "netcat-openbsd", "bind9-dnsutils", "curl"])?;
@@ -254,6 +277,7 @@ fn build_or_install_containerd() -> Result<PathBuf> {
     let module = go::Module {
         directory: modules().join("containerd"),
         flags: go::CONTAINERD_FLAGS,
+        language: Language::Go,
     };
     let error = match module.build(go::CONTAINERD) {
         Ok(directory) => return Ok(directory),

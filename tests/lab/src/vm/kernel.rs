@@ -18,8 +18,8 @@ use crate::process::{call, output, say};
 /// Always depends on the newest kernel of the release.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// For overlay snapshots, pod networks and host ports. What they need comes along.
-const WANTED: [&str; 14] = [
+/// For overlay snapshots, pod networks, host ports, and swap in memory. What they need comes along.
+const WANTED: [&str; 15] = [
     "overlay",
     "veth",
     "bridge",
@@ -34,6 +34,7 @@ const WANTED: [&str; 14] = [
     "xt_conntrack",
     "xt_nat",
     "xt_MASQUERADE",
+    "brd",
 ];
 
 /// A kernel image and its modules.
