@@ -168,6 +168,32 @@ fn from_map(map: &str) -> Value {
     json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": map, "key": "k"}}}]})
 }
 
+/// Its environment comes from a file that its sidecar writes when it is told to.
+fn of_a_file(world: &World<'_>, shared: &Path) -> Value {
+    let reader = with(
+        sleeper("main"),
+        json!({"env": [{"name": "A", "valueFrom": {"fileKeyRef":
+            {"volumeName": "written", "path": "list", "key": "A"}}}]}),
+    );
+    let words = "until [ -e /shared/file ]; do sleep 0.2; done; \
+        echo \"A='b'\" > /written/list; exec sleep 100000";
+    let writer = with(
+        script("writer", words),
+        json!({"restartPolicy": "Always", "volumeMounts": [
+            {"name": "shared", "mountPath": "/shared"}, {"name": "written", "mountPath": "/written"}]}),
+    );
+    with(
+        world.pod("file", &[reader]),
+        json!({"spec": {
+            "initContainers": [writer],
+            "volumes": [
+                {"name": "shared", "hostPath": {"path": shared, "type": "Directory"}},
+                {"name": "written", "emptyDir": {}},
+            ],
+        }}),
+    )
+}
+
 /// Every cause that can go away while the pod waits.
 fn troubles<'a>(world: &World<'_>, shared: &'a Path, seccomp: &'a Path) -> Vec<Trouble<'a>> {
     let namespace = &world.namespace;
@@ -188,6 +214,24 @@ fn troubles<'a>(world: &World<'_>, shared: &'a Path, seccomp: &'a Path) -> Vec<T
             cure: Box::new(|world| {
                 world.apply(&world.object("ConfigMap", "half", json!({"data": {"k": "v"}})))
             }),
+        },
+        Trouble {
+            name: "map",
+            pod: pod("map", with(sleeper("main"), from_map("none"))),
+            reasons: &["CreateContainerConfigError"],
+            message: "configmap \"none\" not found".to_owned(),
+            event: ("Failed", "Error: configmap \"none\" not found".to_owned()),
+            cure: Box::new(|world| {
+                world.apply(&world.object("ConfigMap", "none", json!({"data": {"k": "v"}})))
+            }),
+        },
+        Trouble {
+            name: "file",
+            pod: of_a_file(world, shared),
+            reasons: &["CreateContainerConfigError"],
+            message: "couldn't parse env file".to_owned(),
+            event: ("Failed", "Error: couldn't parse env file".to_owned()),
+            cure: touch("file"),
         },
         Trouble {
             name: "secret",
@@ -324,6 +368,25 @@ fn troubles<'a>(world: &World<'_>, shared: &'a Path, seccomp: &'a Path) -> Vec<T
                 "Failed to pull image \"127.0.0.1:1/absent:1\"".to_owned(),
             ),
             cure: Box::new(|world| set_image(world, "image", BUSYBOX)),
+        },
+        Trouble {
+            name: "never",
+            pod: pod(
+                "never",
+                with(
+                    sleeper("main"),
+                    json!({"image": "lab.test/absent:1", "imagePullPolicy": "Never"}),
+                ),
+            ),
+            reasons: &["ErrImageNeverPull"],
+            message: "Container image \"lab.test/absent:1\" is not present with pull policy of Never"
+                .to_owned(),
+            event: (
+                "ErrImageNeverPull",
+                "Container image \"lab.test/absent:1\" is not present with pull policy of Never"
+                    .to_owned(),
+            ),
+            cure: Box::new(|world| set_image(world, "never", BUSYBOX)),
         },
         Trouble {
             name: "name",

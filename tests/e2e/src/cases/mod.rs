@@ -21,6 +21,7 @@ mod cluster_join;
 mod cluster_kubectl;
 mod cluster_life;
 mod cluster_limits;
+mod cluster_loss;
 mod cluster_node;
 mod cluster_pace;
 mod cluster_pod_certificates;
@@ -87,6 +88,11 @@ impl Case {
         self.group == "figures"
     }
 
+    /// Whether it needs a runc that maps the users of mounts.
+    pub(crate) fn needs_newer_runc(&self) -> bool {
+        self.name.contains("users_of_its_own")
+    }
+
     /// Whether it boots a virtual machine.
     pub(crate) fn needs_machine(&self) -> bool {
         self.group == "cgroup_v2"
@@ -140,6 +146,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_csi::cases(),
         cluster_csi_disks::cases(),
         cluster_limits::cases(),
+        cluster_loss::cases(),
         cluster_attacks::cases(),
         cluster_csi_rules::cases(),
         cluster_volume_faults::cases(),
