@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) images: BTreeMap<String, Image>,
     /// Listed, but gone when their status is asked for.
     pub(crate) vanishing: BTreeSet<String>,
-    /// Calls that get no answer.
+    /// Calls that get no answer, for as long as they are named here.
     pub(crate) hanging: BTreeSet<&'static str>,
     /// Calls that are refused, and how.
     pub(crate) refusing: BTreeMap<&'static str, Status>,
@@ -135,7 +135,7 @@ impl FakeRuntime {
             (world.hanging.contains(method), refusal)
         });
         if hangs {
-            std::future::pending::<()>().await;
+            self.until(|world| !world.hanging.contains(method)).await;
         }
         refusal.map_or(Ok(request.into_inner()), Err)
     }

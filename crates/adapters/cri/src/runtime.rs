@@ -11,6 +11,7 @@ use ferrolet_spec::{ContainerSpec, LinuxResources, SandboxSpec};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{ContainerId, GracePeriod, PodUid, SandboxId};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tracing::Instrument as _;
 
 use crate::call::Call;
 use crate::client::CriClient;
@@ -207,13 +208,21 @@ impl Runtime for CriClient {
             let request = proto::StartContainerRequest {
                 container_id: id.to_string(),
             };
-            let mut client = self.runtime();
-            self.call("StartContainer")
-                .run(request, |request| async move {
-                    client.start_container(request).await
-                })
-                .await
-                .map(drop)
+            let (mut client, call) = (self.runtime(), self.call("StartContainer"));
+            let start = async move {
+                let send = |request| async move { client.start_container(request).await };
+                call.run(request, send).await.map(drop)
+            };
+            // A start that its caller gives up is let run to its end: cancelled half way, containerd may keep the container for good.
+            let ended = tokio::spawn(start.in_current_span()).await;
+            ended.unwrap_or_else(|error| match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => Err(RuntimeError {
+                    call: "StartContainer",
+                    kind: RuntimeErrorKind::Canceled,
+                    message: error.to_string(),
+                }),
+            })
         })
     }
 

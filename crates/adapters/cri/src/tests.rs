@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tonic::Status;
 
 use crate::encode::tests::{rich_container, rich_sandbox};
-use crate::fake::{FakeRuntime, Running};
+use crate::fake::{FakeRuntime, Running, World};
 use crate::{CriClient, StreamOptions, Timeouts, proto};
 
 struct FixedClock;
@@ -121,6 +121,26 @@ async fn a_call_in_flight_ends_when_the_runtime_dies() {
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unavailable, "{error}");
     assert_eq!(error.call, "StartContainer");
+}
+
+#[tokio::test]
+async fn a_start_that_its_caller_gives_up_is_not_cut_off() {
+    let stage = stage();
+    let (client, spec) = (&stage.client, rich_sandbox());
+    let sandbox = client.run_sandbox(&spec).await.unwrap();
+    let container = rich_container();
+    let made = client.create_container(&sandbox, &spec, &container);
+    let id = made.await.unwrap();
+    let fake = &stage.fake;
+    fake.change(|world| world.hanging.insert("StartContainer"));
+    tokio::select! {
+        answer = client.start_container(&id) => panic!("it hangs, and answers {answer:?}"),
+        () = fake.until(|world| world.deadlines.contains_key("StartContainer")) => {}
+    }
+    fake.change(|world| world.hanging.remove("StartContainer"));
+    let is_running = proto::ContainerState::ContainerRunning;
+    let runs = |world: &World| world.containers[id.as_str()].2 == is_running;
+    fake.until(runs).await;
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ pub fn container_spec(
         .and_then(|lifecycle| lifecycle.stop_signal.clone());
     Ok(ContainerSpec {
         name: container.name.as_str().into(),
-        attempt: inputs.restart_count,
+        attempt: inputs.restart_count + inputs.n_left_behind,
         image_ref: inputs.image_ref.clone(),
         image: container.image.clone().unwrap_or_default(),
         command: expanded(container.command.as_ref()),
@@ -110,6 +110,7 @@ mod tests {
             volumes: &BTreeMap::new(),
             sub_paths: &BTreeMap::new(),
             restart_count: 4,
+            n_left_behind: 2,
             crash_streak: 3,
             image_ref: "sha256:1".to_owned(),
             image_user: ImageUser::Id(0),
@@ -160,7 +161,8 @@ mod tests {
     #[test]
     fn the_restart_count_and_the_crash_streak_stay_with_the_container() {
         let spec = make(ContainerKind::Regular, json!({"name": "c"}));
-        assert_eq!((spec.attempt, spec.log_path.as_str()), (4, "c/4.log"));
+        // Two that never ran still hold their names: the runtime counts them, and nobody else does.
+        assert_eq!((spec.attempt, spec.log_path.as_str()), (6, "c/4.log"));
         assert_eq!(spec.annotations[crate::labels::RESTART_COUNT], "4");
         assert_eq!(spec.annotations[crate::labels::CRASH_STREAK], "3");
     }

@@ -96,6 +96,8 @@ pub struct ContainerInputs<'a> {
     pub sub_paths: &'a BTreeMap<usize, String>,
     /// How often the container was restarted; names its log.
     pub restart_count: u32,
+    /// How many made before it never ran and still hold a name: each moves the runtime's own count by one.
+    pub n_left_behind: u32,
     /// Failures in a row before this start, kept with the container so that back-off survives us; 0 leaves no trace.
     pub crash_streak: u32,
     /// The image, as the image service resolved it.

@@ -63,6 +63,7 @@ impl World {
             volumes: &self.volumes,
             sub_paths: &self.sub_paths,
             restart_count: 0,
+            n_left_behind: 0,
             crash_streak: 0,
             image_ref: String::new(),
             image_user: ImageUser::Id(0),

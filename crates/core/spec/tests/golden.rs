@@ -110,6 +110,7 @@ fn check(name: &str, termination_log: &str) {
         volumes: &volumes,
         sub_paths: &sub_paths,
         restart_count: 0,
+        n_left_behind: 0,
         crash_streak: 0,
         image_ref: IMAGE.to_owned(),
         image_user: ImageUser::Id(0),

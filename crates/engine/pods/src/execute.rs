@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
-use ferrolet_ports::{EventKind, HookCall, HookMoment, VolumeMount};
+use ferrolet_ports::{
+    EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeMount,
+};
 use ferrolet_resources::{PodResources, pod_cgroup};
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, Pod, Timestamp,
@@ -38,6 +40,8 @@ pub(crate) enum Outcome {
         actuated: PodResources,
         error: Option<String>,
     },
+    /// The runtime keeps something that nobody needs any more.
+    LeftBehind { id: String },
     /// A container was started.
     Started { container: ContainerName },
     /// A container could not be started.
@@ -89,6 +93,7 @@ impl Outcome {
                         .for_each(|said| say_resize(world, &pod, said));
                 }
             }
+            Self::LeftBehind { id } => memory.left_behind.put_aside(&id, &mut memory.seen),
             Self::Started { container } => {
                 memory.failures.remove(&container);
                 // Should it have to wait again, that is news.
@@ -213,7 +218,7 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
                     .remove_container_log(&log, (key, container.as_str(), &id))
                     .await,
             ),
-            Err(error) => failed("FailedSync", format!("error removing container: {error}")),
+            Err(error) => not_removed(memory, id.as_str(), &error),
         },
         (Action::RemoveLogs, _) => match world.files.remove_logs(key, &memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
@@ -236,8 +241,14 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
             Ok(()) => Outcome::Done,
             Err(error) => failed("FailedKillPod", format!("error killing pod: {error}")),
         },
-        Action::RemoveContainer { id, .. } => done(world.runtime.remove_container(&id).await),
-        Action::RemoveSandbox { id } => done(world.runtime.remove_sandbox(&id).await),
+        Action::RemoveContainer { id, .. } => match world.runtime.remove_container(&id).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => not_removed(memory, id.as_str(), &error),
+        },
+        Action::RemoveSandbox { id } => match world.runtime.remove_sandbox(&id).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => not_removed(memory, id.as_str(), &error),
+        },
         Action::ReleaseVolumes => match world.volumes.release(&memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
             Err(error) => failed(error.reason, error.message),
@@ -263,6 +274,16 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
         | Action::Resize { .. }
         | Action::Start { .. } => failed("FailedSync", "the pod has no specification".to_owned()),
     }
+}
+
+/// A pod does not wait for what the runtime will not let go of. What nobody asked for has nothing else to do than to wait.
+fn not_removed(memory: &Memory, id: &str, error: &RuntimeError) -> Outcome {
+    let is_refused = error.kind == RuntimeErrorKind::FailedPrecondition;
+    if is_refused && let Some(key) = memory.key.as_ref().filter(|_| memory.pod.is_some()) {
+        tracing::warn!(pod = %key, id, %error, "The runtime keeps what is left of a container; the pod goes on without it");
+        return Outcome::LeftBehind { id: id.to_owned() };
+    }
+    failed("FailedSync", format!("error removing {id}: {error}"))
 }
 
 /// A pod that runs nothing any more needs no users of its own.

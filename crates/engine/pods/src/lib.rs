@@ -17,6 +17,7 @@ mod execute;
 mod figures;
 mod grants;
 mod inbox;
+mod left_behind;
 mod memory;
 mod objects;
 mod probing;

@@ -14,12 +14,19 @@ use ferrolet_status::StatusOverride;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, Timestamp,
     hint::{News, Seen},
-    observed::{ContainerState, ObservedContainer, PodObservation},
+    observed::{ContainerState, PodObservation},
     pod::PodView,
 };
 use k8s_openapi::api::core::v1::PodStatus;
 
-use crate::{World, grants::Assigned, probing::Probed, resizing::Resizing, start::StartFailure};
+use crate::{
+    World,
+    grants::Assigned,
+    left_behind::{LeftBehind, undo_abandoned_start},
+    probing::Probed,
+    resizing::Resizing,
+    start::StartFailure,
+};
 
 /// First and longest pause between repetitions of a step without effect.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -55,6 +62,8 @@ pub(crate) struct Memory {
     /// Termination messages by container: read once, when the container is first seen dead.
     pub(crate) last_words: HashMap<ContainerId, String>,
     pub(crate) effort: Effort,
+    /// What the runtime refused to remove.
+    pub(crate) left_behind: LeftBehind,
     /// Containers whose end was announced.
     told_ends: BTreeSet<ContainerId>,
     /// Those of the stage that is being executed whose end is news.
@@ -116,6 +125,7 @@ impl Memory {
             runtime_name: String::new(),
             last_words: HashMap::new(),
             effort: Effort::default(),
+            left_behind: LeftBehind::default(),
             told_ends: BTreeSet::new(),
             new_ends: BTreeSet::new(),
         }
@@ -159,6 +169,7 @@ impl Memory {
         self.last_words.retain(|id, _| is_there(id));
         self.told_ends.retain(is_there);
         seen.containers.iter_mut().for_each(undo_abandoned_start);
+        self.left_behind.take_from(&mut seen);
         self.seen = seen;
         self.forget_old_verdicts();
     }
@@ -294,25 +305,8 @@ pub(crate) fn earlier_rejection(pod: &Pod) -> Option<StatusOverride> {
     })
 }
 
-/// A container whose start was given up by its caller, an agent that died for instance, never ran: it is made anew, and nobody
-/// counts that as a crash.
-fn undo_abandoned_start(container: &mut ObservedContainer) {
-    let is_abandoned = container
-        .state
-        .exit()
-        .is_some_and(|exit| exit.started_at.is_none() && exit.message.contains("context canceled"));
-    if is_abandoned {
-        container.state = ContainerState::Created;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ferrolet_types::{
-        SandboxId,
-        observed::{Exit, TerminationMessageSource},
-    };
-
     use super::*;
 
     #[test]
@@ -375,47 +369,5 @@ mod tests {
         assert_eq!(news(&memory), [false, true]);
         memory.note_ends(&vec![stop("a"), stop("b")]);
         assert_eq!(news(&memory), [false, false]);
-    }
-
-    #[test]
-    fn a_start_that_its_caller_gave_up_never_happened() {
-        let check = |message: &str, started_at: Option<Timestamp>, is_undone: bool| {
-            let now = Timestamp::from_second(100);
-            let exit = Exit {
-                started_at,
-                finished_at: now,
-                code: 128,
-                reason: "StartError".to_owned(),
-                message: message.to_owned(),
-            };
-            let mut container = ObservedContainer {
-                id: ContainerId::new("c"),
-                name: ContainerName::new("c"),
-                sandbox: SandboxId::new("s"),
-                state: ContainerState::Exited(exit),
-                created_at: now,
-                restart_count: 0,
-                spec_hash: None,
-                crash_streak: None,
-                termination_message: TerminationMessageSource::default(),
-                image: String::new(),
-                image_ref: String::new(),
-                image_id: String::new(),
-                log_path: String::new(),
-                mounts: Vec::new(),
-                user: None,
-                resources: None,
-                stop_signal: None,
-            };
-            undo_abandoned_start(&mut container);
-            assert_eq!(
-                container.state == ContainerState::Created,
-                is_undone,
-                "{message}"
-            );
-        };
-        check("failed to create shim task: context canceled", None, true);
-        check("exec: no such file or directory", None, false);
-        check("context canceled", Some(Timestamp::from_second(90)), false);
     }
 }

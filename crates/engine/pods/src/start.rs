@@ -384,12 +384,16 @@ async fn request_container(
         .map_err(|error| config_error(error.to_string()))?;
     let target = target_of(memory, pod, order).map_err(config_error)?;
     let node = world.spec();
+    let restart_count = restart_number(order.restarts, newest_log);
     let mut inputs = ContainerInputs {
         node: &node,
         objects: &objects,
         volumes: &volumes,
         sub_paths: &BTreeMap::new(),
-        restart_count: restart_number(order.restarts, newest_log),
+        restart_count,
+        n_left_behind: memory
+            .left_behind
+            .count(&memory.seen, &order.container, restart_count),
         crash_streak: order.crash_streak,
         image_ref: image.id.clone(),
         image_user: match image.user_id {

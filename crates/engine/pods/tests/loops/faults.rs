@@ -265,6 +265,53 @@ async fn pods_wait_for_the_network() {
         .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_keeps_of_a_start_that_was_given_up_holds_nobody_up() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    // What containerd says when its caller dies between a task's creation and its start.
+    let given_up = "failed to create containerd task: failed to get task pid: context canceled";
+    let series = vec![Script::FailsToStart(given_up.to_owned()), Script::Runs];
+    world.script_series(&web.key(), "main", series);
+    let refusal = "failed to delete containerd container: cannot delete running task";
+    let kind = RuntimeErrorKind::FailedPrecondition;
+    world.fail_next(Call::RemoveContainer, 2, kind, refusal);
+    world.fail_next(Call::RemoveSandbox, 1, kind, refusal);
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    eventually("it is shown", SOON, || agent.phase(&uid) == "Running").await;
+    let shown = agent.container(&uid, "main").unwrap();
+    assert_eq!(
+        (shown.restart_count, shown.last_state),
+        (0, Some(Default::default()))
+    );
+    let attempts: Vec<u32> = world
+        .containers_of(&uid)
+        .iter()
+        .map(|it| it.spec.attempt)
+        .collect();
+    assert_eq!(attempts, [0, 1]);
+
+    agent.remove(&web).await;
+    eventually("its worker is done", SOON, || agent.status(&uid).is_none()).await;
+    assert!(
+        !world.containers_of(&uid).is_empty(),
+        "the runtime keeps it"
+    );
+    assert!(
+        world.files().list().await.unwrap().is_empty(),
+        "nothing else is left"
+    );
+    agent.hint(Hint::Census(vec![uid.clone()])).await;
+    world
+        .until("nothing is left", SOON, |world| world.is_gone(&uid))
+        .await;
+}
+
 /// Panics when it hears that word, so many times.
 struct Grenade {
     events: Arc<FakeEvents>,
