@@ -5,8 +5,8 @@
 //! * a deletion: from the last container's end to the object's, and our part of that.
 //!
 //! Times are the kernel's and the runtime's: of lines in logs, and of a file that a container touches when it is told to end.
-//! The part spent in CRI calls comes from the agent's log ([`trace`]); what is left is ours, with the way through the shim and
-//! the API server in it. No opponent: goals are absolute.
+//! The part spent in CRI calls, and the time until the runtime told of an end, come from the agent's log ([`trace`]); what is left is
+//! ours, with the first steps of a new process or the way through the API server in it. No opponent: goals are absolute.
 
 use std::fs;
 use std::path::PathBuf;
@@ -218,18 +218,22 @@ impl Scene<'_> {
     fn print(&self, title: &str, spans: &[(f64, f64)], goal: &str) {
         let log = self.joined.node.log_text();
         let calls = trace::calls(&log);
-        let (mut total, mut inside, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut total, mut told, mut inside, mut ours) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for span in spans {
             let whole = span.1 - span.0;
-            let in_calls = trace::covered(calls.iter(), *span);
+            let until_told = trace::told_end(&log, *span).unwrap_or(0.0);
+            let in_calls = trace::covered(calls.iter(), (span.0 + until_told, span.1));
             total.push(whole * 1e3);
+            told.push(until_told * 1e3);
             inside.push(in_calls * 1e3);
-            ours.push((whole - in_calls) * 1e3);
+            ours.push((whole - until_told - in_calls) * 1e3);
         }
         println!("{title:<34} {}", Figures::of(total));
         if calls.is_empty() {
             println!("(this agent logs no CRI calls)");
         } else {
+            println!("{:<34} {}", "  until the runtime tells", Figures::of(told));
             println!("{:<34} {}", "  in CRI calls", Figures::of(inside));
             println!("{:<34} {}   ({goal})", "  the rest", Figures::of(ours));
         }

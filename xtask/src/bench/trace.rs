@@ -31,6 +31,16 @@ pub(super) fn calls(log: &str) -> Vec<Call> {
         .collect()
 }
 
+/// When the runtime told that a container had ended, in seconds after `from` (since 1970): the first such line of a log within `length`.
+pub(super) fn told_end(log: &str, (from, to): (f64, f64)) -> Option<f64> {
+    log.lines()
+        .filter(|line| line.contains("\"Container event\"") && line.contains("kind=\"Stopped\""))
+        .filter_map(clock)
+        .map(|at| (at - from).rem_euclid(QUARTER))
+        .filter(|after| *after < to - from)
+        .min_by(f64::total_cmp)
+}
+
 /// Seconds of `span` (since 1970) during which at least one of the calls was under way.
 pub(super) fn covered<'a>(calls: impl Iterator<Item = &'a Call>, (from, to): (f64, f64)) -> f64 {
     let length = to - from;
@@ -53,7 +63,8 @@ pub(super) fn covered<'a>(calls: impl Iterator<Item = &'a Call>, (from, to): (f6
     sum
 }
 
-fn call(line: &str) -> Option<Call> {
+/// The time of a line, in seconds into the quarter of an hour.
+fn clock(line: &str) -> Option<f64> {
     let clock = line.split_whitespace().nth(1)?;
     let mut parts = clock.splitn(3, ':').map(str::parse::<f64>);
     let (_, minutes, seconds) = (
@@ -61,10 +72,14 @@ fn call(line: &str) -> Option<Call> {
         parts.next()?.ok()?,
         parts.next()?.ok()?,
     );
+    Some((minutes * 60.0 + seconds).rem_euclid(QUARTER))
+}
+
+fn call(line: &str) -> Option<Call> {
     let duration = line.split("duration=").nth(1)?.trim_start_matches('"');
     let duration = duration.split(['"', ' ']).next()?;
     Some(Call {
-        end: (minutes * 60.0 + seconds).rem_euclid(QUARTER),
+        end: clock(line)?,
         seconds: parse_duration(duration)?,
         line: line.to_owned(),
     })
@@ -143,6 +158,18 @@ mod tests {
             .map(|it| (it.end, (it.seconds * 1e6).round()))
             .collect();
         assert_eq!(found, [(463.5, 81_200.0), (464.0, 640.0)]);
+    }
+
+    #[test]
+    fn the_runtimes_word_is_the_first_one_within_the_span() {
+        let log = "I1115 21:52:42.000000 42 a.rs:7] \"Container event\" id=\"c\" kind=\"Stopped\"\n\
+                   I1115 21:52:43.250000 42 a.rs:7] \"Container event\" id=\"c\" kind=\"Created\"\n\
+                   I1115 21:52:43.500000 42 a.rs:7] \"Container event\" id=\"c\" kind=\"Stopped\"\n\
+                   I1115 21:52:44.000000 42 a.rs:7] \"Container event\" id=\"s\" kind=\"Stopped\"\n";
+        // 463 s into a quarter.
+        for (length, expected) in [(2.0, Some(0.5)), (0.4, None)] {
+            assert_eq!(told_end(log, (9_463.0, 9_463.0 + length)), expected);
+        }
     }
 
     #[test]

@@ -165,6 +165,7 @@ impl Watch {
         };
         match woken {
             Woken::Event(Some(Ok(event))) => {
+                tracing::debug!(v = 6, pod_uid = %event.uid, id = event.id, kind = ?event.kind, "Container event");
                 if let Some(listing) = &mut self.listing {
                     listing.meanwhile.push(event.clone());
                 }
