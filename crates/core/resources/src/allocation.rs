@@ -58,6 +58,10 @@ impl PodResources {
 
 /// The pod with these resources in place of its own; `None` when they mean the same. Containers without a record keep theirs.
 pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
+    // Nearly always, and asked for every pod whenever one comes: nothing is copied to find that out.
+    if is_word_for_word(pod, resources) {
+        return None;
+    }
     let own = PodResources::of(pod);
     let recorded = PodResources {
         containers: own
@@ -82,6 +86,19 @@ pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
         container.resources = recorded.containers.get(&container.name).cloned();
     }
     Some(pod)
+}
+
+/// True when the record repeats the specification.
+fn is_word_for_word(pod: &Pod, resources: &PodResources) -> bool {
+    let spec = pod.spec_ref();
+    let nothing = ResourceRequirements::default();
+    let init = spec.init_containers.iter().flatten();
+    let mut containers = init.chain(&spec.containers);
+    resources.pod == spec.resources
+        && containers.all(|container| {
+            let recorded = resources.containers.get(&container.name);
+            recorded.is_none_or(|it| it == container.resources.as_ref().unwrap_or(&nothing))
+        })
 }
 
 /// True when a resize asks for more CPU or memory than the pod was granted.

@@ -7,7 +7,7 @@
 //! other one or from the pods' own specifications, where upstream's kubelet refuses to start (ADR 0015).
 //! Refuses: deciding anything from what it holds.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use ferrolet_ports::StateFiles;
 use ferrolet_resources::PodResources;
@@ -17,6 +17,10 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+
+/// A crowd of pods brings a crowd of notes: what is noted within this time after a write is written together. A resize does not wait:
+/// its note is what keeps a container from being restarted for it twice.
+const PAUSE: Duration = Duration::from_millis(200);
 
 const ALLOCATED: &str = "allocated_pods_state";
 const ACTUATED: &str = "actuated_pods_state";
@@ -29,6 +33,18 @@ pub(crate) type ByPod = BTreeMap<PodUid, PodResources>;
 pub(crate) struct Records {
     books: Mutex<Books>,
     changed: Notify,
+    /// Something changed that must not be lost.
+    hurry: Notify,
+}
+
+/// What a note was about.
+enum News {
+    /// Nothing that was not known.
+    Old,
+    /// A pod came or went; whoever forgets it learns it again.
+    Crowd,
+    /// A pod was given other resources.
+    Resize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -72,20 +88,12 @@ impl Records {
 
     /// Notes what a pod was granted.
     pub(crate) fn grant(&self, uid: &PodUid, resources: PodResources) {
-        self.note(|books| {
-            books.allocated.insert(uid.clone(), resources.clone()) != Some(resources)
-        });
+        self.note(|books| News::of(&mut books.allocated, uid, resources));
     }
 
     /// Notes what is in force.
     pub(crate) fn put_in_force(&self, uid: &PodUid, resources: &PodResources) {
-        self.note(|books| {
-            books
-                .actuated
-                .insert(uid.clone(), resources.clone())
-                .as_ref()
-                != Some(resources)
-        });
+        self.note(|books| News::of(&mut books.actuated, uid, resources.clone()));
     }
 
     /// Keeps what is said of these pods only.
@@ -94,7 +102,10 @@ impl Records {
             let before = books.allocated.len() + books.actuated.len();
             books.allocated.retain(|uid, _| is_known(uid));
             books.actuated.retain(|uid, _| is_known(uid));
-            before != books.allocated.len() + books.actuated.len()
+            match before == books.allocated.len() + books.actuated.len() {
+                true => News::Old,
+                false => News::Crowd,
+            }
         });
     }
 
@@ -122,6 +133,11 @@ impl Records {
                     Err(error) => tracing::error!(%error, "Resources of pods cannot be noted"),
                 }
             }
+            tokio::select! {
+                // A timer loses nothing, and a hurry that nobody waited for is remembered.
+                () = tokio::time::sleep(PAUSE) => {}
+                () = self.hurry.notified() => {}
+            }
         }
     }
 
@@ -129,10 +145,32 @@ impl Records {
         of(&self.books.lock().expect("no panic while the lock is held"))
     }
 
-    fn note(&self, edit: impl FnOnce(&mut Books) -> bool) {
-        let is_new = edit(&mut self.books.lock().expect("no panic while the lock is held"));
-        if is_new {
-            self.changed.notify_one();
+    fn note(&self, edit: impl FnOnce(&mut Books) -> News) {
+        let news = edit(&mut self.books.lock().expect("no panic while the lock is held"));
+        match news {
+            News::Old => {}
+            News::Crowd => self.changed.notify_one(),
+            News::Resize => {
+                self.changed.notify_one();
+                self.hurry.notify_one();
+            }
+        }
+    }
+}
+
+impl News {
+    /// Notes a pod's resources and says what is new about them.
+    fn of(book: &mut ByPod, uid: &PodUid, resources: PodResources) -> Self {
+        match book.get_mut(uid) {
+            None => {
+                book.insert(uid.clone(), resources);
+                Self::Crowd
+            }
+            Some(known) if *known == resources => Self::Old,
+            Some(known) => {
+                *known = resources;
+                Self::Resize
+            }
         }
     }
 }
@@ -333,5 +371,65 @@ mod tests {
         check(bad, &narrower, [Some(&in_force), Some(&in_force)]).await;
         check(&wider, bad, [Some(&granted), None]).await;
         check(bad, bad, [None, None]).await;
+    }
+
+    /// Notes when something is written, in milliseconds after its birth.
+    struct Diary {
+        born: tokio::time::Instant,
+        writes: Mutex<Vec<u128>>,
+    }
+
+    impl StateFiles for Diary {
+        fn read<'a>(
+            &'a self,
+            _name: &'a str,
+        ) -> ferrolet_ports::Fut<'a, Result<Option<Vec<u8>>, ferrolet_ports::HostError>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn write<'a>(
+            &'a self,
+            _name: &'a str,
+            _content: Vec<u8>,
+        ) -> ferrolet_ports::Fut<'a, Result<(), ferrolet_ports::HostError>> {
+            let at = self.born.elapsed().as_millis();
+            Box::pin(async move {
+                self.writes.lock().unwrap().push(at);
+                Ok(())
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_is_written_together_and_a_resize_at_once() {
+        let (records, diary) = (
+            Records::default(),
+            Diary {
+                born: tokio::time::Instant::now(),
+                writes: Mutex::default(),
+            },
+        );
+        let come = async {
+            let pass = |ms| tokio::time::sleep(Duration::from_millis(ms));
+            for n in 0..100 {
+                records.grant(&PodUid::new(n.to_string()), PodResources::default());
+                pass(1).await;
+            }
+            // 100 ms: the crowd waits, a resize does not.
+            let resized = PodResources {
+                pod: Some(ResourceRequirements::default()),
+                ..PodResources::default()
+            };
+            records.grant(&PodUid::new("7"), resized);
+            pass(500).await;
+            records.forget(&PodUid::new("7"));
+            pass(500).await;
+        };
+        tokio::select! {
+            () = come => {}
+            never = records.keep(&diary) => match never {},
+        }
+        // The first write brings both files; of the second nothing ever changes.
+        assert_eq!(*diary.writes.lock().unwrap(), [0, 0, 100, 600]);
     }
 }
