@@ -56,7 +56,7 @@ fn generated(inputs: &StatusInputs<'_>) -> PodStatus {
         init_container_statuses: Some(statuses.init).filter(|list| !list.is_empty()),
         ephemeral_container_statuses: Some(statuses.ephemeral).filter(|list| !list.is_empty()),
         allocated_resources: resources::pod_allocated(inputs),
-        resources: Some(resources::pod_resources(inputs)),
+        resources: Some(resources::pod_resources(inputs, phase)),
         ..PodStatus::default()
     };
     addresses::fill(&mut status, inputs);

@@ -7,7 +7,7 @@
 use ferrolet_types::{
     Quantity,
     observed::{ContainerState, ObservedContainer, ObservedResources},
-    pod::PodView,
+    pod::{Phase, PodView},
 };
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, PodStatus, ResourceRequirements},
@@ -69,11 +69,12 @@ pub(crate) fn pod_allocated(inputs: &StatusInputs<'_>) -> Option<Amounts> {
     Some(amounts::pod_requests(inputs.pod.spec_ref())).filter(|list| !list.is_empty())
 }
 
-/// The pod's own `resources`: as specified until it runs, then as its cgroup has them.
-pub(crate) fn pod_resources(inputs: &StatusInputs<'_>) -> ResourceRequirements {
+/// The pod's own `resources`: as specified until it runs, then as its cgroup has them. Upstream waits until the API server says that it
+/// runs, and then writes once more; here both are told together.
+pub(crate) fn pod_resources(inputs: &StatusInputs<'_>, phase: Phase) -> ResourceRequirements {
     let spec = inputs.pod.spec_ref();
     let mut shown = spec.resources.clone().unwrap_or_default();
-    let is_running = is_running(inputs.pod.status.as_ref());
+    let is_running = phase == Phase::Running || is_running(inputs.pod.status.as_ref());
     let Some(cgroup) = inputs.pod_cgroup.filter(|_| is_running) else {
         shown.requests = Some(amounts::pod_requests(spec)).filter(|list| !list.is_empty());
         shown.limits = Some(amounts::pod_limits(spec)).filter(|list| !list.is_empty());

@@ -264,6 +264,22 @@ fn mounts_say_how_deep_read_only_goes() {
 
 /// 8.10, actuated resources in status.
 #[test]
+fn what_a_pods_cgroup_has_is_told_from_the_moment_it_runs() {
+    let cgroup = ObservedResources {
+        memory_limit: 64 << 20,
+        ..ObservedResources::default()
+    };
+    let shown = |world: &World| world.status().resources.unwrap().limits;
+    let mut waits = World::of_one("Always");
+    waits.pod_cgroup = Some(cgroup);
+    assert_eq!((waits.phase().as_str(), shown(&waits)), ("Pending", None));
+    let runs = waits.seeing(vec![running("c", 0)]);
+    assert_eq!(runs.phase(), "Running");
+    let memory = shown(&runs).map(|it| it["memory"].0.clone());
+    assert_eq!(memory.as_deref(), Some("64Mi"), "one write tells both");
+}
+
+#[test]
 fn resources_in_force_are_told_in_the_units_of_the_api() {
     let check = |spec: Value, seen: ObservedResources, expected: Value| {
         let world = World::new(json!({ "containers": [{ "name": "c", "resources": spec }] }));
