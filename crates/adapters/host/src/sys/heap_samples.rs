@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use super::unwind::{Stack, walk};
 
 /// One allocation is noted in this many bytes.
-pub(crate) const RATE: usize = 256 * 1024;
+pub(crate) const RATE: usize = 512 * 1024;
 /// Noted allocations that can be in use at once, in lines of four.
 const LINES: usize = 256;
 const WAYS: usize = 4;
