@@ -33,7 +33,7 @@ pub(super) fn svg(rows: &[Row], n_pods: usize) -> String {
     let shown: Vec<&Row> = rows.iter().filter(|row| is_shown(row, n_pods)).collect();
     let (noisy, bars): (Vec<&Row>, Vec<&Row>) = shown
         .into_iter()
-        .partition(|row| row.verdict == Verdict::Noisy);
+        .partition(|row| matches!(row.verdict, Verdict::Noisy { .. }));
     let n_rows = f64::from(u32::try_from(bars.len()).unwrap_or(u32::MAX));
     let foot = if noisy.is_empty() { 10.0 } else { 34.0 };
     let height = HEAD + n_rows * ROW_HEIGHT + foot;

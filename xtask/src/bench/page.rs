@@ -43,7 +43,7 @@ pub(super) fn page(rows: &[Row], machine: &Machine, plan: &Plan) -> String {
          9. CPU is user and system time of the agent and of the children it waited for, from `/proc`; for a burst until the last Ready, \
          for a deletion until the last is gone.\n\
          10. Upstream is the control group: where its rounds spread by more than {bound:.0} % of their median, the table says `noisy` and \
-         no figure.\n\n\
+         no figure; whether the goal is met it says only when each round of ours and each of upstream's agree about it.\n\n\
          ## Machine and versions\n\n\
          | | |\n| --- | --- |\n\
          | date | {date} |\n\

@@ -237,7 +237,7 @@ fn json_of(rows: &[Row], results: &Results, machine: &Machine, plan: &Plan) -> V
                 legs.iter().map(|leg| leg.get(key).copied()).collect()
             };
             let (is_noisy, ratio) = match row.verdict {
-                Verdict::Noisy => (true, None),
+                Verdict::Noisy { .. } => (true, None),
                 Verdict::Holds { ratio, .. } => (false, ratio),
             };
             json!({

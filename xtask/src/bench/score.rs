@@ -2,7 +2,7 @@
 //!
 //! A figure is the median of its rounds. Upstream's kubelet is the control group: it does the same work in every
 //! round, so the spread of its values is the noise of the machine. Above [`BOUND`] the figure does not hold, and no
-//! ratio is computed from it.
+//! ratio is computed from it; whether its goal is met is said only if every round of ours says the same against every one of upstream's.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +89,8 @@ pub(super) struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Verdict {
-    /// The machine was too noisy to say.
-    Noisy,
+    /// The machine was too noisy for a figure; the outcome is there when noise cannot change it.
+    Noisy { outcome: Option<Outcome> },
     /// The ratio is missing when upstream's value is zero, the outcome when nobody set a goal.
     Holds {
         ratio: Option<f64>,
@@ -230,12 +230,16 @@ pub(super) fn rows(figures: &[Figure], ours: &[Values], upstream: &[Values]) -> 
         .collect()
 }
 
-fn row(figure: &Figure, ours: &[f64], upstream: &[f64]) -> Option<Row> {
-    let (ours, control) = (median(ours)?, median(upstream)?);
+fn row(figure: &Figure, rounds: &[f64], upstream: &[f64]) -> Option<Row> {
+    let (ours, control) = (median(rounds)?, median(upstream)?);
     let range = range(upstream);
     let spread = if range > 0.0 { range / control } else { 0.0 };
     let verdict = if spread > BOUND && range > figure.unit.resolution() {
-        Verdict::Noisy
+        Verdict::Noisy {
+            outcome: figure
+                .goal
+                .and_then(|goal| unanimous(goal, rounds, upstream)),
+        }
     } else {
         Verdict::Holds {
             ratio: (control > 0.0).then(|| ours / control),
@@ -249,6 +253,15 @@ fn row(figure: &Figure, ours: &[f64], upstream: &[f64]) -> Option<Row> {
         spread,
         verdict,
     })
+}
+
+/// What every round of ours says against every one of upstream's, if it is the same.
+fn unanimous(goal: Goal, ours: &[f64], upstream: &[f64]) -> Option<Outcome> {
+    let mut all = ours
+        .iter()
+        .flat_map(|ours| upstream.iter().map(move |it| outcome(goal, *ours, *it)));
+    let first = all.next()?;
+    all.all(|it| it == first).then_some(first)
 }
 
 fn outcome(goal: Goal, ours: f64, upstream: f64) -> Outcome {
@@ -298,7 +311,7 @@ pub(super) mod tests {
                 .map(|(key, value)| (key.to_owned(), value))
                 .into()
         };
-        let ours = [leg(0.2, 5.0), leg(0.3, 6.0)];
+        let ours = [leg(0.2, 5.0), leg(0.3, 7.0)];
         let upstream = [leg(0.8, 10.0), leg(0.8, 20.0)];
         rows(&figures, &ours, &upstream)
     }
@@ -320,7 +333,7 @@ pub(super) mod tests {
     fn a_figure_holds_only_if_the_control_group_agrees_with_itself() {
         let met = Some(Outcome::Met);
         type Case<'a> = (&'a [f64], &'a [f64], Unit, Option<Goal>, Verdict);
-        let cases: [Case<'_>; 6] = [
+        let cases: [Case<'_>; 8] = [
             (
                 &[0.4, 0.3],
                 &[1.0, 1.1],
@@ -331,7 +344,28 @@ pub(super) mod tests {
                     outcome: met,
                 },
             ),
-            (&[1.0], &[1.0, 1.5], Unit::Seconds, None, Verdict::Noisy),
+            (
+                &[1.0],
+                &[1.0, 1.5],
+                Unit::Seconds,
+                None,
+                Verdict::Noisy { outcome: None },
+            ),
+            // However noisy: the slowest of ours beats the fastest of theirs by more than was asked for.
+            (
+                &[0.1, 0.4],
+                &[1.0, 1.5],
+                Unit::Seconds,
+                Some(Goal::AtMost(0.5)),
+                Verdict::Noisy { outcome: met },
+            ),
+            (
+                &[0.1, 0.6],
+                &[1.0, 1.5],
+                Unit::Seconds,
+                Some(Goal::AtMost(0.5)),
+                Verdict::Noisy { outcome: None },
+            ),
             // A third more, but of so little that no clock here can tell.
             (
                 &[0.03],

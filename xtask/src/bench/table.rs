@@ -60,13 +60,15 @@ pub(super) fn summary(rows: &[Row]) -> String {
     let missed = labels(|it| {
         matches!(
             it,
-            Verdict::Holds {
+            Verdict::Noisy {
+                outcome: Some(Outcome::Missed)
+            } | Verdict::Holds {
                 outcome: Some(Outcome::Missed),
                 ..
             }
         )
     });
-    let noisy = labels(|it| *it == Verdict::Noisy);
+    let noisy = labels(|it| *it == Verdict::Noisy { outcome: None });
     let n_met = with_goal.len() - missed.len() - noisy.len();
     let mut out = format!("{n_met} of {} goals met", with_goal.len());
     for (word, labels) in [("missed", missed), ("too noisy to say", noisy)] {
@@ -81,13 +83,18 @@ fn cells(row: &Row) -> Cells {
     let show = |value: f64| row.figure.unit.show(value);
     let label = row.figure.label.clone();
     match row.verdict {
-        Verdict::Noisy => Cells {
+        Verdict::Noisy { outcome } => Cells {
             label,
             ours: "noisy".into(),
             upstream: "noisy".into(),
             ratio: "-".into(),
             goal: format!(
-                "upstream spreads by {:.0} % (bound: {:.0} %)",
+                "{}upstream spreads by {:.0} % (bound: {:.0} %)",
+                match (row.figure.goal, outcome) {
+                    (Some(goal), Some(outcome)) =>
+                        format!("{}, {} in every round; ", wish(goal), word(outcome)),
+                    _ => String::new(),
+                },
                 row.spread * 100.0,
                 BOUND * 100.0
             ),
