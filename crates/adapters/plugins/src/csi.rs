@@ -1,15 +1,17 @@
-//! The port `CsiDrivers`: encode, call with a deadline, tell final errors from others.
+//! The port `CsiDrivers`: encode, call with a deadline, count, tell final errors from others.
 
 use std::{future::Future, time::Duration};
 
 use ferrolet_ports::{
     CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
-    CsiStage, FileRoom, Fut,
+    CsiStage, FileRoom, Fut, Tally,
 };
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
 use crate::{
     Registry,
+    codes::go_name,
     endpoint::channel,
     proto::csi::{
         CapacityRange, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest,
@@ -24,6 +26,18 @@ use crate::{
 
 /// Upstream's time for each call.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+/// Upstream's bounds for calls, in seconds.
+const BOUNDS: [f64; 13] = [
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+];
+
+/// Calls of drivers, of this process (ADR 0018).
+static CALLS: Tally = Tally::new();
+
+/// How long calls of drivers took, and how they ended.
+pub fn driver_figures() -> &'static Tally {
+    &CALLS
+}
 
 impl Registry {
     fn client(&self, driver: &str) -> Result<NodeClient<Channel>, CsiError> {
@@ -38,9 +52,10 @@ impl Registry {
 
     async fn abilities_of(&self, driver: &str) -> Result<CsiAbilities, CsiError> {
         let mut client = self.client(driver)?;
-        let asked = timed(NodeGetCapabilitiesRequest {}, |it| {
+        let call = timed(NodeGetCapabilitiesRequest {}, |it| {
             client.node_get_capabilities(it)
         });
+        let asked = counted(driver, "NodeGetCapabilities", call);
         let mut abilities = CsiAbilities::default();
         for capability in asked.await?.capabilities {
             let Some(Type::Rpc(found)) = capability.r#type else {
@@ -84,9 +99,8 @@ impl CsiDrivers for Registry {
                 secrets: ask.secrets.clone(),
                 volume_context: ask.attributes.clone(),
             };
-            timed(request, |it| client.node_stage_volume(it))
-                .await
-                .map(drop)
+            let call = timed(request, |it| client.node_stage_volume(it));
+            counted(driver, "NodeStageVolume", call).await.map(drop)
         })
     }
 
@@ -102,9 +116,8 @@ impl CsiDrivers for Registry {
                 volume_id: volume.to_owned(),
                 staging_target_path: path.to_owned(),
             };
-            timed(request, |it| client.node_unstage_volume(it))
-                .await
-                .map(drop)
+            let call = timed(request, |it| client.node_unstage_volume(it));
+            counted(driver, "NodeUnstageVolume", call).await.map(drop)
         })
     }
 
@@ -126,9 +139,8 @@ impl CsiDrivers for Registry {
                 secrets: stage.secrets.clone(),
                 volume_context: stage.attributes.clone(),
             };
-            timed(request, |it| client.node_publish_volume(it))
-                .await
-                .map(drop)
+            let call = timed(request, |it| client.node_publish_volume(it));
+            counted(driver, "NodePublishVolume", call).await.map(drop)
         })
     }
 
@@ -144,9 +156,8 @@ impl CsiDrivers for Registry {
                 volume_id: volume.to_owned(),
                 target_path: path.to_owned(),
             };
-            timed(request, |it| client.node_unpublish_volume(it))
-                .await
-                .map(drop)
+            let call = timed(request, |it| client.node_unpublish_volume(it));
+            counted(driver, "NodeUnpublishVolume", call).await.map(drop)
         })
     }
 
@@ -164,9 +175,8 @@ impl CsiDrivers for Registry {
                 volume_capability: Some(self.capability(driver, &ask.capability).await?),
                 secrets: ask.secrets.clone(),
             };
-            timed(request, |it| client.node_expand_volume(it))
-                .await
-                .map(drop)
+            let call = timed(request, |it| client.node_expand_volume(it));
+            counted(driver, "NodeExpandVolume", call).await.map(drop)
         })
     }
 
@@ -183,7 +193,8 @@ impl CsiDrivers for Registry {
                 volume_path: path.to_owned(),
                 staging_target_path: String::new(),
             };
-            let told = timed(request, |it| client.node_get_volume_stats(it)).await?;
+            let call = timed(request, |it| client.node_get_volume_stats(it));
+            let told = counted(driver, "NodeGetVolumeStats", call).await?;
             room_of(&told.usage).ok_or_else(|| CsiError {
                 message: "failed to get usage from response. usage is nil".to_owned(),
                 fate: CsiFate::Final,
@@ -249,22 +260,36 @@ fn encode(wanted: &CsiCapability, tells_writers: bool) -> VolumeCapability {
 pub(crate) async fn timed<Q, A, F>(
     message: Q,
     send: impl FnOnce(Request<Q>) -> F,
-) -> Result<A, CsiError>
+) -> Result<A, Status>
 where
     F: Future<Output = Result<Response<A>, Status>>,
 {
     let mut request = Request::new(message);
     request.set_timeout(DEADLINE);
     match tokio::time::timeout(DEADLINE, send(request)).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(refused(&status)),
-        Err(_elapsed) => Err(refused(&Status::deadline_exceeded(
-            "context deadline exceeded",
-        ))),
+        Ok(answer) => answer.map(Response::into_inner),
+        Err(_elapsed) => Err(Status::deadline_exceeded("context deadline exceeded")),
     }
 }
 
-fn refused(status: &Status) -> CsiError {
+/// One call of a driver's node service, counted under its name and how it ended.
+pub(crate) async fn counted<A>(
+    driver: &str,
+    method: &str,
+    call: impl Future<Output = Result<A, Status>>,
+) -> Result<A, CsiError> {
+    let began = Instant::now();
+    let answer = call.await;
+    let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+    let method = format!("/csi.v1.Node/{method}");
+    // Nothing is migrated here: volumes of clouds are not served in-tree.
+    let labels = [driver, go_name(code), &method, "false"];
+    let took = began.elapsed().as_secs_f64();
+    CALLS.observe("csi_operations_seconds", &labels, &BOUNDS, took);
+    answer.map_err(|status| refused(&status))
+}
+
+pub(crate) fn refused(status: &Status) -> CsiError {
     // After these the driver may still be at it; after all others nothing will come of the call.
     let may_go_on = [
         Code::Cancelled,
@@ -275,8 +300,8 @@ fn refused(status: &Status) -> CsiError {
     ];
     CsiError {
         message: format!(
-            "rpc error: code = {:?} desc = {}",
-            status.code(),
+            "rpc error: code = {} desc = {}",
+            go_name(status.code()),
             status.message()
         ),
         fate: match status.code() {

@@ -11,6 +11,7 @@
 //! Refuses: policy, retries of volume calls, and looking for sockets itself: they are handed in.
 #![forbid(unsafe_code)]
 
+mod codes;
 mod csi;
 mod endpoint;
 mod local;
@@ -19,5 +20,6 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use csi::driver_figures;
 pub use local::{LocalSocket, PodNews, PodResources, PodsApi, local_figures};
 pub use registry::{Registry, Sockets};

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{CsiError, RegisteredDriver};
+use ferrolet_ports::{CsiError, Measured, RegisteredDriver, Sample, SampleValue};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -22,7 +22,7 @@ use tokio::{
 use tonic::Request;
 
 use crate::{
-    csi::timed,
+    csi::{counted, refused, timed},
     endpoint::{channel, socket_path},
     proto::{
         csi::{NodeGetInfoRequest, node_client::NodeClient},
@@ -53,6 +53,8 @@ struct Driver {
 pub struct Registry {
     drivers: watch::Sender<BTreeMap<String, Driver>>,
     shown: watch::Sender<BTreeMap<String, RegisteredDriver>>,
+    /// Every socket that is there, whoever is behind it.
+    sockets: watch::Sender<Vec<PathBuf>>,
 }
 
 /// A registration that did not succeed.
@@ -80,6 +82,7 @@ impl Registry {
         let mut greetings: JoinSet<(PathBuf, String, Driver)> = JoinSet::new();
         loop {
             let there = sockets.borrow_and_update().clone();
+            self.sockets.send_replace(there.keys().cloned().collect());
             known.retain(|path, (stamp, greeting)| {
                 let is_same = there.get(path) == Some(stamp);
                 if !is_same {
@@ -134,6 +137,25 @@ impl Registry {
     }
 }
 
+/// Plugins that are there and plugins that are registered, in upstream's words.
+impl Measured for Registry {
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |path: &Path, state: &str| Sample {
+            family: "plugin_manager_total_plugins",
+            labels: vec![path.display().to_string(), state.to_owned()],
+            value: SampleValue::Number(1.0),
+        };
+        let drivers = self.drivers.borrow();
+        let actual = drivers.values();
+        let actual = actual.map(|it| sample(&it.registration, "actual_state_of_world"));
+        let sockets = self.sockets.borrow();
+        let desired = sockets
+            .iter()
+            .map(|path| sample(path, "desired_state_of_world"));
+        actual.chain(desired).collect()
+    }
+}
+
 /// Asks who is behind the socket until there is an answer that will not change.
 async fn greet(registration: PathBuf) -> (PathBuf, String, Driver) {
     let mut pause = FIRST_PAUSE;
@@ -164,7 +186,7 @@ async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
     let mut client = RegistrationClient::new(channel(registration));
     let asked = timed(InfoRequest {}, |it| client.get_info(it));
     let info = match tokio::time::timeout(GREETING, asked).await {
-        Ok(info) => info.map_err(later)?,
+        Ok(info) => info.map_err(|status| later(refused(&status)))?,
         Err(_elapsed) => return Err(Refusal::Later("it does not say who it is".to_owned())),
     };
     check(&info, registration).map_err(Refusal::Never)?;
@@ -174,7 +196,8 @@ async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
     };
     let mut driver = NodeClient::new(channel(&socket));
     let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it));
-    let node = node.await.map_err(later)?;
+    let node = counted(&info.name, "NodeGetInfo", node).await;
+    let node = node.map_err(later)?;
     let topology = node.accessible_topology.unwrap_or_default();
     let driver = Driver {
         registration: registration.to_owned(),

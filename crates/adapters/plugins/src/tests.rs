@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use ferrolet_ports::{CsiCapability, CsiDrivers as _, CsiForm, CsiPublish, CsiStage};
+use ferrolet_ports::{
+    CsiCapability, CsiDrivers as _, CsiForm, CsiPublish, CsiStage, Measured as _,
+};
 use tokio::{
     net::UnixListener,
     sync::{mpsc, watch},
@@ -11,7 +13,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
 use crate::{
-    Registry, Sockets,
+    Registry, Sockets, driver_figures,
     proto::{
         csi::{
             NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
@@ -193,8 +195,30 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
     assert_eq!(capability.access_mode.unwrap().mode, 6);
     assert!(!format!("{ask:?}").contains("hush"));
 
+    let counted: Vec<String> = driver_figures()
+        .samples()
+        .into_iter()
+        .filter(|it| it.family == "csi_operations_seconds" && it.labels[0] == "d")
+        .map(|it| it.labels[1..].join(" "))
+        .collect();
+    for labels in [
+        "OK /csi.v1.Node/NodeGetCapabilities false",
+        "OK /csi.v1.Node/NodeGetInfo false",
+        "Aborted /csi.v1.Node/NodeStageVolume false",
+        "Internal /csi.v1.Node/NodePublishVolume false",
+    ] {
+        assert!(counted.iter().any(|it| it == labels), "{counted:?}");
+    }
+    let states = |registry: &Registry| -> Vec<String> {
+        let samples = registry.samples().into_iter();
+        samples.map(|it| it.labels[1].clone()).collect()
+    };
+    let both = ["actual_state_of_world", "desired_state_of_world"];
+    assert_eq!(states(&registry), both);
+
     sender.send_replace(Sockets::new());
     registered.wait_for(BTreeMap::is_empty).await.unwrap();
+    assert!(states(&registry).is_empty());
 }
 
 #[tokio::test]

@@ -18,10 +18,13 @@ use tokio::sync::broadcast;
 use tonic::{Code, Status, body::Body, codegen::Service as _};
 
 use super::{CALLS, LocalSocket, limit::Limit, listen::Answers, pod_bytes::pod_bytes};
-use crate::proto::local_alpha::{
-    EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
-    WatchPodsRequest,
-    pods_server::{Pods, PodsServer},
+use crate::{
+    codes::go_name,
+    proto::local_alpha::{
+        EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse,
+        WatchPodsEvent, WatchPodsRequest,
+        pods_server::{Pods, PodsServer},
+    },
 };
 
 /// Changes that a watcher may be behind.
@@ -156,22 +159,9 @@ fn event(kind: EventType, pod: &Pod) -> Result<WatchPodsEvent, Status> {
 }
 
 fn count(family: &'static str, code: Code) {
-    let code = code_name(code);
+    let code = go_name(code);
     CALLS.add("kubelet_pod_requests_total", &[VERSION, code], 1.0);
     CALLS.add(family, &[VERSION, code], 1.0);
-}
-
-/// Go's names.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::NotFound => "NotFound",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Internal => "Internal",
-        _ => "Unknown",
-    }
 }
 
 fn counted<T>(
