@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod facts;
+mod figures;
 mod issue;
 mod rotate;
 mod store;
@@ -16,6 +17,7 @@ mod wanted;
 
 pub use bootstrap::{BootstrapError, bootstrap, is_usable};
 pub use facts::{CertificateFacts, FactsError};
+pub use figures::CertificateFigures;
 pub use issue::IssueError;
 pub use rotate::{Rotation, RotationOutcome};
 pub use store::{CertStore, Pair, PairName};

@@ -11,7 +11,7 @@ use rcgen::KeyPair;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    CertStore, CertificateFacts, Pair, PairName, Wanted,
+    CertStore, CertificateFacts, Pair, PairName, Wanted, figures,
     issue::{Naming, issue},
 };
 use crate::client::Client;
@@ -89,6 +89,7 @@ impl Rotation {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             let facts = self.facts();
+            figures::in_use(self.name, facts.as_ref());
             let now = self.clock.now();
             let pause = match plan(wanted.as_ref(), facts.as_ref(), now, jitter) {
                 Plan::Nothing => None,
@@ -133,12 +134,14 @@ impl Rotation {
     async fn rotate(&self, wanted: &Wanted) -> bool {
         match self.obtain(wanted).await {
             Ok(pair) => {
+                figures::replaced(self.name, self.facts().as_ref(), self.clock.now());
                 self.current.send_replace(Some(pair));
                 self.outcome.send_modify(|outcome| outcome.n_rotated += 1);
                 true
             }
             Err(error) => {
                 tracing::warn!(error, which = self.name.prefix(), "certificate not rotated");
+                figures::failed(self.name);
                 self.outcome.send_modify(|outcome| outcome.n_failed += 1);
                 false
             }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::Clock as _;
+use ferrolet_ports::{Clock as _, Measured as _, SampleValue};
 use ferrolet_types::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::NodeAddress};
 use rcgen::{CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair};
@@ -283,5 +283,22 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
     }
     assert_eq!(outcome.borrow().n_rotated, 2);
     assert_eq!(store.pairs.lock().unwrap().len(), 2);
+    let shown = CertificateFigures::new(Arc::new(TokioClock)).samples();
+    let value = |family: &str| {
+        let found = shown.iter().find(|it| it.family == family);
+        found.map(|it| it.value.clone())
+    };
+    let ttl = value("kubelet_certificate_manager_server_ttl_seconds");
+    assert!(
+        matches!(ttl, Some(SampleValue::Number(left)) if left > 0.0),
+        "{ttl:?}"
+    );
+    let errors = value("kubelet_server_expiration_renew_errors");
+    assert_eq!(errors, Some(SampleValue::Number(0.0)));
+    let ages = value("kubelet_certificate_manager_server_rotation_seconds");
+    assert!(
+        matches!(ages, Some(SampleValue::Histogram { .. })),
+        "the first was replaced: {ages:?}"
+    );
     drop(wish);
 }
