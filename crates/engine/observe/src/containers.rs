@@ -43,6 +43,12 @@ impl ListingHealth {
     fn note(&self) {
         *self.last.lock().expect("no panic while the lock is held") = Some(Instant::now());
     }
+
+    /// How long ago the runtime was last listed.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let last = *self.last.lock().expect("no panic while the lock is held");
+        last.map(|last| last.elapsed())
+    }
 }
 
 impl HealthCheck for ListingHealth {

@@ -1,16 +1,46 @@
 //! Figures of looking at the runtime, in the names of upstream's PLEG.
 //!
-//! One tally for the process (ADR 0018). In: listings that ended and streams that were opened. Out: [`figures`].
+//! One tally for the process (ADR 0018). In: listings that ended and streams that were opened. Out: [`figures`], and [`LastListing`], which
+//! tells at each scrape when the last listing was.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::Tally;
+use ferrolet_ports::{Clock, Measured, Sample, SampleValue, Tally};
+
+use crate::ListingHealth;
 
 static KEPT: Tally = Tally::new();
 
 /// How the runtime was looked at.
 pub fn figures() -> &'static Tally {
+    // Hints wait for their reader and are never dropped; upstream shows that from the start, and so do we.
+    KEPT.add("kubelet_pleg_discard_events", &[], 0.0);
     &KEPT
+}
+
+/// When the runtime was last listed, as a figure.
+pub struct LastListing {
+    health: Arc<ListingHealth>,
+    clock: Arc<dyn Clock>,
+}
+
+impl LastListing {
+    /// The listing that `health` knows of, by this clock.
+    pub fn new(health: Arc<ListingHealth>, clock: Arc<dyn Clock>) -> Self {
+        Self { health, clock }
+    }
+}
+
+impl Measured for LastListing {
+    fn samples(&self) -> Vec<Sample> {
+        let now = self.clock.now().0.as_second() as f64;
+        let sample = self.health.age().map(|age| Sample {
+            family: "kubelet_pleg_last_seen_seconds",
+            labels: Vec::new(),
+            value: SampleValue::Number(now - age.as_secs() as f64),
+        });
+        sample.into_iter().collect()
+    }
 }
 
 /// A listing ended, so long after the one before it.
@@ -38,7 +68,6 @@ pub(crate) fn stream(took: Duration, is_open: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrolet_ports::Measured as _;
 
     #[test]
     fn listings_and_streams_are_counted_apart() {
@@ -53,6 +82,7 @@ mod tests {
             "kubelet_evented_pleg_connection_success_count",
             "kubelet_evented_pleg_connection_latency_seconds",
             "kubelet_evented_pleg_connection_error_count",
+            "kubelet_pleg_discard_events",
         ] {
             assert!(families.contains(&family), "{family}");
         }

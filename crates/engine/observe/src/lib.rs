@@ -16,5 +16,5 @@ mod known;
 mod tests;
 
 pub use containers::{ListingHealth, watch_containers};
-pub use figures::figures;
+pub use figures::{LastListing, figures};
 pub use health::{RuntimeHealth, watch_health};

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
-    HealthCheck as _, ListedContainer, ListedSandbox, ListedState, Runtime as _, RuntimeErrorKind,
-    RuntimeEvent, RuntimeEventKind, RuntimeListing,
+    Clock as _, HealthCheck as _, ListedContainer, ListedSandbox, ListedState, Measured as _,
+    Runtime as _, RuntimeErrorKind, RuntimeEvent, RuntimeEventKind, RuntimeListing, SampleValue,
 };
 use ferrolet_testkit::{Call, Script, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::{
@@ -18,7 +18,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{ListingHealth, RuntimeHealth, known::Known, watch_containers, watch_health};
+use crate::{
+    LastListing, ListingHealth, RuntimeHealth, known::Known, watch_containers, watch_health,
+};
 
 const IMAGE: &str = "registry.example/app:1";
 
@@ -241,6 +243,27 @@ async fn a_listing_that_hangs_holds_no_event_up() {
     assert_eq!(bench.hears(&id, Seen::Ended).await, Duration::ZERO);
     bench.world.free_hung();
     bench.censuses(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_listing_is_shown_by_the_clock_on_the_wall() {
+    let bench = Bench::start(|_| {});
+    let clock = bench.world.clock();
+    let figure = LastListing::new(bench.health.clone(), clock.clone());
+    assert!(figure.samples().is_empty(), "nothing was listed yet");
+    sleep(secs(1)).await;
+    let seconds_ago = || {
+        let shown = figure.samples();
+        let SampleValue::Number(at) = shown[0].value else {
+            panic!("{shown:?}");
+        };
+        clock.now().0.as_second() as f64 - at
+    };
+    let first = seconds_ago();
+    sleep(secs(30)).await;
+    assert_eq!(seconds_ago(), first + 30.0, "the next listing is not due");
+    sleep(secs(35)).await;
+    assert!(seconds_ago() < 30.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Events, Farewell, Fut, HookCall, HookError, Hooks, Runtime};
+use ferrolet_ports::{Events, Farewell, Fut, HookCall, HookError, Hooks, Runtime, Tally};
 use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -15,6 +15,34 @@ use crate::dial::Dialer;
 use crate::exec::written;
 use crate::http::{Client, Request};
 use crate::tell;
+
+const FALLBACKS: &str = "kubelet_lifecycle_handler_http_fallbacks_total";
+const CUT_SHORT: &str = "kubelet_sleep_action_terminated_early_total";
+
+/// Hooks of this process (ADR 0018).
+static KEPT: Tally = Tally::new();
+
+/// How hooks went, in upstream's names.
+pub fn hook_figures() -> &'static Tally {
+    // Upstream shows these from the start, and so do we.
+    for family in [FALLBACKS, CUT_SHORT] {
+        KEPT.add(family, &[], 0.0);
+    }
+    &KEPT
+}
+
+/// A sleep that was not allowed to end by itself counts when it is dropped.
+struct Asleep {
+    is_over: bool,
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        if !self.is_over {
+            KEPT.add(CUT_SHORT, &[], 1.0);
+        }
+    }
+}
 
 /// Runs hooks.
 pub struct HookRunner {
@@ -84,6 +112,7 @@ impl HookRunner {
                 let message = format!(
                     "request to HTTPS lifecycle hook {authority} got HTTP response, retry with HTTP succeeded"
                 );
+                KEPT.add(FALLBACKS, &[], 1.0);
                 let event = tell::warning(&call.pod, None, "LifecycleHTTPFallback", message);
                 self.events.record(event);
                 Ok(())
@@ -105,7 +134,9 @@ impl Hooks for HookRunner {
                 self.run_request(call, action).await
             } else if let Some(action) = &handler.sleep {
                 let seconds = u64::try_from(action.seconds).unwrap_or(0);
+                let mut asleep = Asleep { is_over: false };
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
+                asleep.is_over = true;
                 Ok(())
             } else {
                 let handler = in_go_words(handler);

@@ -31,7 +31,7 @@ mod run;
 mod tcp;
 mod tell;
 
-pub use hooks::HookRunner;
+pub use hooks::{HookRunner, hook_figures};
 pub use run::{Doors, ProbeLoop, ProbesHandle, probes};
 
 /// The version of Kubernetes that probes claim to come from.
