@@ -9,6 +9,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
+use ferrolet_cluster::certificates::CertificateFigures;
 use ferrolet_config::{
     CgroupVersion, CommandLine, Loaded,
     config::{ChangeDetection, CpuManagerPolicy, MemoryManagerPolicy},
@@ -20,7 +21,9 @@ use ferrolet_host::{
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
-    machine::{MachineFacts, read_machine, selinux_is_enabled, thermal_throttle_paths},
+    machine::{
+        MachineFacts, read_boot_time, read_machine, selinux_is_enabled, thermal_throttle_paths,
+    },
     mountinfo,
     names::NameFiles,
     paging,
@@ -29,12 +32,12 @@ use ferrolet_host::{
     volumes::NodeVolumes,
 };
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_observe::{ListingHealth, watch_containers, watch_health};
+use ferrolet_observe::{LastListing, ListingHealth, watch_containers, watch_health};
 use ferrolet_plugins::{PodNews, Registry, Sockets};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
 use ferrolet_probes::{HookRunner, probes};
-use ferrolet_report::node::{host_ips as node_host_ips, node_object};
+use ferrolet_report::node::{Startup, host_ips as node_host_ips, node_object};
 use ferrolet_resources::{
     AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
     declared_features, parse_amounts,
@@ -124,6 +127,7 @@ pub async fn run(
         .unwrap_or_else(|| machine.hostname.clone())
         .to_lowercase();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let started = clock.now();
 
     let health_server = listen(
         config.server.healthz_port,
@@ -366,13 +370,15 @@ pub async fn run(
             drivers: plugins.registered(),
             lease_duration: config.node.lease_duration,
             pod_cidr: config.node.pod_cidr.clone(),
+            startup: Startup::new(read_boot_time(), started),
         };
         tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
         tasks.spawn(volumes.clone().follow_drivers(plugins.registered()));
         let (socket_sender, sockets) = watch::channel(Sockets::new());
         let registry = flags.root_dir.join("plugins_registry");
         tasks.spawn(ferrolet_host::sockets::follow(registry, socket_sender));
-        tasks.spawn(async move { plugins.run(sockets).await });
+        let registry = plugins.clone();
+        tasks.spawn(async move { registry.run(sockets).await });
         let views = NodeViews::new(admission_sender, world.clone());
         tasks.spawn(cluster.run(description, runtime, update_sender, views));
     }
@@ -387,7 +393,7 @@ pub async fn run(
     let checks: Arc<[Arc<dyn HealthCheck>]> = Arc::new([
         Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>,
         pulse.clone(),
-        listing,
+        listing.clone(),
     ]);
     local::start(loaded, board.clone(), pod_news, &mut tasks)?;
     let pods: Arc<dyn PodsView> = match translations {
@@ -405,7 +411,17 @@ pub async fn run(
         disk: cri.clone(),
         machine: Arc::new(main_server::about_machine(&machine)),
         clock: clock.clone(),
-        sources: main_server::figure_sources(loaded, &layout, [probe_figures, eviction_figures]),
+        sources: main_server::figure_sources(
+            loaded,
+            &layout,
+            vec![
+                probe_figures,
+                eviction_figures,
+                plugins,
+                Arc::new(LastListing::new(listing, clock.clone())),
+                Arc::new(CertificateFigures::new(clock.clone())),
+            ],
+        ),
     };
     if serving_certificate.is_some() || page_server.is_some() {
         let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
@@ -418,7 +434,7 @@ pub async fn run(
             clock: clock.clone(),
             configuration: loaded.raw.to_json().to_string(),
             about: About {
-                started: clock.now(),
+                started,
                 version: ferrolet_config::KUBERNETES_VERSION
                     .trim_start_matches('v')
                     .to_owned(),
@@ -435,9 +451,11 @@ pub async fn run(
             pages: Pages {
                 has_flagz: config.gates.enabled("ComponentFlagz"),
                 has_statusz: config.gates.enabled("ComponentStatusz"),
+                has_cbor: config.gates.enabled("CBORServingAndStorage"),
             },
             has_debugging_handlers: config.server.debugging_handlers,
             has_system_logs: config.server.system_log_handler,
+            allocated: main_server::allocated(loaded, &world),
             has_system_log_query: config.server.system_log_query,
             has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
             has_web_sockets: config.gates.enabled("ExtendWebSocketsToKubelet"),

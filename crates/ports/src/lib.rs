@@ -83,11 +83,11 @@ pub use state_files::StateFiles;
 pub use status::{Remains, StatusSink, StatusUpdate};
 pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
-pub use system_logs::{SystemLog, SystemLogFiles};
+pub use system_logs::{JournalAsk, SystemLog, SystemLogFiles};
 pub use tally::Tally;
-pub use traced::TRACED;
-pub use usage::{CgroupUsage, MemoryUsage, PodUsage, Usage, UsageSnapshot};
-pub use views::{HealthCheck, NodeView, PodsView};
+pub use traced::{TRACE_PARENT, TRACED, TraceParent};
+pub use usage::{CgroupUsage, Detail, MemoryUsage, PodUsage, Usage, UsageSnapshot};
+pub use views::{GrantsView, HealthCheck, NodeView, PodsView};
 pub use volume_files::{
     Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,
     VolumePlace, Written,

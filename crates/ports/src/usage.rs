@@ -4,6 +4,7 @@
 //! cgroups knows identities only, and who wants names asks the pods.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
@@ -14,8 +15,13 @@ pub trait Usage: Send + Sync {
     /// A snapshot, at most about a second old. Callers at the same time share one.
     fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
 
-    /// Everything the kernel tells, at most about a second old. Costs some twenty files per cgroup: for who shows it whole.
-    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>>;
+    /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age` ago. Costs five files per cgroup, or
+    /// twenty in all detail: whoever can live with an older reading shares it with others.
+    fn figures(
+        &self,
+        detail: Detail,
+        max_age: Duration,
+    ) -> Fut<'_, Result<Arc<UsageFigures>, HostError>>;
 
     /// What is on the disks. Costs a walk over logs and volumes; kept for a while.
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>>;
@@ -25,6 +31,15 @@ pub trait Usage: Send + Sync {
 
     /// Room on the file system that holds a directory of the operator's or the runtime's choice.
     fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>>;
+}
+
+/// How much of each cgroup is read. More detail has all that less has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// What a summary shows: processor, memory and swap, waiting, networks, and how many processes there are.
+    Summary,
+    /// Everything.
+    Whole,
 }
 
 /// Everything at one moment.

@@ -25,6 +25,12 @@ pub trait PodsView: Send + Sync {
     }
 }
 
+/// What pods were granted, which may be behind what their sources want.
+pub trait GrantsView: Send + Sync {
+    /// The pod with the resources it was granted.
+    fn granted(&self, pod: &Pod) -> Pod;
+}
+
 /// The node as it describes itself, cluster or not.
 pub trait NodeView: Send + Sync {
     /// What it would say now; never asks an API server.

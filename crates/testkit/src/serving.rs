@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use ferrolet_ports::{
-    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, Checkpoints, DiskUsage, FileRoom, Fut,
-    HostError, LayerUsage, LogAsk, LogFiles, LogPieces, Retry, Reviews, RuntimeDisk, RuntimeError,
-    RuntimeStores, Streams, Subject, TokenVerdict, Usage, UsageFigures, UsageSnapshot,
-    WantedStreams,
+    AccessAsk, AccessVerdict, ApiError, ApiErrorKind, Checkpoints, Detail, DiskUsage, FileRoom,
+    Fut, HostError, LayerUsage, LogAsk, LogFiles, LogPieces, Retry, Reviews, RuntimeDisk,
+    RuntimeError, RuntimeStores, Streams, Subject, TokenVerdict, Usage, UsageFigures,
+    UsageSnapshot, WantedStreams,
 };
 use ferrolet_types::{ContainerId, PodUid, SandboxId};
 
@@ -261,7 +262,7 @@ impl LogPieces for FakePieces {
                 }
                 match &self.ask.follow {
                     Some(writer) if writer.is_written() => {
-                        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                        tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                     _ => return Ok(None),
                 }
@@ -313,7 +314,7 @@ impl Usage for FakeUsage {
         Box::pin(async move { found })
     }
 
-    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
+    fn figures(&self, _: Detail, _: Duration) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
         let found = set(&self.figures);
         Box::pin(async move { found })
     }

@@ -5,7 +5,7 @@
 
 use std::{future::Future, time::Duration};
 
-use ferrolet_ports::{RuntimeError, TRACED, Tally};
+use ferrolet_ports::{RuntimeError, TRACE_PARENT, TRACED, Tally, TraceParent};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
@@ -56,14 +56,20 @@ impl Call {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let mut line = LogLine::begin(self.method);
+        let parent = TraceParent::default();
         let span = tracing::trace_span!(
             target: TRACED,
             "call",
             otel.name = service_method(self.method),
             otel.kind = "client",
             otel.error = tracing::field::Empty,
+            traceparent = &parent as &(dyn std::error::Error + 'static),
         );
         let mut request = Request::new(message);
+        // A runtime that traces too makes its spans children of this one.
+        if let Some(words) = parent.get().and_then(|it| it.parse().ok()) {
+            request.metadata_mut().insert(TRACE_PARENT, words);
+        }
         let answer = match self.deadline {
             None => send(request).instrument(span.clone()).await,
             Some(deadline) => {
@@ -218,6 +224,57 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Somebody who traces everything.
+    struct Tracer;
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Tracer {
+        fn on_new_span(
+            &self,
+            attributes: &tracing::span::Attributes<'_>,
+            _: &tracing::span::Id,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
+            attributes.record(&mut Names);
+        }
+    }
+
+    struct Names;
+
+    impl tracing::field::Visit for Names {
+        fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
+
+        fn record_error(
+            &mut self,
+            field: &tracing::field::Field,
+            value: &(dyn std::error::Error + 'static),
+        ) {
+            if let Some(place) = value.downcast_ref::<TraceParent>() {
+                assert_eq!(field.name(), TRACE_PARENT);
+                place.set("00-11-22-01".to_owned());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_runtime_is_told_whose_child_its_work_is() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        let told = async || {
+            let call = Call {
+                method: "Version",
+                deadline: None,
+            };
+            let answer = call.run((), async |request: Request<()>| {
+                let told = request.metadata().get(TRACE_PARENT);
+                let told = told.map(|it| it.to_str().unwrap().to_owned());
+                Ok(Response::new(told))
+            });
+            answer.await.unwrap()
+        };
+        let subscriber = tracing_subscriber::registry().with(Tracer);
+        let _guard = tracing::subscriber::set_default(subscriber);
+        assert_eq!(told().await.as_deref(), Some("00-11-22-01"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ mod clock;
 pub mod contract;
 mod farewell;
 pub mod files;
+mod journal;
 pub mod log_store;
 pub mod logs;
 pub mod machine;

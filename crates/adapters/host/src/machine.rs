@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ferrolet_types::Timestamp;
+
 use crate::{
     cgroups::{CgroupLayout, CgroupMode},
     mountinfo,
@@ -116,6 +118,17 @@ pub fn read_machine() -> Result<MachineFacts, MachineError> {
         is_in_user_namespace: is_mapped(&first_of(&["/proc/self/uid_map"])),
         cgroup_mode: CgroupLayout::detect(&mounts).ok().map(|it| it.mode()),
     })
+}
+
+/// When this machine booted; `None` when the kernel does not tell.
+pub fn read_boot_time() -> Option<Timestamp> {
+    boot_time(&first_of(&["/proc/stat"]))
+}
+
+fn boot_time(stat: &str) -> Option<Timestamp> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    let second = line?.trim().parse().ok()?;
+    Some(Timestamp::from_second(second))
 }
 
 /// Cores and sockets, from the text of `/proc/cpuinfo`; processors that do not say count as a core each in one socket.
@@ -397,6 +410,7 @@ mod tests {
         assert!(facts.n_cpus >= 1);
         assert!(!facts.hostname.is_empty() && !facts.kernel_version.is_empty());
         assert_eq!(facts.boot_id.len(), 36, "{}", facts.boot_id);
+        assert!(read_boot_time().is_some());
     }
 
     #[test]

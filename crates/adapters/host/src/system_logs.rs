@@ -1,4 +1,4 @@
-//! The machine's log files, read only, beneath one directory.
+//! The machine's log files, read only, beneath one directory; and its journal ([`crate::journal`]).
 //!
 //! In: a path that somebody who may read logs asks for. Out: a listing, or the file as it was when it was opened, in pieces. Unlike
 //! upstream's file server no link is followed: a pod that may write below `/var/log` could plant one and have the agent read any
@@ -8,8 +8,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use ferrolet_ports::{Fut, HostError, LogPieces, SystemLog, SystemLogFiles};
+use ferrolet_ports::{Fut, HostError, JournalAsk, LogPieces, SystemLog, SystemLogFiles};
 
+use crate::journal::Journal;
 use crate::offload::{off_thread, refused};
 use crate::rooted::{Kind, Rooted, is_plain_name};
 
@@ -20,12 +21,16 @@ const MOST_NAMES: usize = 10_000;
 /// Log files beneath a directory.
 pub struct SystemLogs {
     root: PathBuf,
+    journal: Journal,
 }
 
 impl SystemLogs {
     /// Everything beneath this directory (upstream: `/var/log`).
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            journal: Journal::find(),
+        }
     }
 }
 
@@ -57,6 +62,17 @@ impl SystemLogFiles for SystemLogs {
             })
             .await
         })
+    }
+
+    fn in_journal<'a>(&'a self, services: &'a [String]) -> Fut<'a, Vec<String>> {
+        Box::pin(self.journal.knows(services))
+    }
+
+    fn journal<'a>(
+        &'a self,
+        ask: &'a JournalAsk,
+    ) -> Fut<'a, Result<Box<dyn LogPieces>, HostError>> {
+        Box::pin(self.journal.read(ask))
     }
 }
 

@@ -10,7 +10,8 @@
 //!  10250 main      ┘   └ tls    └ main_routes (behind auth)
 //!                                 ├ container_logs ─ LogFiles           /containerLogs
 //!                                 ├ streams ─ Streams, then bytes       /exec, /attach, /portForward, /run
-//!                                 ├ running_pods, configz, pages        /runningpods/, /configz, /flagz, /statusz
+//!                                 ├ running_pods, allocated_pods        /runningpods/, /allocatedPods
+//!                                 ├ configz, pages                      /configz, /flagz, /statusz
 //!                                 ├ checkpoint, debug                   /checkpoint, /debug/pprof, /debug/flags/v
 //!  page (loopback, if asked for) ────┴ page                                /page/
 //! ```
@@ -20,11 +21,14 @@
 #![warn(missing_docs)]
 
 mod activity;
+mod allocated_pods;
 mod auth;
+mod cbor;
 mod checkpoint;
 mod container_logs;
 mod debug;
 mod health;
+mod log_query;
 mod main_routes;
 #[cfg(test)]
 mod main_tests;
@@ -46,6 +50,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod traced;
 
 pub use auth::{Authentication, Authorization, Gate};
 pub use checkpoint::CheckpointDoors;

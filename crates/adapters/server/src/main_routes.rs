@@ -10,10 +10,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
-use ferrolet_ports::{Clock, LogFiles, Runtime, Streams, SystemLogFiles};
+use ferrolet_ports::{Clock, GrantsView, LogFiles, Runtime, Streams, SystemLogFiles};
 
 use crate::auth::{self, Gate};
 use crate::checkpoint::{self, CheckpointDoors};
@@ -22,7 +22,7 @@ use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
 use crate::page::{self, PageDoors};
 use crate::pages::{self, About, Pages};
 use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
-use crate::{container_logs, running_pods, streams, system_logs};
+use crate::{allocated_pods, container_logs, running_pods, streams, system_logs, traced};
 
 /// No handler reads a body of more than this.
 const BODY: usize = 64 * 1024;
@@ -49,6 +49,8 @@ pub struct MainDoors {
     pub figures: Option<Figures>,
     /// What the node's page shows; none, and it is not served.
     pub page: Option<PageDoors>,
+    /// What pods were granted; none, and `/allocatedPods` is not served.
+    pub allocated: Option<Arc<dyn GrantsView>>,
     /// Where checkpoints go and who writes them; none, and they are not offered.
     pub checkpoints: Option<CheckpointDoors>,
     /// What may be asked of the process itself, and told to it.
@@ -159,6 +161,13 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         if doors.page.is_some() {
             own = own.merge(page::routes());
         }
+        if doors.allocated.is_some() {
+            let one = "/allocatedPods/{namespace}/{pod}";
+            own = own
+                .route("/allocatedPods", get(allocated_pods::list))
+                .route(one, get(allocated_pods::one))
+                .route(&format!("{one}/{{uid}}"), get(allocated_pods::one));
+        }
         if doors.checkpoints.is_some() {
             let path = "/checkpoint/{namespace}/{pod}/{container}";
             own = own.route(path, post(checkpoint::write));
@@ -171,12 +180,7 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         }
         own = own.merge(debug::routes(&doors.debugging));
     } else {
-        for path in SWITCHED_OFF {
-            let below = format!("{path}/{{*rest}}");
-            own = own
-                .route(&below, any(switched_off))
-                .route(&format!("{path}/"), any(switched_off));
-        }
+        own = own.merge(switched_off());
     }
     let own = own
         .method_not_allowed_fallback(wrong_method)
@@ -187,11 +191,21 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         .merge(own)
         .fallback(not_found)
         .layer(DefaultBodyLimit::max(BODY))
+        .layer(from_fn(traced::trace))
         .layer(from_fn_with_state(gate, auth::check))
         .layer(from_fn_with_state(http, metrics::count))
 }
 
-async fn switched_off() -> Response {
+/// What reaches into pods, where it is not served: it says so.
+pub(crate) fn switched_off<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    SWITCHED_OFF.iter().fold(Router::new(), |router, path| {
+        router
+            .route(&format!("{path}/{{*rest}}"), any(say_switched_off))
+            .route(&format!("{path}/"), any(say_switched_off))
+    })
+}
+
+async fn say_switched_off() -> Response {
     let words = "Debug endpoints are disabled.\n".to_owned();
     text(StatusCode::METHOD_NOT_ALLOWED, words)
 }

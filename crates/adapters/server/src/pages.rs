@@ -1,7 +1,8 @@
 //! `/flagz` and `/statusz`: how the agent was started and how long it has been up, as text for people or as versioned objects.
 //!
-//! Which form it is, the `Accept` header says: nothing, `text/plain` and wildcards mean text; JSON and YAML have to name kind, version and
-//! group (`application/json;as=Flagz;v=v1beta1;g=config.k8s.io`), and anything else is a 406 in upstream's words.
+//! Which form it is, the `Accept` header says: nothing, `text/plain` and wildcards mean text; JSON, YAML and, with the gate
+//! `CBORServingAndStorage`, CBOR have to name kind, version and group (`application/json;as=Flagz;v=v1beta1;g=config.k8s.io`), and anything
+//! else is a 406 in upstream's words.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -9,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use ferrolet_types::Timestamp;
 use serde_json::{Value, json};
 
+use crate::cbor;
 use crate::main_routes::Main;
 use crate::routes::text;
 
@@ -35,10 +37,12 @@ pub struct Pages {
     pub has_flagz: bool,
     /// `/statusz`.
     pub has_statusz: bool,
+    /// Both in CBOR too.
+    pub has_cbor: bool,
 }
 
 pub(crate) async fn flagz(State(main): State<Main>, headers: HeaderMap) -> Response {
-    match form(&headers, "Flagz") {
+    match form(&headers, "Flagz", main.pages) {
         Some(Form::Text) => text(StatusCode::OK, flags_text(&main.about)),
         Some(Form::Object { version, encoding }) => {
             let flags = main.about.flags.iter().cloned();
@@ -47,13 +51,13 @@ pub(crate) async fn flagz(State(main): State<Main>, headers: HeaderMap) -> Respo
             let fields = json!({"flags": flags});
             object("Flagz", version, encoding, fields)
         }
-        None => not_acceptable(),
+        None => not_acceptable(main.pages),
     }
 }
 
 pub(crate) async fn statusz(State(main): State<Main>, headers: HeaderMap) -> Response {
     let (about, now) = (&main.about, main.clock.now());
-    match form(&headers, "Statusz") {
+    match form(&headers, "Statusz", main.pages) {
         Some(Form::Text) => text(StatusCode::OK, status_text(about, now)),
         Some(Form::Object { version, encoding }) => {
             let fields = json!({
@@ -67,7 +71,7 @@ pub(crate) async fn statusz(State(main): State<Main>, headers: HeaderMap) -> Res
             });
             object("Statusz", version, encoding, fields)
         }
-        None => not_acceptable(),
+        None => not_acceptable(main.pages),
     }
 }
 
@@ -75,6 +79,7 @@ pub(crate) async fn statusz(State(main): State<Main>, headers: HeaderMap) -> Res
 enum Encoding {
     Json,
     Yaml,
+    Cbor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +95,7 @@ enum Form {
 type Parameters<'a> = Vec<(&'a str, &'a str)>;
 
 /// What the client accepts, best first; none when nothing of it can be had.
-fn form(headers: &HeaderMap, kind: &str) -> Option<Form> {
+fn form(headers: &HeaderMap, kind: &str, pages: Pages) -> Option<Form> {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|it| it.to_str().ok()).unwrap_or_default();
     if accept.trim().is_empty() {
@@ -111,11 +116,11 @@ fn form(headers: &HeaderMap, kind: &str) -> Option<Form> {
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut forms = clauses
         .iter()
-        .filter_map(|(_, media, parameters)| clause_form(media, parameters, kind));
+        .filter_map(|(_, media, parameters)| clause_form(media, parameters, kind, pages));
     forms.next()
 }
 
-fn clause_form(media: &str, parameters: &[(&str, &str)], kind: &str) -> Option<Form> {
+fn clause_form(media: &str, parameters: &[(&str, &str)], kind: &str, pages: Pages) -> Option<Form> {
     let value = |name| {
         let mut found = parameters.iter().filter(|(it, _)| *it == name);
         found.next().map(|(_, value)| *value)
@@ -131,6 +136,7 @@ fn clause_form(media: &str, parameters: &[(&str, &str)], kind: &str) -> Option<F
     match media {
         "application/json" => as_object(Encoding::Json),
         "application/yaml" => as_object(Encoding::Yaml),
+        "application/cbor" if pages.has_cbor => as_object(Encoding::Cbor),
         "text/plain" | "text/*" => (!is_named).then_some(Form::Text),
         // Whatever there is: an object if one is named, else text.
         "*/*" if is_named => as_object(Encoding::Json),
@@ -155,14 +161,19 @@ fn object(kind: &str, version: &str, encoding: Encoding, fields: Value) -> Respo
                 .iter()
                 .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
                 .collect();
-            ("application/json", format!("{{{}}}\n", members.join(",")))
+            let text = format!("{{{}}}\n", members.join(","));
+            ("application/json", text.into_bytes())
         }
         Encoding::Yaml => {
             let mut lines = String::new();
             for (name, value) in &object {
                 yaml(name, value, "", &mut lines);
             }
-            ("application/yaml", lines)
+            ("application/yaml", lines.into_bytes())
+        }
+        Encoding::Cbor => {
+            let whole: serde_json::Map<String, Value> = object.into_iter().collect();
+            ("application/cbor", cbor::document(&Value::Object(whole)))
         }
     };
     let mut answer = ([(header::CONTENT_TYPE, content)], body).into_response();
@@ -197,10 +208,17 @@ fn yaml(name: &str, value: &Value, indent: &str, out: &mut String) {
     }
 }
 
-fn not_acceptable() -> Response {
-    let status = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \
-                  \"message\": \"only the following media types are accepted: application/json, application/yaml, \
-                  text/plain\",\n  \"reason\": \"NotAcceptable\",\n  \"code\": 406\n}";
+fn not_acceptable(pages: Pages) -> Response {
+    let cbor = if pages.has_cbor {
+        "application/cbor, "
+    } else {
+        ""
+    };
+    let status = format!(
+        "{{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {{}},\n  \"status\": \"Failure\",\n  \
+         \"message\": \"only the following media types are accepted: {cbor}application/json, application/yaml, \
+         text/plain\",\n  \"reason\": \"NotAcceptable\",\n  \"code\": 406\n}}"
+    );
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (StatusCode::NOT_ACCEPTABLE, headers, status).into_response()
 }
@@ -271,7 +289,23 @@ mod tests {
             if let Some(accept) = accept {
                 headers.insert(header::ACCEPT, accept.parse().unwrap());
             }
-            assert_eq!(form(&headers, "Flagz"), expected, "{accept:?}");
+            let pages = |has_cbor| Pages {
+                has_flagz: true,
+                has_statusz: true,
+                has_cbor,
+            };
+            assert_eq!(
+                form(&headers, "Flagz", pages(false)),
+                expected,
+                "{accept:?}"
+            );
+            let cbor = accept.is_some_and(|it| it.contains("cbor"));
+            let with_cbor = form(&headers, "Flagz", pages(true));
+            assert_eq!(
+                with_cbor != expected,
+                cbor,
+                "{accept:?} where there is CBOR"
+            );
         };
         let object = |version, encoding| Some(Form::Object { version, encoding });
         let named = "application/json;as=Flagz;v=v1beta1;g=config.k8s.io";

@@ -78,7 +78,8 @@ impl LastList {
     }
 }
 
-fn is_same(known: &[Pod], pods: &[Pod]) -> bool {
+/// True for the very same pods.
+pub(crate) fn is_same(known: &[Pod], pods: &[Pod]) -> bool {
     let pairs = || known.iter().zip(pods);
     known.len() == pods.len() && pairs().all(|(one, other)| Arc::ptr_eq(one, other))
 }

@@ -1,7 +1,7 @@
 //! The one table of paths: what is served, by which listener.
 //!
-//! A listener serves only the rows that name it, and answers everything else with upstream's 404. All rows so far are for
-//! reading, so any method but GET and HEAD is a 405 that names the two.
+//! A listener serves only the rows that name it, and answers everything else with upstream's 404. Health and figures are told whatever the
+//! method, as upstream does; of the others, which are for reading, any method but GET and HEAD is a 405 that names the two.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use axum::extract::FromRef;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, any, get};
 use ferrolet_ports::{HealthCheck, PodsView};
 
+use crate::main_routes::switched_off;
 use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
 use crate::pods::LastList;
 use crate::{health, pods};
@@ -67,12 +68,12 @@ const TABLE: &[Route] = &[
     Route {
         path: "/healthz",
         listeners: &[Listener::Health, Listener::ReadOnly, Listener::Main],
-        answer: || get(health::all),
+        answer: || any(health::all),
     },
     Route {
         path: "/healthz/{check}",
         listeners: &[Listener::Health, Listener::ReadOnly, Listener::Main],
-        answer: || get(health::one),
+        answer: || any(health::one),
     },
     Route {
         path: "/pods",
@@ -101,7 +102,9 @@ pub fn router(listener: Listener, views: Views) -> Router {
         router.route(row.path, (row.answer)())
     });
     let router = match listener {
-        Listener::Health | Listener::ReadOnly => router.fallback(not_found),
+        Listener::Health => router.fallback(not_found),
+        // As upstream's: it names what it does not do.
+        Listener::ReadOnly => router.merge(switched_off()).fallback(not_found),
         // Merged with more rows before it is whole.
         Listener::Main => router,
     };
@@ -125,13 +128,13 @@ pub fn read_only_router(views: Views, figures: Figures) -> Router {
 /// The rows about figures, the same on both listeners.
 pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
     Router::new()
-        .route("/metrics", get(metrics::own))
-        .route("/metrics/resource", get(metrics::resources))
-        .route("/metrics/probes", get(metrics::probes))
-        .route("/metrics/cadvisor", get(metrics::cadvisor))
+        .route("/metrics", any(metrics::own))
+        .route("/metrics/resource", any(metrics::resources))
+        .route("/metrics/probes", any(metrics::probes))
+        .route("/metrics/cadvisor", any(metrics::cadvisor))
         .route(
             "/metrics/slis",
-            get(metrics::health).delete(metrics::forget_health),
+            any(metrics::health).delete(metrics::forget_health),
         )
         .route(
             "/stats/summary",

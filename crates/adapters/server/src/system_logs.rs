@@ -1,38 +1,52 @@
-//! `/logs/`: the machine's log files, and with `enableSystemLogQuery` a service's log found among them.
+//! `/logs/`: the machine's log files, and with `enableSystemLogQuery` the log of a service, from the journal or found among them.
 //!
-//! Listings and files as Go's file server gives them, without following links. A query names services, whose logs are looked for
-//! as files (`NAME`, `NAME.log`, `NAME/NAME.log`), or one file by its path. Journals are not read: this agent starts no programs for
-//! callers, so `sinceTime` and its like, which are for journals, are refused.
+//! Listings and files as Go's file server gives them, without following links. A query ([`log_query`]) names services or one
+//! file. A service that the journal knows is read there; of the others a file is looked for (`NAME`, `NAME.log`, `NAME/NAME.log`).
+
+use std::collections::VecDeque;
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use ferrolet_ports::SystemLog;
+use ferrolet_ports::{Fut, HostError, JournalAsk, LogPieces, SystemLog};
 
 use crate::container_logs::streamed;
+use crate::log_query::{self, LogQuery};
 use crate::main_routes::Main;
-use crate::query::{pairs_of, values};
+use crate::query::pairs_of;
 use crate::refusal::Refusal;
 use crate::routes::not_found;
 
-/// Services a query may name.
-const MOST_SERVICES: usize = 4;
-const FOR_JOURNALS: [&str; 5] = ["sinceTime", "untilTime", "tailLines", "pattern", "boot"];
-
 pub(crate) async fn root(State(main): State<Main>, uri: Uri) -> Response {
-    let pairs = pairs_of(uri.query().unwrap_or_default());
-    let asked: Vec<&str> = values(&pairs, "query").collect();
-    if asked.is_empty() || !main.has_system_log_query {
-        return show(&main, "").await;
-    }
-    match places(&asked, &pairs) {
-        Ok(places) => find(&main, &places).await,
-        Err(words) => Refusal::bad(words).into_response(),
+    match queried(&main, &uri) {
+        Ok(None) => show(&main, "").await,
+        Ok(Some(LogQuery::File(path))) => show(&main, &path).await,
+        Ok(Some(LogQuery::Services(ask))) => services(&main, ask).await,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
-pub(crate) async fn below(State(main): State<Main>, Path(path): Path<String>) -> Response {
-    show(&main, &path).await
+pub(crate) async fn below(
+    State(main): State<Main>,
+    Path(path): Path<String>,
+    uri: Uri,
+) -> Response {
+    match queried(&main, &uri) {
+        Ok(None) => show(&main, &path).await,
+        Ok(Some(_)) => {
+            let words = "path not allowed in query mode\n";
+            Refusal::new(StatusCode::NOT_ACCEPTABLE, words).into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// The query, where queries are switched on.
+fn queried(main: &Main, uri: &Uri) -> Result<Option<LogQuery>, Refusal> {
+    if !main.has_system_log_query {
+        return Ok(None);
+    }
+    log_query::parse(&pairs_of(uri.query().unwrap_or_default()))
 }
 
 async fn show(main: &Main, path: &str) -> Response {
@@ -47,47 +61,90 @@ async fn show(main: &Main, path: &str) -> Response {
     }
 }
 
-/// The first place that is a file.
-async fn find(main: &Main, places: &[String]) -> Response {
-    for place in places {
-        if let Ok(Some(SystemLog::File(pieces))) = main.system_logs.look(place).await {
-            return streamed(pieces);
+/// What the journal has of services, then the files of those that it does not know; words in between are upstream's.
+async fn services(main: &Main, ask: JournalAsk) -> Response {
+    let known = main.system_logs.in_journal(&ask.services).await;
+    let (natives, others): (Vec<String>, Vec<String>) = ask
+        .services
+        .iter()
+        .cloned()
+        .partition(|service| known.contains(service));
+    let plain = JournalAsk {
+        services: ask.services.clone(),
+        ..JournalAsk::default()
+    };
+    let has_options = ask != plain;
+    let mut parts: VecDeque<Box<dyn LogPieces>> = VecDeque::new();
+    if !natives.is_empty() {
+        let ask = JournalAsk {
+            services: natives,
+            ..ask
+        };
+        match main.system_logs.journal(&ask).await {
+            Ok(pieces) => parts.push_back(pieces),
+            Err(error) => {
+                tracing::warn!(err = %error, "The journal cannot be read");
+                parts.push_back(line("\nerror: journal output not available\n".to_owned()));
+            }
         }
     }
-    let words = "no log of that name was found\n";
-    Refusal::new(StatusCode::NOT_FOUND, words).into_response()
+    if !others.is_empty() && has_options {
+        parts.push_back(line(format!(
+            "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n",
+            others.join(" ")
+        )));
+    } else {
+        for service in others {
+            parts.push_back(file_of(main, &service).await);
+        }
+    }
+    streamed(Box::new(OneAfterAnother(parts)))
 }
 
-/// Where the log of what is asked for may be, in order.
-fn places(asked: &[&str], pairs: &[(String, String)]) -> Result<Vec<String>, String> {
-    if let Some(name) = FOR_JOURNALS
-        .into_iter()
-        .find(|name| values(pairs, name).next().is_some())
-    {
-        return Err(format!("{name}: journals are not read by this agent\n"));
-    }
-    if asked.len() > MOST_SERVICES {
-        return Err(format!("query: at most {MOST_SERVICES} services\n"));
-    }
-    let mut places = Vec::new();
-    for name in asked {
-        if name.is_empty() || name.len() > 255 || name.split('/').any(|part| part == "..") {
-            return Err(format!("query: invalid name {name:?}\n"));
+/// The file that a service writes, at the first of the usual places.
+async fn file_of(main: &Main, service: &str) -> Box<dyn LogPieces> {
+    let places = [
+        service.to_owned(),
+        format!("{service}.log"),
+        format!("{service}/{service}.log"),
+    ];
+    for place in places {
+        if let Ok(Some(SystemLog::File(pieces))) = main.system_logs.look(&place).await {
+            return pieces;
         }
-        if name.contains('/') {
-            if asked.len() > 1 {
-                return Err("query: one file at a time\n".to_owned());
+    }
+    line(format!("\nlog not found for {service}\n"))
+}
+
+fn line(text: String) -> Box<dyn LogPieces> {
+    Box::new(Line(Some(text)))
+}
+
+/// A text of our own among logs.
+struct Line(Option<String>);
+
+impl LogPieces for Line {
+    fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>> {
+        let text = self.0.take().map(String::into_bytes);
+        Box::pin(std::future::ready(Ok(text)))
+    }
+}
+
+/// Logs, each from its beginning to its end.
+struct OneAfterAnother(VecDeque<Box<dyn LogPieces>>);
+
+impl LogPieces for OneAfterAnother {
+    fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>> {
+        Box::pin(async move {
+            while let Some(first) = self.0.front_mut() {
+                match first.next().await? {
+                    Some(piece) => return Ok(Some(piece)),
+                    None => drop(self.0.pop_front()),
+                }
             }
-            places.push(name.trim_start_matches('/').to_owned());
-        } else {
-            places.extend([
-                (*name).to_owned(),
-                format!("{name}.log"),
-                format!("{name}/{name}.log"),
-            ]);
-        }
+            Ok(None)
+        })
     }
-    Ok(places)
 }
 
 /// As Go lists a directory.
@@ -127,26 +184,6 @@ fn in_path(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn queries_become_places_or_are_refused() {
-        let check = |query: &str, expected: Result<&[&str], ()>| {
-            let pairs = pairs_of(query);
-            let asked: Vec<&str> = values(&pairs, "query").collect();
-            let got = places(&asked, &pairs);
-            let expected = expected.map(|it| it.iter().map(ToString::to_string).collect());
-            assert_eq!(got.map_err(|_| ()), expected, "{query}");
-        };
-        check(
-            "query=kubelet",
-            Ok(&["kubelet", "kubelet.log", "kubelet/kubelet.log"]),
-        );
-        check("query=/app/out.log", Ok(&["app/out.log"]));
-        check("query=../../etc/shadow", Err(()));
-        check("query=a/b&query=c", Err(()));
-        check("query=kubelet&tailLines=5", Err(()));
-        check("query=a&query=b&query=c&query=d&query=e", Err(()));
-    }
 
     #[test]
     fn names_in_listings_are_text() {

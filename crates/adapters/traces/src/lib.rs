@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  spans with the target `TRACED` ─► TraceLayer ─ when they end ─► a bounded channel ─► Exporter ─ batches ─► collector
-//!     podUpdate ─ syncPod ─ RunPodSandbox, CreateContainer, …
+//!     podUpdate ─ syncPod ─ RunPodSandbox, CreateContainer, …      whose children in the runtime name the call as their parent
+//!     a request to the server, whose caller may be its parent ─ Exec, ListContainers, …
 //! ```
 //!
 //! In: spans of the crate `tracing`. Out: OTLP over gRPC. Exists only where `tracing:` is configured: without it nobody listens to these
@@ -32,7 +33,7 @@ const WAITING: usize = 2048;
 pub struct TraceSettings {
     /// `host:port`, `dns:///host:port` or `unix:///path`.
     pub endpoint: String,
-    /// How many of a million pod updates are traced.
+    /// How many of a million pod updates and requests are traced for their own sake.
     pub per_million: u32,
     /// Who says all this.
     pub node_name: String,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Clock, TRACED};
+use ferrolet_ports::{Clock, TRACED, TraceParent};
 use ferrolet_testkit::World;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixListener;
@@ -123,6 +123,55 @@ async fn a_collector_receives_the_tree_of_a_pods_start() {
     assert_eq!(call.status.as_ref().unwrap().message, "no network");
     assert_eq!(turn.attributes[0].key, "k8s.pod.name");
     // The layer went with its subscriber, and the exporter with the layer.
+    exporting.await.unwrap();
+    collector.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_the_child_of_whoever_sent_it_and_the_parent_of_what_it_calls() {
+    let held = tempfile::tempdir().unwrap();
+    let path = held.path().join("collector.sock");
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let listener = UnixListener::bind(&path).unwrap();
+    let collector = tokio::spawn(serve(listener, Arc::new(Collector(sender))));
+    let endpoint = format!("unix://{}", path.display());
+    // Nothing is traced for its own sake: the caller decides.
+    let (layer, exporter) = traces(settings(&endpoint, 0), clock()).unwrap();
+    let exporting = tokio::spawn(exporter.run());
+    let sent = |flags: &str| format!("00-{}-b7ad6b7169203331-{flags}", "0af7".repeat(8));
+    let (traced, untraced) = (TraceParent::default(), TraceParent::default());
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for (flags, place) in [("00", &untraced), ("01", &traced)] {
+            let request = trace_span!(
+                target: TRACED,
+                parent: None,
+                "request",
+                otel.kind = "server",
+                traceparent = sent(flags).as_str(),
+            );
+            let _entered = request.enter();
+            let _call = trace_span!(
+                target: TRACED,
+                "call",
+                traceparent = place as &(dyn std::error::Error + 'static),
+            );
+        }
+    });
+    let message = tokio::time::timeout(Duration::from_secs(20), received.recv());
+    let message = message.await.unwrap().unwrap();
+    let spans = &message.resource_spans[0].scope_spans[0].spans;
+    assert_eq!(spans.len(), 2, "{spans:?}");
+    let find = |name: &str| -> &Span { spans.iter().find(|span| span.name == name).unwrap() };
+    let (request, call) = (find("request"), find("call"));
+    assert_eq!(request.kind(), Kind::Server);
+    assert_eq!(request.trace_id, [0x0a, 0xf7].repeat(8));
+    assert_eq!(request.parent_span_id[..2], [0xb7, 0xad]);
+    assert!(request.attributes.is_empty(), "{:?}", request.attributes);
+    assert_eq!(call.parent_span_id, request.span_id);
+    let span: String = call.span_id.iter().map(|it| format!("{it:02x}")).collect();
+    let expected = format!("00-{}-{span}-01", "0af7".repeat(8));
+    assert_eq!(traced.get(), Some(expected.as_str()));
+    assert_eq!(untraced.get(), None);
     exporting.await.unwrap();
     collector.abort();
 }

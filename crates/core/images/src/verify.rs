@@ -49,7 +49,9 @@ impl Verification {
 /// What is known about a present image without asking for credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstLook<'a> {
-    /// The pod may use it.
+    /// The policy wants no proof.
+    NotNeeded,
+    /// Every pod of the node may use it.
     Allowed,
     /// Only a pull can tell.
     PullAgain,
@@ -66,7 +68,7 @@ pub fn first_look<'a>(
     has_intent: bool,
 ) -> FirstLook<'a> {
     if !policy.is_needed(image, record.is_some() || has_intent) {
-        return FirstLook::Allowed;
+        return FirstLook::NotNeeded;
     }
     match record.and_then(|it| it.credentials.get(image.repository())) {
         Some(known) if known.is_node_wide => FirstLook::Allowed,
@@ -213,11 +215,12 @@ mod tests {
             record,
             has_intent,
         ) {
+            FirstLook::NotNeeded => "not needed",
             FirstLook::Allowed => "allowed",
             FirstLook::PullAgain => "pull",
             FirstLook::Depends(_) => "depends",
         };
-        assert_eq!(look("a.test/app:1", None, false), "allowed");
+        assert_eq!(look("a.test/app:1", None, false), "not needed");
         assert_eq!(look("a.test/app:1", None, true), "pull");
         assert_eq!(look("a.test/app:1", Some(&open), false), "allowed");
         assert_eq!(look("a.test/app:1", Some(&closed), false), "pull");

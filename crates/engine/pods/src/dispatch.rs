@@ -23,6 +23,7 @@ use crate::{
     inbox::Inbox,
     memory::{Memory, earlier_rejection},
     records::ByPod,
+    requested,
     resizing::Resizing,
     roster::{Command, Gate, Roster},
     tell::say_of_pod,
@@ -142,6 +143,11 @@ impl Dispatcher {
                 .lived_before(stored.into_iter().map(|pod| (pod.uid, pod.key))),
             Event::Changes(changes) => {
                 for change in changes.changes {
+                    if let PodChange::Updated(new) = &change
+                        && let Some(old) = self.roster.wanted(&new.uid())
+                    {
+                        figures::resizes_requested(&requested::changes(old, new));
+                    }
                     let commands = self.with_gate(|roster, gate| roster.change(change, gate));
                     self.obey(commands);
                 }
@@ -197,7 +203,15 @@ impl Dispatcher {
                 self.inboxes.remove(&uid);
                 let commands = if is_done {
                     self.panics.remove(&uid);
-                    self.with_gate(|roster, gate| roster.finished(&uid, gate))
+                    let next = self.with_gate(|roster, gate| roster.finished(&uid, gate));
+                    for command in &next {
+                        if let Command::Start(it) = command
+                            && it.pod.uid() == uid
+                        {
+                            figures::restarted(&it.pod);
+                        }
+                    }
+                    next
                 } else {
                     tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
                     *self.panics.entry(uid.clone()).or_default() += 1;
@@ -237,6 +251,7 @@ impl Dispatcher {
                     tracing::info!(pod = %pod.key(), pod_uid = %pod.uid(), source = pod.source().as_str(), "Pod is to run");
                     let now = self.world.clock.now();
                     figures::worker_began(pod, now);
+                    figures::taken(pod);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.actuated = self.world.records.actuated(&pod.uid());
                     memory.resizing = Resizing::from_status(pod, now);

@@ -18,7 +18,10 @@ use ferrolet_types::{
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use tokio::time::Instant;
 
-use crate::start::StartFailure;
+use crate::{
+    requested::{Change, levels},
+    start::StartFailure,
+};
 
 /// Upstream's bounds for starts of pods, in seconds.
 const START: [f64; 25] = [
@@ -29,6 +32,11 @@ const START: [f64; 25] = [
 const PULL: [f64; 18] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
     1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// The same for resizes, in milliseconds.
+const RESIZE: [f64; 14] = [
+    10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0,
+    120_000.0, 300_000.0, 600_000.0,
 ];
 /// Containers of a pod.
 const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
@@ -67,6 +75,9 @@ pub fn figures() -> &'static Tally {
     // Upstream shows counters without labels from the start, and so do we.
     for family in FROM_NOTHING {
         KEPT.add(family, &[], 0.0);
+    }
+    for is_static in ["", "true"] {
+        KEPT.add("kubelet_restarted_pods_total", &[is_static], 0.0);
     }
     &KEPT
 }
@@ -121,6 +132,71 @@ pub(crate) async fn cgroup<T>(operation: &str, work: impl Future<Output = T>) ->
     let family = "kubelet_cgroup_manager_duration_seconds";
     KEPT.observe(family, &[operation], &Tally::SECONDS, took);
     done
+}
+
+/// The runtime is asked about one pod.
+pub(crate) async fn looked<T>(ask: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let answer = ask.await;
+    let took = began.elapsed().as_secs_f64();
+    let family = "kubelet_pleg_pod_relist_duration_seconds";
+    KEPT.observe(family, &[], &Tally::SECONDS, took);
+    answer
+}
+
+/// Granted resources are put in force.
+pub(crate) async fn resized<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let began = Instant::now();
+    let done = work.await;
+    let took = began.elapsed().as_millis() as f64;
+    let is_done = if done.is_ok() { "true" } else { "false" };
+    let family = "kubelet_pod_resize_duration_milliseconds";
+    KEPT.observe(family, &[is_done], &RESIZE, took);
+    done
+}
+
+/// A new version of a pod asks for other resources.
+pub(crate) fn resizes_requested(changes: &[Change]) {
+    let family = "kubelet_container_requested_resizes_total";
+    changes.iter().for_each(|it| KEPT.add(family, it, 1.0));
+}
+
+/// A pod was taken, with resources at some level.
+pub(crate) fn taken(pod: &Pod) {
+    let (level, class) = levels(pod);
+    let family = "kubelet_pod_level_resources_admission_total";
+    KEPT.add(family, &[level, &class], 1.0);
+}
+
+/// A credential plugin was run, and had something to say or failed.
+pub(crate) fn plugin_ran(name: &str, took: Duration, is_well: bool) {
+    let family = "kubelet_credential_provider_plugin_duration";
+    KEPT.observe(family, &[name], &Tally::SECONDS, took.as_secs_f64());
+    if !is_well {
+        KEPT.add(
+            "kubelet_credential_provider_plugin_errors_total",
+            &[name],
+            1.0,
+        );
+    }
+}
+
+/// A pod wanted an image that is here, and this came of it.
+pub(crate) fn use_checked(result: &str) {
+    KEPT.add(
+        "kubelet_imagemanager_image_mustpull_checks_total",
+        &[result],
+        1.0,
+    );
+}
+
+/// A pod came back under its old identity and starts once more.
+pub(crate) fn restarted(pod: &Pod) {
+    KEPT.add("kubelet_restarted_pods_total", &[static_word(pod)], 1.0);
+}
+
+fn static_word(pod: &Pod) -> &'static str {
+    if pod.is_static() { "true" } else { "" }
 }
 
 /// An image was wanted: the policy, whether it was here, whether it had to be pulled.

@@ -81,6 +81,11 @@ impl Records {
         self.look(|books| books.allocated.clone())
     }
 
+    /// What one pod was granted.
+    pub(crate) fn allocated_to(&self, uid: &PodUid) -> Option<PodResources> {
+        self.look(|books| books.allocated.get(uid).cloned())
+    }
+
     /// What is in force for one pod.
     pub(crate) fn actuated(&self, uid: &PodUid) -> Option<PodResources> {
         self.look(|books| books.actuated.get(uid).cloned())

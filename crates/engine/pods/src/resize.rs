@@ -6,7 +6,7 @@ use ferrolet_resources::{
 };
 use ferrolet_types::{ContainerId, ContainerName, Pod, SandboxId, pod::PodView};
 
-use crate::{World, execute::Outcome, memory::Memory};
+use crate::{World, execute::Outcome, figures, memory::Memory};
 
 /// Resizes the pod and those of its containers that run.
 pub(crate) async fn resize(
@@ -25,10 +25,11 @@ pub(crate) async fn resize(
         .map(|(name, id)| (name.to_string(), id))
         .collect();
     let plan = plan_resize(pod, &actuated, &running, &world.spec().resources);
-    let done = match check_memory(world, pod, &plan).await {
-        Ok(()) => carry_out(world, pod, sandbox, plan, &mut actuated).await,
-        Err(message) => Err(message),
-    };
+    let done = figures::resized(async {
+        check_memory(world, pod, &plan).await?;
+        carry_out(world, pod, sandbox, plan, &mut actuated).await
+    })
+    .await;
     Outcome::Resized {
         actuated,
         error: done.err(),

@@ -80,6 +80,11 @@ impl Roster {
         self.grants.were(granted);
     }
 
+    /// The latest version of a pod that somebody wants.
+    pub(crate) fn wanted(&self, uid: &PodUid) -> Option<&Pod> {
+        self.wanted.get(uid)
+    }
+
     /// True for pods that somebody wants or that have a worker.
     pub(crate) fn knows(&self, uid: &PodUid) -> bool {
         self.wanted.contains_key(uid) || self.at_work.contains_key(uid)

@@ -33,6 +33,7 @@ use crate::{
     probing::{has_probes, with_probes},
     start::runtime_handler,
     tell::{ContainerEvents, Happened, pod_in_words, say_of_pod, say_resize},
+    working,
 };
 
 /// First and longest pause before a runtime that does not answer is asked again about this pod.
@@ -80,11 +81,14 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         }
         worker.publish(&step);
         worker.tell_probes();
+        let memory = &worker.memory;
+        working::stands(&memory.uid, memory.state, memory.pod.as_ref(), orders.wish);
         let is_update = std::mem::take(&mut worker.has_update);
         let operation = figures::operation(step.next, std::mem::take(&mut is_first), is_update);
         if step.next == PodState::Gone {
             figures::turn(operation, began.elapsed());
             figures::gone(&worker.memory.uid);
+            working::gone(&worker.memory.uid);
             worker.world.board.forget(&worker.memory.uid);
             worker.world.records.forget(&worker.memory.uid);
             return;
@@ -272,10 +276,8 @@ impl Worker {
             let handler = runtime_handler(&self.world, pod).unwrap_or_default();
             self.world.recursive_read_only(&handler).await?;
         }
-        Ok((
-            self.world.runtime.observe_pod(&self.memory.uid).await?,
-            runtime_name,
-        ))
+        let asked = self.world.runtime.observe_pod(&self.memory.uid);
+        Ok((figures::looked(asked).await?, runtime_name))
     }
 
     /// A pod that nobody could look at yet is shown as what its source says it is: pending, or as it was before.

@@ -7,11 +7,13 @@ use std::{
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_ports::{
-    Clock, ClusterLookups, ClusterObjects, Events, Hooks, Images, NodeNames, PodCgroups, PodFiles,
-    PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
+    Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames,
+    PodCgroups, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles,
+    Usage,
 };
-use ferrolet_resources::{AdmissionNode, Amounts};
+use ferrolet_resources::{AdmissionNode, Amounts, with_resources};
 use ferrolet_spec::NodeDns;
+use ferrolet_types::{Pod, pod::PodView as _};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::{
@@ -43,6 +45,15 @@ impl Deref for World {
 
     fn deref(&self) -> &Doors {
         &self.doors
+    }
+}
+
+impl GrantsView for World {
+    fn granted(&self, pod: &Pod) -> Pod {
+        let granted = self.records.allocated_to(&pod.uid());
+        granted
+            .and_then(|granted| with_resources(pod, &granted))
+            .map_or_else(|| pod.clone(), Arc::new)
     }
 }
 

@@ -21,3 +21,10 @@ pub(crate) fn status_arrived(took: Duration) {
     let family = "kubelet_pod_status_sync_duration_seconds";
     KEPT.observe(family, &[], &BOUNDS, took.as_secs_f64());
 }
+
+/// Parts of the start of a new node, in seconds.
+pub(crate) fn startup(parts: &[(&'static str, f64)]) {
+    for (family, seconds) in parts {
+        KEPT.set(family, &[], *seconds);
+    }
+}

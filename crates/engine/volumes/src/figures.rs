@@ -16,7 +16,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiDrivers, DiskUsage, FileRoom, Fut, HostError, RecordPlace, Usage, UsageFigures,
+    CsiDrivers, Detail, DiskUsage, FileRoom, Fut, HostError, RecordPlace, Usage, UsageFigures,
     UsageSnapshot, VolumePlace, VolumeUsage,
 };
 use ferrolet_types::PodUid;
@@ -184,8 +184,12 @@ impl Usage for NamedUsage {
         self.inner.snapshot()
     }
 
-    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
-        self.inner.figures()
+    fn figures(
+        &self,
+        detail: Detail,
+        max_age: Duration,
+    ) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
+        self.inner.figures(detail, max_age)
     }
 
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>> {

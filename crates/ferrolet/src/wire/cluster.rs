@@ -259,6 +259,7 @@ impl Cluster {
             facts: description.facts,
             watched,
             known: known_sender,
+            startup: description.startup,
         }));
 
         tasks.spawn(ferrolet_volumes::publish_drivers(

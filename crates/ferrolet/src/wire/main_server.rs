@@ -14,7 +14,8 @@ use ferrolet_host::{
     cgroups::CgroupLayout,
     machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes},
 };
-use ferrolet_ports::{Checkpoints, Measured, Profiler, Reviews, Sample, SampleValue, Tally};
+use ferrolet_pods::World;
+use ferrolet_ports::{Checkpoints, GrantsView, Measured, Profiler, Reviews, Sample, SampleValue};
 use ferrolet_server::{
     Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Gate, Limits,
     Machine, MainDoors, OldestTls, Server, ServingCertificate, TlsOptions, main_router, tls_setup,
@@ -52,7 +53,7 @@ pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
 pub(super) fn figure_sources(
     loaded: &Loaded,
     layout: &CgroupLayout,
-    tallies: [Arc<Tally>; 2],
+    others: Vec<Arc<dyn Measured>>,
 ) -> Arc<[Arc<dyn Measured>]> {
     let number = |family, labels: &[&str], value: f64| Sample {
         family,
@@ -89,13 +90,16 @@ pub(super) fn figure_sources(
         Arc::new(ferrolet_cluster::client::request_figures()),
         Arc::new(ferrolet_observe::figures()),
         Arc::new(ferrolet_pods::figures()),
+        Arc::new(ferrolet_pods::working_pods()),
+        Arc::new(ferrolet_probes::hook_figures()),
         Arc::new(ferrolet_volumes::figures()),
         Arc::new(ferrolet_reclaim::figures()),
         Arc::new(ferrolet_report::figures()),
         Arc::new(ferrolet_plugins::local_figures()),
+        Arc::new(ferrolet_plugins::driver_figures()),
         Arc::new(ferrolet_server::stream_figures()),
     ];
-    sources.extend(tallies.map(|it| it as Arc<dyn Measured>));
+    sources.extend(others);
     sources.into()
 }
 
@@ -124,6 +128,12 @@ pub(super) fn checkpoints(
     let directory = loaded.flags.root_dir.join("checkpoints");
     let is_on = loaded.config.gates.enabled("ContainerCheckpoint");
     is_on.then_some(CheckpointDoors { runtime, directory })
+}
+
+/// What pods were granted, to be shown; none when the gate is off.
+pub(super) fn allocated(loaded: &Loaded, world: &Arc<World>) -> Option<Arc<dyn GrantsView>> {
+    let is_on = loaded.config.gates.enabled("KubeletAllocatedPodsEndpoint");
+    is_on.then(|| world.clone() as Arc<dyn GrantsView>)
 }
 
 /// What may be asked of the process itself, as configured.

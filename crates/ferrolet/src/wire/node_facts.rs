@@ -11,7 +11,7 @@ use ferrolet_observe::{ListingHealth, RuntimeHealth};
 use ferrolet_ports::{Clock, HealthCheck, Images, RegisteredDriver, Runtime};
 use ferrolet_report::node::{
     DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
-    Pressure, RuntimeAnswer, Threshold, looks_up_name,
+    Pressure, RuntimeAnswer, Startup, Threshold, looks_up_name,
 };
 use ferrolet_resources::declared_features;
 use ferrolet_volumes::InUse;
@@ -36,6 +36,7 @@ pub(super) struct NodeDescription {
     pub(super) drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
     pub(super) lease_duration: Duration,
     pub(super) pod_cidr: Option<String>,
+    pub(super) startup: Startup,
 }
 
 /// The settings of the node's object.

@@ -22,7 +22,8 @@ use crate::bench::score::Values;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Scrapes of each path, a second apart, so that nobody is answered from what was read for the one before.
+/// Scrapes of each path, a second apart, as from a node that several parties scrape. Both kubelets then answer some of them from what they
+/// had read before (ADR 0022).
 const N_SCRAPES: usize = 12;
 /// Pods that are started to see how long it takes.
 const N_STARTS: usize = 5;

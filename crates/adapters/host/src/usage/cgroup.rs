@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ferrolet_ports::{
-    CgroupUsage, CpuFigures, DeviceFigures, MemoryFigures, Pressure, ProcessFigures,
+    CgroupUsage, CpuFigures, Detail, DeviceFigures, MemoryFigures, Pressure, ProcessFigures,
 };
 use ferrolet_types::Timestamp;
 
@@ -61,7 +61,8 @@ impl Hierarchies {
         }
     }
 
-    pub(super) fn open(&self) -> std::io::Result<Cgroup> {
+    /// The root, with the hierarchies that this much detail needs.
+    pub(super) fn open(&self, detail: Detail) -> std::io::Result<Cgroup> {
         Ok(match self {
             Self::V2 { mount } => Cgroup::V2(Directory::open(mount)?),
             Self::V1 {
@@ -71,7 +72,8 @@ impl Hierarchies {
                 block,
             } => {
                 let optional = |path: &Option<PathBuf>| {
-                    path.as_ref().and_then(|path| Directory::open(path).ok())
+                    let path = path.as_ref().filter(|_| detail == Detail::Whole);
+                    path.and_then(|path| Directory::open(path).ok())
                 };
                 Cgroup::V1 {
                     memory: Directory::open(memory)?,
@@ -196,14 +198,25 @@ impl Cgroup {
         }
     }
 
-    /// The slim view and everything else.
-    pub(super) fn whole(&self, at: Timestamp, buffer: &mut Vec<u8>) -> (CgroupUsage, Details) {
+    /// The slim view, and what a summary or everybody else wants beside it.
+    pub(super) fn whole(
+        &self,
+        detail: Detail,
+        at: Timestamp,
+        buffer: &mut Vec<u8>,
+    ) -> (CgroupUsage, Details) {
         let stat = self.memory_stat(buffer);
         let usage = self.usage_with(at, &stat, buffer);
         let mut details = Details {
             memory: stat.figures,
             ..Details::default()
         };
+        if let Self::V2(directory) = self {
+            details.pressure = pressure_v2(directory, buffer);
+        }
+        if detail == Detail::Summary {
+            return (usage, details);
+        }
         match self {
             Self::V1 {
                 memory,
@@ -293,15 +306,17 @@ fn whole_v2(directory: &Directory, details: &mut Details, buffer: &mut Vec<u8>) 
     details.n_threads = directory.number("pids.current", buffer);
     details.max_threads = directory.number("pids.max", buffer);
     details.devices = devices_v2(directory.read("io.stat", buffer).unwrap_or(""));
-    let cpu = directory.read("cpu.pressure", buffer).map(parse::stalls);
-    if let Some(cpu) = cpu {
-        let mut of = |name| directory.read(name, buffer).map(parse::stalls);
-        details.pressure = Some(Pressure {
-            cpu,
-            memory: of("memory.pressure").unwrap_or_default(),
-            io: of("io.pressure").unwrap_or_default(),
-        });
-    }
+}
+
+/// How long was waited; `None` where the kernel does not account for it.
+fn pressure_v2(directory: &Directory, buffer: &mut Vec<u8>) -> Option<Pressure> {
+    let cpu = directory.read("cpu.pressure", buffer).map(parse::stalls)?;
+    let mut of = |name| directory.read(name, buffer).map(parse::stalls);
+    Some(Pressure {
+        cpu,
+        memory: of("memory.pressure").unwrap_or_default(),
+        io: of("io.pressure").unwrap_or_default(),
+    })
 }
 
 /// `io.stat`: one line per device.
@@ -370,35 +385,28 @@ fn device(number: &str) -> Option<DeviceFigures> {
     })
 }
 
-/// The processes directly in a cgroup, as `/proc` shows them.
-pub(super) fn processes(proc: &Directory, pids: &[u32], buffer: &mut Vec<u8>) -> ProcessFigures {
-    let mut figures = ProcessFigures::default();
-    for pid in pids {
-        let Some(process) = proc.child(pid.to_string()) else {
-            continue;
-        };
-        figures.n_processes += 1;
-        if figures.n_processes == 1 {
-            figures.max_open_files = process.read("limits", buffer).and_then(max_open_files);
-        }
-        let Some(descriptors) = process.child("fd") else {
-            continue;
-        };
-        let mut n_looked_at = 0;
-        for name in descriptors.names() {
-            figures.n_descriptors += 1;
-            n_looked_at += 1;
-            // A process can have a million; what the rest are is not worth a second of everybody's time.
-            if n_looked_at <= LOOKED_AT
-                && descriptors
-                    .link(&name)
-                    .is_some_and(|target| target.starts_with(b"socket"))
-            {
-                figures.n_sockets += 1;
-            }
+/// What a process has open, added to what others of its cgroup have.
+pub(super) fn add_process(figures: &mut ProcessFigures, process: &Directory, buffer: &mut Vec<u8>) {
+    if figures.n_processes == 0 {
+        figures.max_open_files = process.read("limits", buffer).and_then(max_open_files);
+    }
+    figures.n_processes += 1;
+    let Some(descriptors) = process.child("fd") else {
+        return;
+    };
+    let mut n_looked_at = 0;
+    for name in descriptors.names() {
+        figures.n_descriptors += 1;
+        n_looked_at += 1;
+        // A process can have a million; what the rest are is not worth a second of everybody's time.
+        if n_looked_at <= LOOKED_AT
+            && descriptors
+                .link(&name)
+                .is_some_and(|target| target.starts_with(b"socket"))
+        {
+            figures.n_sockets += 1;
         }
     }
-    figures
 }
 
 /// Descriptors of one process of which it is asked whether they are sockets.

@@ -1,9 +1,10 @@
 //! What is used, from cgroup files: the port `Usage`, for v1 and v2.
 //!
 //! In: the mounted hierarchies and the name of the pods' cgroup. Out: a snapshot of the node, each pod and each container, slim
-//! ([`read`]) or whole ([`whole`]); and what pods have on disk ([`disk`]). The tree itself says who is there, so nothing has to be
-//! told about pods; the directories' names carry the identities. One reading serves everybody who asks within a second, and
-//! nothing is read while nobody asks. Refuses: names and policy; a second collector (upstream has two).
+//! ([`read`]) or with more detail ([`whole`]); and what pods have on disk ([`disk`]). The tree itself says who is there, so nothing has to
+//! be told about pods; the directories' names carry the identities. One reading serves everybody who asks within a second, or for as
+//! long as they say that it may be old (ADR 0022), and nothing is read while nobody asks. Refuses: names and policy; a second
+//! collector (upstream has two).
 
 mod cgroup;
 mod disk;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CgroupDriver, CgroupUsage, Clock, DiskUsage, FileRoom, Fut, HostError, PodUsage, Usage,
+    CgroupDriver, CgroupUsage, Clock, Detail, DiskUsage, FileRoom, Fut, HostError, PodUsage, Usage,
     UsageFigures, UsageSnapshot, Whose,
 };
 use ferrolet_types::{PodUid, Timestamp};
@@ -69,7 +70,7 @@ pub struct UsageReader {
 #[derive(Default)]
 struct Kept {
     last: Option<Arc<UsageSnapshot>>,
-    figures: Option<Arc<UsageFigures>>,
+    figures: Option<(Detail, Arc<UsageFigures>)>,
     /// Per cgroup: an earlier reading to take the rate from, and the rate that was taken last.
     bases: HashMap<PathBuf, Base>,
 }
@@ -103,9 +104,14 @@ impl UsageReader {
         }
     }
 
-    async fn read_whole(&self, kept: &mut Kept) -> Result<Arc<UsageFigures>, HostError> {
+    async fn read_whole(
+        &self,
+        detail: Detail,
+        kept: &mut Kept,
+    ) -> Result<Arc<UsageFigures>, HostError> {
         let (places, at) = (self.places.clone(), self.clock.now());
-        let found = off_thread("read usage from cgroups", move || places.read_whole(at)).await?;
+        let read = move || places.read_whole(detail, at);
+        let found = off_thread("read usage from cgroups", read).await?;
         let mut bases = HashMap::new();
         let mut cgroups = found.cgroups;
         for cgroup in &mut cgroups {
@@ -124,7 +130,7 @@ impl UsageReader {
             processes: found.processes,
         });
         kept.last = Some(Arc::new(slim(&figures)));
-        kept.figures = Some(figures.clone());
+        kept.figures = Some((detail, figures.clone()));
         Ok(figures)
     }
 
@@ -183,17 +189,22 @@ impl Usage for UsageReader {
         })
     }
 
-    fn figures(&self) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
+    fn figures(
+        &self,
+        detail: Detail,
+        max_age: Duration,
+    ) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
         Box::pin(async move {
             let mut kept = self.kept.lock().await;
-            if let Some(last) = &kept.figures
-                && self.clock.now().since(last.at) < FRESH
+            if let Some((known, last)) = &kept.figures
+                && *known >= detail
+                && self.clock.now().since(last.at) < max_age
             {
                 return Ok(last.clone());
             }
             // The old ones are large; nobody needs them beside the new.
             kept.figures = None;
-            self.read_whole(&mut kept).await
+            self.read_whole(detail, &mut kept).await
         })
     }
 

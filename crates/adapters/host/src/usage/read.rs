@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ferrolet_ports::{CgroupUsage, HostError, Whose};
+use ferrolet_ports::{CgroupUsage, Detail, HostError, Whose};
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
 use super::cgroup::{Cgroup, Hierarchies};
@@ -63,7 +63,7 @@ impl Places {
             all_pods: None,
             pods: Vec::new(),
         };
-        self.walk(&mut |visited| {
+        self.walk(Detail::Summary, &mut |visited| {
             let usage = visited.cgroup.usage(at, &mut buffer);
             match visited.whose {
                 Whose::AllPods => found.all_pods = Some((visited.path.to_owned(), usage)),
@@ -86,8 +86,12 @@ impl Places {
     }
 
     /// Visits every cgroup that is looked at: the machine, parts of the system, all pods, classes, pods, containers.
-    pub(super) fn walk(&self, visit: &mut dyn FnMut(Visited<'_>)) -> Result<(), HostError> {
-        let root = self.root()?;
+    pub(super) fn walk(
+        &self,
+        detail: Detail,
+        visit: &mut dyn FnMut(Visited<'_>),
+    ) -> Result<(), HostError> {
+        let root = self.root(detail)?;
         visit(Visited {
             whose: Whose::Node,
             path: Path::new(""),
@@ -141,7 +145,7 @@ impl Places {
         at: Timestamp,
         buffer: &mut Vec<u8>,
     ) -> Result<CgroupUsage, HostError> {
-        let root = self.root()?;
+        let root = self.root(Detail::Summary)?;
         let mut usage = root.usage(at, buffer);
         let meminfo = Directory::open(Path::new("/proc"))
             .ok()
@@ -161,10 +165,10 @@ impl Places {
         Ok(usage)
     }
 
-    fn root(&self) -> Result<Cgroup, HostError> {
+    fn root(&self, detail: Detail) -> Result<Cgroup, HostError> {
         let listing = self.hierarchies.listing();
         self.hierarchies
-            .open()
+            .open(detail)
             .map_err(|cause| refused(format!("open cgroups at {}", listing.display()), &cause))
     }
 }

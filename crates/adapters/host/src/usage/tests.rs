@@ -4,12 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use ferrolet_ports::{CgroupDriver, Clock, Usage as _};
+use ferrolet_ports::{CgroupDriver, Clock, Detail, Usage as _};
 use ferrolet_types::Timestamp;
 
 use super::{UsageReader, UsageSettings};
 use crate::cgroups::{CgroupLayout, Hierarchy};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 struct Hand(AtomicI64);
 
@@ -170,6 +173,67 @@ async fn a_node_without_pods_is_a_node() {
     assert!(snapshot.node.memory.is_some());
 }
 
+/// ADR 0022: a reading is shared by all who can live with its age and detail.
+#[tokio::test]
+async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
+    let held = tempfile::tempdir().unwrap();
+    let root = held.path();
+    let set = |usage: &str| {
+        let stat = format!("usage_usec {usage}\nuser_usec 7\n");
+        let files: &[(&str, &str)] = &[
+            ("cpu.stat", &stat),
+            ("memory.current", "1000\n"),
+            ("memory.stat", "anon 1\n"),
+            ("pids.current", "3\n"),
+        ];
+        write(root, "kubepods", files);
+        write(root, "kubepods/podff", files);
+    };
+    let layout = CgroupLayout::V2 {
+        mount: root.to_owned(),
+    };
+    let (reader, clock) = reader(layout, CgroupDriver::Cgroupfs);
+    let ask = async |detail, seconds| {
+        let figures = reader.figures(detail, Duration::from_secs(seconds)).await;
+        let figures = figures.unwrap();
+        let pod = figures.cgroups.last().unwrap().clone();
+        (pod.usage.cpu_nanos.unwrap() / 1000, pod.n_threads)
+    };
+    let pass = |seconds| clock.0.fetch_add(seconds, Ordering::Relaxed);
+    set("1");
+    // Less detail reads less.
+    assert_eq!(ask(Detail::Summary, 8).await, (1, None));
+    set("2");
+    pass(5);
+    assert_eq!(ask(Detail::Summary, 8).await, (1, None), "young enough");
+    assert_eq!(
+        ask(Detail::Whole, 8).await,
+        (2, Some(3)),
+        "not enough detail"
+    );
+    set("3");
+    pass(5);
+    assert_eq!(
+        ask(Detail::Summary, 8).await,
+        (2, Some(3)),
+        "more than enough"
+    );
+    assert_eq!(
+        ask(Detail::Summary, 1).await,
+        (3, None),
+        "too old for this one"
+    );
+    set("4");
+    assert_eq!(ask(Detail::Summary, 8).await, (3, None));
+    pass(8);
+    assert_eq!(ask(Detail::Whole, 8).await, (4, Some(3)), "too old for all");
+    // The slim view is never older than a second.
+    set("5");
+    pass(2);
+    let slim = reader.snapshot().await.unwrap();
+    assert_eq!(slim.pods[0].total.cpu_nanos, Some(5000));
+}
+
 #[tokio::test]
 async fn the_whole_of_a_v2_tree_is_read() {
     let held = tempfile::tempdir().unwrap();
@@ -211,7 +275,7 @@ async fn the_whole_of_a_v2_tree_is_read() {
         mount: root.to_owned(),
     };
     let (reader, clock) = reader(layout, CgroupDriver::Systemd);
-    let figures = reader.figures().await.unwrap();
+    let figures = reader.figures(Detail::Whole, SECOND).await.unwrap();
     let paths: Vec<&str> = figures.cgroups.iter().map(|it| it.path.as_str()).collect();
     let scope = format!("/{pod}/cri-containerd-{id}.scope");
     assert_eq!(paths, ["/", "/kubepods.slice", &format!("/{pod}"), &scope]);
@@ -354,7 +418,7 @@ async fn the_whole_of_v1_hierarchies_is_read() {
         unified: None,
     };
     let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
-    let figures = reader.figures().await.unwrap();
+    let figures = reader.figures(Detail::Whole, SECOND).await.unwrap();
     let last = figures.cgroups.last().unwrap();
     assert_eq!(last.path, format!("/{path}"));
     assert_eq!(

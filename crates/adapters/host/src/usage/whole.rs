@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use ferrolet_ports::{
-    CgroupFigures, CgroupUsage, DiskFigures, FileRoom, HostError, InterfaceFigures, Pressure,
-    ProcessRoom, Whose,
+    CgroupFigures, CgroupUsage, Detail, DiskFigures, FileRoom, HostError, InterfaceFigures,
+    Pressure, ProcessFigures, ProcessRoom, Whose,
 };
 use ferrolet_types::Timestamp;
 
-use super::cgroup::processes;
+use super::cgroup::add_process;
 use super::files::Directory;
 use super::parse;
 use super::read::Places;
@@ -22,43 +22,65 @@ pub(super) struct WholeFound {
 }
 
 impl Places {
-    /// Reads everything.
-    pub(super) fn read_whole(&self, at: Timestamp) -> Result<WholeFound, HostError> {
+    /// Reads every cgroup in this detail.
+    pub(super) fn read_whole(
+        &self,
+        detail: Detail,
+        at: Timestamp,
+    ) -> Result<WholeFound, HostError> {
         let mut buffer = Vec::new();
         let proc = Directory::open(Path::new("/proc")).ok();
-        let own_network = proc.as_ref().and_then(|proc| network_of(proc, "self"));
-        let devices = device_names(proc.as_ref(), &mut buffer);
+        let own = proc
+            .as_ref()
+            .and_then(|proc| proc.child(std::process::id().to_string()));
+        let mut networks = Networks {
+            own: own.as_ref().and_then(|own| own.link("ns/net")),
+            last: None,
+        };
+        let devices = match detail {
+            Detail::Summary => HashMap::new(),
+            Detail::Whole => device_names(proc.as_ref(), &mut buffer),
+        };
         let node = self.node(at, &mut buffer)?;
         let mut cgroups = Vec::new();
-        let mut other = Vec::new();
-        self.walk(&mut |visited| {
-            let (usage, mut details) = visited.cgroup.whole(at, &mut buffer);
+        self.walk(detail, &mut |visited| {
+            let (usage, mut details) = visited.cgroup.whole(detail, at, &mut buffer);
             let pids = visited.cgroup.pids(&mut buffer);
-            let interfaces = match (&visited.whose, &proc) {
-                (Whose::Node, Some(proc)) => interfaces(proc, "self", &mut other),
-                (Whose::Container(..), Some(proc)) => pids
-                    .first()
-                    .map(|pid| pid.to_string())
-                    .filter(|pid| {
-                        // Pods on the machine's network have none of their own.
-                        let network = network_of(proc, pid);
-                        network.is_some() && network != own_network
-                    })
-                    .map(|pid| interfaces(proc, &pid, &mut other))
-                    .unwrap_or_default(),
+            let mut processes = ProcessFigures::default();
+            let mut interfaces = match (&visited.whose, &own) {
+                (Whose::Node, Some(own)) => interfaces(own, &mut buffer),
                 _ => Vec::new(),
             };
+            let is_container = matches!(visited.whose, Whose::Container(..));
+            for (n, pid) in pids.iter().enumerate() {
+                // A summary wants the first process of a container for its network, and of the others only that they are there.
+                let is_wanted = detail == Detail::Whole || (is_container && n == 0);
+                let process = proc.as_ref().filter(|_| is_wanted);
+                let process = process.and_then(|proc| proc.child(pid.to_string()));
+                match (&process, detail) {
+                    (_, Detail::Summary) => processes.n_processes += 1,
+                    (Some(process), Detail::Whole) => {
+                        add_process(&mut processes, process, &mut buffer);
+                    }
+                    (None, Detail::Whole) => {}
+                }
+                if let (Some(process), true, 0) = (&process, is_container, n) {
+                    interfaces = networks.of(process, &mut buffer);
+                }
+            }
             for device in &mut details.devices {
                 let number = (device.major, device.minor);
                 device.name = devices.get(&number).cloned().unwrap_or_default();
             }
-            let processes = proc
-                .as_ref()
-                .map(|proc| processes(proc, &pids, &mut other))
-                .unwrap_or_default();
+            let made = match detail {
+                Detail::Whole => visited.cgroup.made(),
+                // Summaries show it of parts of the system alone.
+                Detail::Summary if is_container => None,
+                Detail::Summary => visited.cgroup.made(),
+            };
             cgroups.push(CgroupFigures {
                 path: format!("/{}", visited.path.display()),
-                made: visited.cgroup.made().unwrap_or(at),
+                made: made.unwrap_or(at),
                 usage: if visited.whose == Whose::Node {
                     node
                 } else {
@@ -78,11 +100,42 @@ impl Places {
         if let (Some(first), Some(proc)) = (cgroups.first_mut(), &proc) {
             complete_node(first, &node, proc, &mut buffer);
         }
+        let disks = match detail {
+            Detail::Summary => Vec::new(),
+            Detail::Whole => disks(proc.as_ref(), &mut buffer),
+        };
         Ok(WholeFound {
             cgroups,
-            disks: disks(proc.as_ref(), &mut buffer),
+            disks,
             processes: proc.as_ref().and_then(|proc| room(proc, &mut buffer)),
         })
+    }
+}
+
+/// Networks on the way over the cgroups. Containers of one pod come one after the other and share theirs, so it is read once.
+struct Networks {
+    /// The machine's own.
+    own: Option<Vec<u8>>,
+    last: Option<(Vec<u8>, Vec<InterfaceFigures>)>,
+}
+
+impl Networks {
+    /// The interfaces of a process's network; pods on the machine's network have none of their own.
+    fn of(&mut self, process: &Directory, buffer: &mut Vec<u8>) -> Vec<InterfaceFigures> {
+        let Some(network) = process.link("ns/net") else {
+            return Vec::new();
+        };
+        if self.own.as_ref() == Some(&network) {
+            return Vec::new();
+        }
+        match &self.last {
+            Some((known, interfaces)) if *known == network => interfaces.clone(),
+            _ => {
+                let found = interfaces(process, buffer);
+                self.last = Some((network, found.clone()));
+                found
+            }
+        }
     }
 }
 
@@ -111,28 +164,9 @@ fn complete_node(
     }
 }
 
-/// Which network a process is in.
-fn network_of(proc: &Directory, pid: &str) -> Option<Vec<u8>> {
-    let own = if pid == "self" {
-        std::process::id().to_string()
-    } else {
-        pid.to_owned()
-    };
-    proc.child(own)?.child("ns")?.link("net")
-}
-
-fn interfaces(proc: &Directory, pid: &str, buffer: &mut Vec<u8>) -> Vec<InterfaceFigures> {
-    let own = if pid == "self" {
-        std::process::id().to_string()
-    } else {
-        pid.to_owned()
-    };
-    let Some(net) = proc.child(own).and_then(|process| process.child("net")) else {
-        return Vec::new();
-    };
-    net.read("dev", buffer)
-        .map(parse::interfaces)
-        .unwrap_or_default()
+fn interfaces(process: &Directory, buffer: &mut Vec<u8>) -> Vec<InterfaceFigures> {
+    let text = process.read("net/dev", buffer);
+    text.map(parse::interfaces).unwrap_or_default()
 }
 
 /// Paths of block devices by their numbers.

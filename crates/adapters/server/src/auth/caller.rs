@@ -14,10 +14,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::figures::{Question, counted};
+use super::figures::{self, ActiveFetch, Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
-use crate::tls::{CallerError, ClientAuthorities};
+use crate::tls::{Caller, CallerError, ClientAuthorities};
 
 /// A browser cannot set headers on a WebSocket; it names its token as a protocol.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -65,7 +65,7 @@ pub(crate) struct Shown {
 struct Judged {
     generation: u64,
     at: Instant,
-    subject: Result<Option<Subject>, CallerError>,
+    caller: Result<Option<Caller>, CallerError>,
 }
 
 impl Shown {
@@ -76,22 +76,22 @@ impl Shown {
         }
     }
 
-    fn caller(&self, authorities: &ClientAuthorities) -> Result<Option<Subject>, CallerError> {
+    fn caller(&self, authorities: &ClientAuthorities) -> Result<Option<Caller>, CallerError> {
         let generation = authorities.generation();
         let mut judged = self.judged.lock().expect("no panic under this lock");
         let fresh = judged
             .as_ref()
             .filter(|it| it.generation == generation && it.at.elapsed() < LOOK_AGAIN);
         if let Some(known) = fresh {
-            return known.subject.clone();
+            return known.caller.clone();
         }
-        let subject = authorities.caller(&self.chain);
+        let caller = authorities.caller(&self.chain);
         *judged = Some(Judged {
             generation,
             at: Instant::now(),
-            subject: subject.clone(),
+            caller: caller.clone(),
         });
-        subject
+        caller
     }
 }
 
@@ -114,7 +114,10 @@ impl Callers {
         let mut wrong = None;
         if let Some(authorities) = &self.authentication.authorities {
             match shown.caller(authorities) {
-                Ok(Some(subject)) => return Ok(Some(known(subject))),
+                Ok(Some(caller)) => {
+                    figures::certificate(caller.remaining_seconds());
+                    return Ok(Some(known(caller.subject)));
+                }
                 Ok(None) => {}
                 Err(error) => wrong = Some(error.into()),
             }
@@ -142,16 +145,25 @@ impl Callers {
         let nobody = || CredentialError::Token("it is nobody's".to_owned());
         // The token itself is not kept.
         let key: [u8; 32] = Sha256::digest(token).into();
+        let began = Instant::now();
         if let Some(kept) = self.memory.get(&key) {
+            figures::token_found("hit", began.elapsed());
             return kept.ok_or_else(nobody);
         }
+        let blocked = ActiveFetch::new("blocked");
         let _turn = self.asking.acquire().await.expect("never closed");
+        drop(blocked);
         if let Some(kept) = self.memory.get(&key) {
+            figures::token_found("hit", began.elapsed());
             return kept.ok_or_else(nobody);
         }
-        let verdict = patiently(|| counted(Question::WhoTheyAre, reviews.token_review(token)))
-            .await
-            .map_err(CredentialError::Review)?;
+        let in_flight = ActiveFetch::new("in_flight");
+        let verdict =
+            patiently(|| counted(Question::WhoTheyAre, reviews.token_review(token))).await;
+        drop(in_flight);
+        figures::token_fetched(verdict.is_ok());
+        figures::token_found("miss", began.elapsed());
+        let verdict = verdict.map_err(CredentialError::Review)?;
         match verdict {
             TokenVerdict::Authenticated(subject) => {
                 self.memory.keep(key, Some(subject.clone()), span);

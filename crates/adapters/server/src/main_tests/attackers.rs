@@ -45,7 +45,11 @@ async fn whoever_does_not_finish_loses_the_slot() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
     // A head that says that more of it comes.
     let unfinished = [preface, &frame(4, 0, 0, &[]), &frame(1, 1, 1, &[0x82])].concat();
-    let cases: [(&str, &str, &[u8]); 7] = [
+    // A question whose answer the client has no room for: SETTINGS_INITIAL_WINDOW_SIZE is 0.
+    let no_room = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let question = frame(1, 5, 1, &[0x82, 0x87, 0x84, 0x41, 1, b'x']);
+    let no_room = [preface, &no_room, &question].concat();
+    let cases: [(&str, &str, &[u8]); 8] = [
         ("silence", "http/1.1", b""),
         ("half a line", "http/1.1", b"GET /heal"),
         (
@@ -61,6 +65,7 @@ async fn whoever_does_not_finish_loses_the_slot() {
         ("silence in HTTP/2", "h2", b""),
         ("a preface", "h2", preface),
         ("half a head in HTTP/2", "h2", &unfinished),
+        ("no room for an answer", "h2", &no_room),
     ];
     for (what, protocol, bytes) in cases {
         let rig = Rig::new(two_slots()).await;

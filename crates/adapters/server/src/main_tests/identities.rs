@@ -55,23 +55,39 @@ async fn each_identity_gets_exactly_what_it_was_granted() {
     check(Some(&stranger), &bearer("good"), [200; 5]).await;
 }
 
-/// Every path that is read, and which rights open it.
-const READ: [(&str, &[&str]); 14] = [
-    ("/metrics", &["metrics"]),
-    ("/metrics/cadvisor", &["metrics"]),
-    ("/metrics/resource", &["metrics"]),
-    ("/metrics/probes", &["metrics"]),
-    ("/metrics/slis", &["metrics"]),
-    ("/stats/summary", &["stats"]),
-    ("/logs/syslog", &["log"]),
-    ("/pods", &["pods", "proxy"]),
-    ("/runningpods/", &["pods", "proxy"]),
-    ("/healthz/ping", &["healthz", "proxy"]),
-    ("/configz", &["configz", "proxy"]),
-    ("/flagz", &["configz"]),
-    ("/statusz", &["statusz"]),
-    ("/containerLogs/default/web/main", &["proxy"]),
-];
+/// Verb, method, path and the rights that open it; the end-to-end tests read the same list.
+struct Row {
+    verb: &'static str,
+    method: &'static str,
+    path: String,
+    rights: Vec<&'static str>,
+}
+
+fn rows() -> Vec<Row> {
+    let lines = include_str!("../auth/paths.txt").lines();
+    let rows = lines.filter(|line| !line.starts_with('#')).map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [verb, method, path, rights] = words[..] else {
+            panic!("{line}");
+        };
+        let names = [
+            ("NAMESPACE", "default"),
+            ("POD", "web"),
+            ("CONTAINER", "main"),
+        ];
+        let path = names
+            .iter()
+            .fold(path.to_owned(), |path, (from, to)| path.replace(from, to));
+        Row {
+            verb,
+            method,
+            path,
+            rights: rights.split(',').collect(),
+        }
+    });
+    rows.collect()
+}
+
 const RIGHTS: [&str; 9] = [
     "metrics",
     "stats",
@@ -83,6 +99,7 @@ const RIGHTS: [&str; 9] = [
     "checkpoint",
     "proxy",
 ];
+const VERBS: [&str; 4] = ["get", "create", "update", "delete"];
 
 #[tokio::test]
 async fn each_right_opens_its_paths_and_no_other() {
@@ -92,43 +109,53 @@ async fn each_right_opens_its_paths_and_no_other() {
     })
     .await;
     rig.logs.append(&rig.log_path, b"hello\n");
-    let check = async |who: Option<&super::rig::Identity>, headers: &str, right: &str| {
-        for (path, rights) in READ {
-            let (status, body) = rig.ask(who, "GET", path, headers).await;
-            // Whoever is let in may still hear that there is nothing to read here.
-            let is_open = [200, 500].contains(&status);
-            assert_eq!(
-                is_open,
-                rights.contains(&right),
-                "{right} {path} {headers} {body}"
-            );
-            assert!(is_open || status == 403, "{right} {path} {status}");
-        }
-    };
-    for right in RIGHTS {
-        // The same right for a certificate, for a token, and for another verb.
-        let (by_certificate, by_token) = (format!("certificate-{right}"), format!("token-{right}"));
-        rig.reviews.allow(&by_certificate, "get", right);
-        rig.reviews.allow(&by_token, "get", right);
-        let subject = Subject {
-            name: by_token.clone(),
-            ..Subject::default()
+    let rows = rows();
+    let check =
+        async |who: Option<&super::rig::Identity>, headers: &str, verb: &str, right: &str| {
+            for row in &rows {
+                let (status, body) = rig.ask(who, row.method, &row.path, headers).await;
+                // Whoever is let in may still hear that there is nothing to read here.
+                let is_open = status != 403;
+                let is_granted = verb == row.verb && row.rights.contains(&right);
+                let what = format!("{verb} {right}: {} {} {body}", row.method, row.path);
+                assert_eq!(is_open, is_granted, "{what}");
+                assert_ne!(status, 401, "{what}");
+            }
         };
-        rig.reviews.add_token(&by_token, subject);
-        let shown = rig.authority.client(&by_certificate, &[]);
-        check(Some(&shown), "", right).await;
-        check(None, &bearer(&by_token), right).await;
-        let creator = rig.authority.client(&format!("creator-{right}"), &[]);
-        rig.reviews
-            .allow(&format!("creator-{right}"), "create", right);
-        let (status, _) = rig.ask(Some(&creator), "GET", "/pods", "").await;
-        assert_eq!(status, 403, "create {right} is not get");
+    for right in RIGHTS {
+        for verb in VERBS {
+            let user = format!("certificate-{verb}-{right}");
+            rig.reviews.allow(&user, verb, right);
+            let shown = rig.authority.client(&user, &[]);
+            check(Some(&shown), "", verb, right).await;
+        }
     }
-    // Whoever shows nothing is somebody too here, with no rights.
-    check(None, "", "none").await;
+    // The same right for a token, and for whoever shows nothing, who is somebody too here.
+    let user = "token-get-metrics";
+    rig.reviews.allow(user, "get", "metrics");
+    let subject = Subject {
+        name: user.to_owned(),
+        ..Subject::default()
+    };
+    rig.reviews.add_token(user, subject);
+    check(None, &bearer(user), "get", "metrics").await;
+    check(None, "", "none", "none").await;
     rig.reviews.allow("system:anonymous", "get", "metrics");
     let (status, _) = rig.ask(None, "GET", "/metrics/slis", "").await;
     assert_eq!(status, 403, "refusals are kept for their time");
+}
+
+/// The list is whole: every root of the main listener's paths is in it.
+#[test]
+fn the_list_of_paths_has_every_root() {
+    let rows = rows();
+    for root in crate::metrics::known_paths() {
+        let start = format!("/{root}");
+        assert!(
+            rows.iter().any(|row| row.path.starts_with(&start)),
+            "{start} is missing"
+        );
+    }
 }
 
 #[tokio::test]

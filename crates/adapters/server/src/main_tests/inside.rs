@@ -1,10 +1,17 @@
 //! Looking into the process and into containers: profiles, verbosity, versioned pages, checkpoints.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-use ferrolet_ports::{RuntimeError, RuntimeErrorKind};
+use ferrolet_ports::{RuntimeError, RuntimeErrorKind, TRACED};
 use ferrolet_testkit::FakeStreams;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
+use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use super::rig::{Identity, Rig, Wish, read_all, split};
 
@@ -167,6 +174,11 @@ async fn pages_are_versioned_objects_when_asked_for() {
         assert!(body.contains(line), "{body}");
     }
     assert_eq!(ask("/statusz", "*/*").await.0, 200);
+    let as_cbor = "application/cbor;as=Statusz;v=v1beta1;g=config.k8s.io";
+    let (status, body) = ask("/statusz", as_cbor).await;
+    assert_eq!(status, 200);
+    // The name with its length in front, and so the value.
+    assert!(body.contains("MbinaryVersionF1.37.1"), "{body}");
     let (status, body) = ask("/flagz", "application/json").await;
     assert_eq!(status, 406);
     let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -243,4 +255,97 @@ async fn a_runtime_that_cannot_write_checkpoints_is_quoted() {
         .ask(Some(&admin), "POST", "/checkpoint/default/web/main", "")
         .await;
     assert_eq!(got, (500, words));
+}
+
+/// Spans that were opened for traces, with their fields.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+struct Fields<'a>(&'a mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        *self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        if attributes.metadata().target() == TRACED {
+            let mut text = attributes.metadata().name().to_owned();
+            attributes.record(&mut Fields(&mut text));
+            self.0.lock().unwrap().push(text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_of_guests_are_traced_and_those_of_strangers_are_not() {
+    let spans = Spans::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
+    rig.ask(None, "GET", "/pods", parent).await;
+    assert!(spans.0.lock().unwrap().is_empty(), "a stranger");
+    rig.ask(
+        Some(&admin),
+        "GET",
+        "/containerLogs/default/web/main",
+        parent,
+    )
+    .await;
+    rig.ask(Some(&admin), "GET", "/made-up", "").await;
+    let seen = spans.0.lock().unwrap().clone();
+    let requests: Vec<&String> = seen.iter().filter(|it| it.starts_with("request")).collect();
+    assert_eq!(requests.len(), 2, "{seen:?}");
+    for part in [
+        "otel.name=GET /containerLogs",
+        "traceparent=\"00-0af7",
+        "otel.kind=\"server\"",
+    ] {
+        assert!(requests[0].contains(part), "{part} in {}", requests[0]);
+    }
+    assert!(
+        requests[1].contains("otel.name=GET /other"),
+        "{}",
+        requests[1]
+    );
+    assert!(!requests[1].contains("traceparent"), "{}", requests[1]);
+}
+
+#[tokio::test]
+async fn pods_are_shown_with_what_they_were_granted() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let ask = async |path: &str| rig.ask(Some(&admin), "GET", path, "").await;
+    let cpu = "/spec/containers/0/resources/requests/cpu";
+    for (path, start) in [
+        ("/allocatedPods", "/items/0"),
+        ("/allocatedPods/default/web", ""),
+        ("/allocatedPods/default/web/uid-web", ""),
+    ] {
+        let (status, body) = ask(path).await;
+        assert_eq!(status, 200, "{path}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let granted = body.pointer(&format!("{start}{cpu}"));
+        assert_eq!(granted, Some(&json!("500m")), "{path}");
+        let shown = body.pointer(&format!("{start}/status"));
+        assert_eq!(shown, Some(&json!({})), "{path}");
+    }
+    for path in [
+        "/allocatedPods/default/nobody",
+        "/allocatedPods/default/web/another",
+    ] {
+        assert_eq!(ask(path).await, (404, "pod not found".to_owned()), "{path}");
+    }
+    // A pod that has ended holds nothing.
+    for pod in rig.board.0.lock().unwrap().iter_mut() {
+        let ended = Arc::make_mut(pod);
+        ended.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+    }
+    let (_, body) = ask("/allocatedPods").await;
+    assert!(body.contains("\"items\":[]"), "{body}");
+    assert_eq!(ask("/allocatedPods/default/web").await.0, 404);
 }

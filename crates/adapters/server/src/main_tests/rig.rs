@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrolet_ports::{
-    Fut, HostError, LogPieces, NodeView, PodsView, Profile, ProfileSample, Profiler, Runtime as _,
-    SystemLog, SystemLogFiles, Threads,
+    Fut, GrantsView, HostError, JournalAsk, LogPieces, NodeView, PodsView, Profile, ProfileSample,
+    Profiler, Runtime as _, SystemLog, SystemLogFiles, Threads,
 };
 use ferrolet_testkit::{
     FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage, World, container_spec, pod,
@@ -100,6 +100,20 @@ impl PodsView for Board {
     }
 }
 
+/// Pods that were granted half a processor each.
+struct HalfGranted;
+
+impl GrantsView for HalfGranted {
+    fn granted(&self, pod: &Pod) -> Pod {
+        let mut pod = Pod::unwrap_or_clone(pod.clone());
+        let half = json!({"requests": {"cpu": "500m"}});
+        for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+            container.resources = serde_json::from_value(half.clone()).unwrap();
+        }
+        Pod::new(pod)
+    }
+}
+
 /// A node that only has a name.
 struct NodeOne;
 
@@ -110,7 +124,7 @@ impl NodeView for NodeOne {
     }
 }
 
-/// One file, `syslog`.
+/// One file, `syslog`, and one service in the journal, `kubelet`.
 struct OneSystemLog;
 
 impl SystemLogFiles for OneSystemLog {
@@ -121,6 +135,22 @@ impl SystemLogFiles for OneSystemLog {
             _ => None,
         };
         Box::pin(async move { Ok(found) })
+    }
+
+    fn in_journal<'a>(&'a self, services: &'a [String]) -> Fut<'a, Vec<String>> {
+        let known = services.iter().filter(|it| *it == "kubelet").cloned();
+        Box::pin(std::future::ready(known.collect()))
+    }
+
+    fn journal<'a>(
+        &'a self,
+        ask: &'a JournalAsk,
+    ) -> Fut<'a, Result<Box<dyn LogPieces>, HostError>> {
+        let text = match (&ask.services[..], ask.tail_lines) {
+            ([_], None) => "first\nlast\n",
+            _ => "last\n",
+        };
+        Box::pin(async move { Ok(Box::new(OnePiece(Some(text))) as Box<dyn LogPieces>) })
     }
 }
 
@@ -291,6 +321,7 @@ impl Rig {
                 Arc::new(NodeOne),
                 Arc::new(RecentEvents::new(world.events(), world.clock())),
             )),
+            allocated: Some(Arc::new(HalfGranted)),
             checkpoints: Some(CheckpointDoors {
                 runtime: Arc::new(wish.streams.clone()),
                 directory: "/var/lib/kubelet/checkpoints".into(),
@@ -306,6 +337,7 @@ impl Rig {
             pages: Pages {
                 has_flagz: true,
                 has_statusz: true,
+                has_cbor: true,
             },
             has_debugging_handlers: wish.has_debugging_handlers,
             has_system_logs: true,

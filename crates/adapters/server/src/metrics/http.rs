@@ -42,6 +42,12 @@ const PATHS: [&str; 21] = [
     "debug",
 ];
 
+/// Roots of paths that have a label of their own.
+#[cfg(test)]
+pub(crate) fn known_paths() -> [&'static str; 21] {
+    PATHS
+}
+
 /// Requests of one listener.
 pub(crate) struct HttpFigures {
     server_type: &'static str,
@@ -63,13 +69,15 @@ pub(crate) async fn count(
     request: Request,
     next: Next,
 ) -> Response {
-    let labels = (
-        method(request.method().as_str()),
-        path(request.uri().path()),
-    );
+    let labels = bounded(request.method().as_str(), request.uri().path());
     let began = Instant::now();
     let _under_way = UnderWay::new(figures, labels, began);
     next.run(request).await
+}
+
+/// A method and the root of a path, each of a set that no client can enlarge.
+pub(crate) fn bounded(asked: &str, at: &str) -> (&'static str, &'static str) {
+    (method(asked), path(at))
 }
 
 /// One request; a client that goes away ends it too.

@@ -14,16 +14,24 @@ pub(crate) mod slis;
 mod table;
 mod text;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use ferrolet_ports::{Clock, HostError, Measured, RuntimeDisk, Sample, Tally, Usage};
+use ferrolet_ports::{
+    Clock, Detail, DiskUsage, HostError, Measured, RuntimeDisk, Sample, Tally, Usage, UsageFigures,
+};
 use ferrolet_types::{Pod, Timestamp};
 
-pub(crate) use http::{HttpFigures, count};
+#[cfg(test)]
+pub(crate) use http::known_paths;
+pub(crate) use http::{HttpFigures, bounded, count};
+use layers::Kept;
 pub(crate) use layers::Layers;
 use table::{Endpoint, Family};
 use text::Exposition;
@@ -33,6 +41,12 @@ use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::routes::Views;
 use crate::summary;
+
+/// How old a reading may be that is scraped. Upstream's samples are ten to fifteen seconds old; ours say when they were read, and whoever
+/// scrapes every ten seconds gets one of their own (ADR 0022).
+const SHARED: Duration = Duration::from_secs(8);
+/// The same for somebody who watches a curve grow.
+const LIVE: Duration = Duration::from_secs(1);
 
 /// Where figures come from.
 #[derive(Clone)]
@@ -85,6 +99,7 @@ pub(crate) struct FigureDoors {
     pub(crate) figures: Figures,
     pub(crate) http: Arc<HttpFigures>,
     pub(crate) layers: Arc<Layers>,
+    pub(crate) summaries: Arc<LastSummary>,
     pub(crate) checks: Arc<Tally>,
 }
 
@@ -97,6 +112,7 @@ impl FigureDoors {
             figures,
             http,
             layers: Arc::default(),
+            summaries: Arc::default(),
         }
     }
 }
@@ -118,6 +134,7 @@ pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
     samples.push(pods::plain("hidden_metrics_total", &[], 0.0));
     let all = doors.views.pods.pods();
     samples.extend(pods::counted(&all));
+    samples.extend(pods::resizes(&all));
     match doors.figures.usage.disk().await {
         Ok(disk) => samples.extend(pods::on_disk(&all, &disk)),
         Err(error) => tracing::warn!(err = %error, "Disks cannot be looked at"),
@@ -155,7 +172,7 @@ pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {
 }
 
 pub(crate) async fn cadvisor(State(doors): State<FigureDoors>) -> Response {
-    let figures = doors.figures.usage.figures().await;
+    let figures = doors.figures.usage.figures(Detail::Whole, SHARED).await;
     if let Err(error) = &figures {
         tracing::warn!(err = %error, "Usage cannot be read");
     }
@@ -174,40 +191,103 @@ pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Respo
         .next()
         .and_then(go_bool)
         .unwrap_or(false);
-    let summary = if is_slim {
+    let pods = doors.views.pods.pods();
+    let text = if is_slim {
         let snapshot = doors.figures.usage.snapshot().await;
-        snapshot.map(|snapshot| summary::slim(&doors.figures, &snapshot, &doors.views.pods.pods()))
+        snapshot.map(|snapshot| {
+            let summary = summary::slim(&doors.figures, &snapshot, &pods);
+            Bytes::from(summary.to_string())
+        })
     } else {
-        whole_summary(&doors.figures, &doors.layers, &doors.views.pods.pods()).await
+        let gathered = gather(&doors.figures, &doors.layers, SHARED).await;
+        gathered.map(|gathered| doors.summaries.text_of(&doors.figures, gathered, pods))
     };
-    match summary {
-        Ok(summary) => axum::Json(summary).into_response(),
+    match text {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
         }
     }
 }
 
-/// The whole summary of these pods.
-pub(crate) async fn whole_summary(
+/// The whole summary of these pods, at most a moment old: for somebody who watches.
+pub(crate) async fn live_summary(
     known: &Figures,
     layers: &Layers,
     pods: &[Pod],
 ) -> Result<serde_json::Value, HostError> {
-    let figures = known.usage.figures().await?;
+    let gathered = gather(known, layers, LIVE).await?;
+    Ok(gathered.summary(known, pods))
+}
+
+/// What a whole summary is made from.
+pub(super) struct Gathered {
+    figures: Arc<UsageFigures>,
+    disk: Option<Arc<DiskUsage>>,
+    kept: Arc<Kept>,
+}
+
+impl Gathered {
+    fn summary(&self, known: &Figures, pods: &[Pod]) -> serde_json::Value {
+        let readings = summary::Readings {
+            figures: &self.figures,
+            disk: self.disk.as_deref(),
+            layers: &self.kept.layers,
+            stores: self.kept.stores,
+        };
+        summary::whole(known, &readings, pods)
+    }
+
+    /// True for the very same readings.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_same_disk = match (&self.disk, &other.disk) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same_disk
+            && Arc::ptr_eq(&self.figures, &other.figures)
+            && Arc::ptr_eq(&self.kept, &other.kept)
+    }
+}
+
+async fn gather(
+    known: &Figures,
+    layers: &Layers,
+    max_age: Duration,
+) -> Result<Gathered, HostError> {
+    let figures = known.usage.figures(Detail::Summary, max_age).await?;
     // Disks and the runtime may be slow or away; the rest of the summary is true without them.
     let disk = known.usage.disk().await;
     if let Err(error) = &disk {
         tracing::warn!(err = %error, "Disks cannot be looked at");
     }
-    let kept = layers.read(known).await;
-    let readings = summary::Readings {
-        figures: &figures,
-        disk: disk.as_deref().ok(),
-        layers: &kept.layers,
-        stores: kept.stores,
-    };
-    Ok(summary::whole(known, &readings, pods))
+    Ok(Gathered {
+        figures,
+        disk: disk.ok(),
+        kept: layers.read(known).await,
+    })
+}
+
+/// The last summary's text, for whoever asks again before anything in it has changed.
+#[derive(Default)]
+pub(crate) struct LastSummary {
+    kept: Mutex<Option<(Gathered, Vec<Pod>, Bytes)>>,
+}
+
+impl LastSummary {
+    fn text_of(&self, known: &Figures, gathered: Gathered, pods: Vec<Pod>) -> Bytes {
+        let mut kept = self.kept.lock().expect("no panic under this lock");
+        if let Some((last, of, text)) = &*kept
+            && last.is_same(&gathered)
+            && crate::pods::is_same(of, &pods)
+        {
+            return text.clone();
+        }
+        let text = Bytes::from(gathered.summary(known, &pods).to_string());
+        *kept = Some((gathered, pods, text.clone()));
+        text
+    }
 }
 
 /// Go's idea of a boolean.
@@ -227,13 +307,14 @@ impl FigureDoors {
 }
 
 fn exposed(families: impl Iterator<Item = &'static Family>, samples: &[Sample]) -> Response {
+    let mut by_family: HashMap<&str, Vec<&Sample>> = HashMap::new();
+    for sample in samples {
+        by_family.entry(sample.family).or_default().push(sample);
+    }
     let mut exposition = Exposition::default();
     for family in families {
-        let own: Vec<&Sample> = samples
-            .iter()
-            .filter(|sample| sample.family == family.name)
-            .collect();
-        exposition.family(family, &own);
+        let own = by_family.get(family.name);
+        exposition.family(family, own.map_or(&[], Vec::as_slice));
     }
     answer(exposition)
 }

@@ -7,6 +7,46 @@ use ferrolet_types::Pod;
 
 const SOURCE: &str = "kubernetes.io/config.source";
 
+/// Counts pods whose resize is under way or waits.
+pub(super) fn resizes(pods: &[Pod]) -> Vec<Sample> {
+    let mut n_under_way = 0;
+    let mut waiting: BTreeMap<(&str, String), u32> = BTreeMap::new();
+    for pod in pods {
+        let conditions = pod.status.iter().flat_map(|it| &it.conditions).flatten();
+        for condition in conditions.filter(|it| it.status == "True") {
+            match condition.type_.as_str() {
+                "PodResizeInProgress" => n_under_way += 1,
+                "PodResizePending" => {
+                    let reason = condition.reason.as_deref().unwrap_or_default();
+                    let key = (priority_word(pod), reason.to_lowercase());
+                    *waiting.entry(key).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    let family = "kubelet_pod_in_progress_resizes";
+    let mut samples = vec![plain(family, &[], f64::from(n_under_way))];
+    samples.extend(waiting.into_iter().map(|((priority, reason), n)| {
+        let labels = [priority, &reason];
+        plain("kubelet_pod_pending_resizes", &labels, f64::from(n))
+    }));
+    samples
+}
+
+/// Upstream's words for priorities.
+fn priority_word(pod: &Pod) -> &'static str {
+    let priority = pod.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
+    match priority {
+        0 => "normal",
+        2_000_000_000.. => "system-critical",
+        100_000.. => "high",
+        1.. => "medium",
+        -999.. => "low",
+        _ => "very-low",
+    }
+}
+
 /// Counts pods and containers.
 pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
     let (mut n_running, mut n_ephemeral, mut n_mirrored) = (0, 0, 0);
@@ -178,6 +218,36 @@ mod tests {
             "kubelet_running_containers running 1",
         ] {
             assert!(lines.iter().any(|it| it == line), "{line} in {lines:?}");
+        }
+    }
+
+    #[test]
+    fn resizes_are_counted_by_how_far_they_are_and_whose_they_are() {
+        let one = |priority: i32, kind: &str, reason: &str| {
+            pod(
+                json!({"spec": {"containers": [], "priority": priority}, "status": {"conditions": [
+                {"type": kind, "status": "True", "reason": reason}, {"type": "Ready", "status": "True"}]}}),
+            )
+        };
+        let pods = [
+            one(0, "PodResizePending", "Deferred"),
+            one(0, "PodResizePending", "Deferred"),
+            one(2_000_000_000, "PodResizePending", "Infeasible"),
+            one(500, "PodResizeInProgress", ""),
+        ];
+        let expected = [
+            "kubelet_pod_in_progress_resizes  1",
+            "kubelet_pod_pending_resizes normal,deferred 2",
+            "kubelet_pod_pending_resizes system-critical,infeasible 1",
+        ];
+        assert_eq!(shown(&resizes(&pods)), expected);
+        for (priority, word) in [
+            (100_000, "high"),
+            (99_999, "medium"),
+            (-999, "low"),
+            (-1000, "very-low"),
+        ] {
+            assert_eq!(priority_word(&one(priority, "", "")), word, "{priority}");
         }
     }
 

@@ -94,18 +94,31 @@ macro_rules! families {
 }
 
 const TABLE: &[Family] = families! {
+    Metrics "apiserver_client_certificate_expiration_seconds" Histogram Alpha [] "How long certificates of callers still held when they were shown, in seconds.";
     Metrics "apiserver_delegated_authn_request_duration_seconds" Histogram Alpha ["code"] "Time the API server took to answer who a caller is, in seconds.";
     Metrics "apiserver_delegated_authn_request_total" Counter Alpha ["code"] "Questions to the API server about who a caller is.";
     Metrics "apiserver_delegated_authz_request_duration_seconds" Histogram Alpha ["code"] "Time the API server took to answer what a caller may do, in seconds.";
     Metrics "apiserver_delegated_authz_request_total" Counter Alpha ["code"] "Questions to the API server about what a caller may do.";
+    Metrics "authentication_token_cache_active_fetch_count" Gauge Alpha ["status"] "Questions about tokens under way, or waiting for their turn.";
+    Metrics "authentication_token_cache_fetch_total" Counter Alpha ["status"] "Questions about tokens, by whether there was an answer.";
+    Metrics "authentication_token_cache_request_duration_seconds" Histogram Alpha ["status"] "Time it took to know whose a token is, in seconds.";
+    Metrics "authentication_token_cache_request_total" Counter Alpha ["status"] "Tokens that were shown, by whether the answer was known.";
+    Metrics "csi_operations_seconds" Histogram Alpha ["driver_name", "grpc_status_code", "method_name", "migrated"] "Time calls of CSI drivers took, in seconds, by how they ended.";
     Metrics "disabled_metrics_total" Counter Beta [] "Families that were switched off.";
     Metrics "hidden_metrics_total" Counter Beta [] "Families that are hidden.";
     Metrics "kubelet_active_pods" Gauge Alpha ["static"] "Pods that are not over.";
     Metrics "kubelet_admission_rejections_total" Counter Alpha ["reason"] "Pods that this node refused.";
+    Metrics "kubelet_certificate_manager_client_expiration_renew_errors" Counter Alpha [] "Attempts to renew the client certificate that failed.";
+    Metrics "kubelet_certificate_manager_client_ttl_seconds" Gauge Alpha [] "How long the client certificate still holds, in seconds.";
+    Metrics "kubelet_certificate_manager_server_rotation_seconds" Histogram Alpha [] "Age of serving certificates when they were replaced, in seconds.";
+    Metrics "kubelet_certificate_manager_server_ttl_seconds" Gauge Alpha [] "How long the serving certificate still holds, in seconds.";
     Metrics "kubelet_cgroup_manager_duration_seconds" Histogram Alpha ["operation_type"] "Time operations on cgroups of pods took, in seconds.";
     Metrics "kubelet_cgroup_version" Gauge Alpha [] "Version of the cgroup hierarchy.";
     Metrics "kubelet_container_log_filesystem_used_bytes" Gauge Alpha ["container", "namespace", "pod", "uid"] "What logs of a container take on disk, in bytes.";
+    Metrics "kubelet_container_requested_resizes_total" Counter Alpha ["operation", "requirement", "resource"] "Changes of what containers ask for, while they run.";
     Metrics "kubelet_containers_per_pod_count" Histogram Alpha [] "Containers of the pods that came to this node.";
+    Metrics "kubelet_credential_provider_plugin_duration" Histogram Alpha ["plugin_name"] "Time credential plugins took, in seconds.";
+    Metrics "kubelet_credential_provider_plugin_errors_total" Counter Alpha ["plugin_name"] "Runs of credential plugins that failed.";
     Metrics "kubelet_desired_pods" Gauge Alpha ["static"] "Pods that should be here.";
     Metrics "kubelet_evented_pleg_connection_error_count" Counter Alpha [] "Attempts to hear the runtime's events that failed.";
     Metrics "kubelet_evented_pleg_connection_latency_seconds" Histogram Alpha [] "Time it took to be heard by the runtime's events, in seconds.";
@@ -120,19 +133,44 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_image_volume_mounted_errors_total" Counter Beta [] "Image volumes that could not be mounted.";
     Metrics "kubelet_image_volume_mounted_succeed_total" Counter Beta [] "Image volumes that were mounted.";
     Metrics "kubelet_image_volume_requested_total" Counter Beta [] "Image volumes that were asked for.";
+    Metrics "kubelet_imagemanager_image_mustpull_checks_total" Counter Alpha ["result"] "Images that were here, by whether their user had to prove its credentials.";
+    Metrics "kubelet_lifecycle_handler_http_fallbacks_total" Counter Alpha [] "Hooks over HTTPS that were answered over HTTP.";
     Metrics "kubelet_managed_ephemeral_containers" Gauge Alpha [] "Ephemeral containers in pods here.";
     Metrics "kubelet_metrics_provider" Gauge Alpha ["provider"] "Always 1; the label says where figures of containers come from.";
     Metrics "kubelet_mirror_pods" Gauge Alpha [] "Static pods that the API server shows.";
     Metrics "kubelet_node_name" Gauge Alpha ["node"] "Always 1; the label is the node's name.";
+    Metrics "kubelet_node_startup_duration_seconds" Gauge Alpha [] "Time from the boot of the machine until the node was ready, in seconds.";
+    Metrics "kubelet_node_startup_post_registration_duration_seconds" Gauge Alpha [] "Time from registration until the node was ready, in seconds.";
+    Metrics "kubelet_node_startup_pre_kubelet_duration_seconds" Gauge Alpha [] "Time from the boot of the machine until the agent started, in seconds.";
+    Metrics "kubelet_node_startup_pre_registration_duration_seconds" Gauge Alpha [] "Time from the start of the agent until its first attempt to register, in seconds.";
+    Metrics "kubelet_node_startup_registration_duration_seconds" Gauge Alpha [] "Time registration took, in seconds.";
     Metrics "kubelet_orphaned_runtime_pods_total" Counter Alpha [] "Pods that ran here without anybody asking for them.";
+    Metrics "kubelet_pleg_discard_events" Counter Alpha [] "Events of pods that were dropped.";
+    Metrics "kubelet_pleg_last_seen_seconds" Gauge Alpha [] "When the runtime was last listed, in seconds since the epoch.";
+    Metrics "kubelet_pleg_pod_relist_duration_seconds" Histogram Alpha [] "Time it took to look at one pod, in seconds.";
     Metrics "kubelet_pleg_relist_duration_seconds" Histogram Alpha [] "Time listings of the runtime took, in seconds.";
     Metrics "kubelet_pleg_relist_interval_seconds" Histogram Alpha [] "Time between two listings of the runtime, in seconds.";
+    Metrics "kubelet_pod_in_progress_resizes" Gauge Alpha [] "Pods whose new resources are being put in force.";
+    Metrics "kubelet_pod_level_resources_admission_total" Counter Alpha ["config_mode", "qos_class"] "Pods that were taken, by where they ask for resources and by class.";
+    Metrics "kubelet_pod_pending_resizes" Gauge Alpha ["priority_bucket", "reason"] "Pods whose new resources are not granted, by reason and priority.";
+    Metrics "kubelet_pod_requests_get_total" Counter Alpha ["server_api_version", "status_code"] "Pods that were asked for one by one.";
+    Metrics "kubelet_pod_requests_list_total" Counter Alpha ["server_api_version", "status_code"] "Lists of pods that were asked for.";
+    Metrics "kubelet_pod_requests_total" Counter Alpha ["server_api_version", "status_code"] "Requests to the pods API.";
+    Metrics "kubelet_pod_requests_watch_total" Counter Alpha ["server_api_version", "status_code"] "Watches of pods that ended.";
+    Metrics "kubelet_pod_resize_duration_milliseconds" Histogram Alpha ["success"] "Time it took to put resources in force, in milliseconds.";
+    Metrics "kubelet_pod_resources_endpoint_errors_get" Counter Alpha ["server_api_version"] "Failed requests for what one pod was given.";
+    Metrics "kubelet_pod_resources_endpoint_requests_get" Counter Alpha ["server_api_version"] "Requests for what one pod was given.";
+    Metrics "kubelet_pod_resources_endpoint_requests_get_allocatable" Counter Alpha ["server_api_version"] "Requests for what there is to give.";
+    Metrics "kubelet_pod_resources_endpoint_requests_list" Counter Alpha ["server_api_version"] "Requests for what all pods were given.";
+    Metrics "kubelet_pod_resources_endpoint_requests_total" Counter Alpha ["server_api_version"] "Requests to the pod resources API.";
     Metrics "kubelet_pod_start_duration_seconds" Histogram Alpha [] "Time from the first sight of a pod until it ran, in seconds.";
     Metrics "kubelet_pod_start_sli_duration_seconds" Histogram Alpha [] "Time from the creation of a pod until it ran, without pulls and init containers, in seconds.";
     Metrics "kubelet_pod_start_total_duration_seconds" Histogram Alpha [] "Time from the creation of a pod until it ran, in seconds.";
     Metrics "kubelet_pod_status_sync_duration_seconds" Histogram Alpha [] "Time from a change of a pod's status until the API had it, in seconds.";
+    Metrics "kubelet_pod_watch_events_dropped_total" Counter Alpha [] "Changes of pods that slow watchers missed.";
     Metrics "kubelet_pod_worker_duration_seconds" Histogram Alpha ["operation_type"] "Time turns of pods' workers took, in seconds.";
     Metrics "kubelet_pod_worker_start_duration_seconds" Histogram Alpha [] "Time from the first sight of a pod until it had a worker, in seconds.";
+    Metrics "kubelet_restarted_pods_total" Counter Alpha ["static"] "Pods that came back under their old identity.";
     Metrics "kubelet_run_podsandbox_duration_seconds" Histogram Alpha ["runtime_handler"] "Time it took to make sandboxes, in seconds.";
     Metrics "kubelet_run_podsandbox_errors_total" Counter Alpha ["runtime_handler"] "Sandboxes that could not be made.";
     Metrics "kubelet_running_containers" Gauge Alpha ["container_state"] "Containers by state.";
@@ -140,6 +178,8 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_runtime_operations_duration_seconds" Histogram Alpha ["operation_type"] "Time calls to the runtime took, in seconds.";
     Metrics "kubelet_runtime_operations_errors_total" Counter Alpha ["operation_type"] "Calls to the runtime that failed.";
     Metrics "kubelet_runtime_operations_total" Counter Alpha ["operation_type"] "Calls to the runtime.";
+    Metrics "kubelet_server_expiration_renew_errors" Counter Alpha [] "Attempts to renew the serving certificate that failed.";
+    Metrics "kubelet_sleep_action_terminated_early_total" Counter Alpha [] "Hooks that slept and were woken too early.";
     Metrics "kubelet_started_containers_errors_total" Counter Alpha ["code", "container_type"] "Containers that could not be started.";
     Metrics "kubelet_started_containers_total" Counter Alpha ["container_type"] "Containers that were to be started.";
     Metrics "kubelet_started_pods_errors_total" Counter Alpha [] "Sandboxes that could not be started.";
@@ -153,8 +193,11 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_volume_stats_inodes_free" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes left on a volume.";
     Metrics "kubelet_volume_stats_inodes_used" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes in use on a volume.";
     Metrics "kubelet_volume_stats_used_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Bytes in use on a volume.";
+    Metrics "kubelet_websocket_streaming_requests_total" Counter Alpha ["subresource"] "Streams that came by WebSocket all the way.";
+    Metrics "kubelet_working_pods" Gauge Alpha ["config", "lifecycle", "static"] "Pods that have a worker, by how far they are and who wants them.";
     Metrics "kubernetes_build_info" Gauge Beta ["build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version", "major", "minor", "platform"] "Always 1; the labels tell the version.";
     Metrics "kubernetes_feature_enabled" Gauge Beta ["name", "stage"] "1 for each feature that is on, 0 for each that is off.";
+    Metrics "plugin_manager_total_plugins" Gauge Alpha ["socket_path", "state"] "Plugins that are there, and plugins that are registered.";
     Metrics "process_cpu_seconds_total" Counter Alpha [] "Processor time of this process, in seconds.";
     Metrics "process_max_fds" Gauge Alpha [] "File descriptors this process may have.";
     Metrics "process_network_receive_bytes_total" Counter Alpha [] "Bytes received in the network of this process.";
@@ -201,6 +244,8 @@ const TABLE: &[Family] = families! {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::Endpoint::{Metrics, Probes, Resource, Slis};
     use super::*;
 
@@ -240,6 +285,36 @@ mod tests {
             sorted.sort_unstable();
             sorted.dedup();
             assert_eq!(names, sorted, "in order, once each");
+        }
+    }
+    /// Text of this workspace's crates but for this file, tests included.
+    fn sources(directory: &Path, text: &mut String) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !["tests", "main_tests", "target"].contains(&name.as_str()) {
+                    sources(&path, text);
+                }
+            } else if name.ends_with(".rs") && !["table.rs", "tests.rs"].contains(&name.as_str()) {
+                let file = fs::read_to_string(&path).unwrap();
+                // What a module's own tests say is not said to anybody else.
+                *text += file.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            }
+        }
+    }
+
+    /// A family that is counted and not in the table would never be seen, and one in the table that nobody counts would promise too much.
+    #[test]
+    fn what_is_counted_anywhere_is_in_the_table_and_the_other_way_round() {
+        let mut text = String::new();
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        sources(&crates, &mut text);
+        let is_counted = |name: &str| text.contains(&format!("\"{name}\""));
+        let upstream = include_str!("upstream.txt").lines();
+        for name in upstream.filter_map(|line| line.split(' ').nth(1)) {
+            let is_shown = TABLE.iter().any(|family| family.name == name);
+            assert_eq!(is_counted(name), is_shown, "{name} is counted, is shown");
         }
     }
 }

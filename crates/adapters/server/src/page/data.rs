@@ -2,15 +2,19 @@
 //!
 //! Usage is the summary as `/stats/summary` gives it; the node is a v1 Node; pods are cut down to what a person looks at.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrolet_ports::{EventKind, EventObject, HealthCheck};
 use ferrolet_status::{headline, why};
 use ferrolet_types::{Pod, Timestamp, pod::PodView as _};
-use k8s_openapi::api::core::v1::{ContainerStatus, Node};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use super::recent::Noted;
+
+type Limits = BTreeMap<String, Quantity>;
 
 /// Everything there is to see.
 pub(super) struct Seen<'a> {
@@ -52,9 +56,10 @@ fn shown(pod: &Pod, events: &[Noted]) -> Value {
         ("regular", regular.unwrap_or_default()),
         ("ephemeral", extra.unwrap_or_default()),
     ];
-    let containers = kinds
-        .iter()
-        .flat_map(|(kind, statuses)| statuses.iter().map(|status| container(kind, status)));
+    let containers = kinds.iter().flat_map(|(kind, statuses)| {
+        let statuses = statuses.iter();
+        statuses.map(|status| container(kind, status, &limits_of(pod, &status.name)))
+    });
     let n_restarts: i32 = kinds
         .iter()
         .flat_map(|(_, statuses)| statuses.iter())
@@ -76,6 +81,7 @@ fn shown(pod: &Pod, events: &[Noted]) -> Value {
         "nRestarts": n_restarts,
         "isStatic": pod.is_static(),
         "containers": containers.collect::<Vec<Value>>(),
+        "limits": pod_limits(spec),
         "why": reasons(pod, events),
     })
 }
@@ -106,7 +112,33 @@ fn reasons(pod: &Pod, events: &[Noted]) -> Vec<Value> {
     told
 }
 
-fn container(kind: &str, status: &ContainerStatus) -> Value {
+/// What a container may use, as its specification says.
+fn limits_of(pod: &Pod, name: &str) -> Limits {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|it| {
+        it.containers
+            .iter()
+            .chain(it.init_containers.iter().flatten())
+    });
+    let own = containers.into_iter().find(|it| it.name == name);
+    let resources = own.and_then(|it| it.resources.as_ref());
+    resources
+        .and_then(|it| it.limits.clone())
+        .unwrap_or_default()
+}
+
+/// What the whole pod may use: as it says, or its only container.
+fn pod_limits(spec: Option<&PodSpec>) -> Limits {
+    let own = spec.and_then(|it| it.resources.as_ref());
+    let own = own.and_then(|it| it.limits.clone());
+    let only = spec.and_then(|it| match &it.containers[..] {
+        [one] => one.resources.as_ref()?.limits.clone(),
+        _ => None,
+    });
+    own.or(only).unwrap_or_default()
+}
+
+fn container(kind: &str, status: &ContainerStatus, limits: &Limits) -> Value {
     let state = status.state.clone().unwrap_or_default();
     let (word, since) = match (state.running, state.waiting, state.terminated) {
         (Some(running), ..) => ("Running".to_owned(), running.started_at),
@@ -127,6 +159,7 @@ fn container(kind: &str, status: &ContainerStatus) -> Value {
         "ready": status.ready,
         "restarts": status.restart_count,
         "image": status.image,
+        "limits": limits,
     })
 }
 
@@ -158,7 +191,7 @@ mod tests {
     fn pod(name: &str, status: Value) -> Pod {
         let whole = json!({
             "metadata": {"name": name, "namespace": "default", "uid": name},
-            "spec": {"containers": [{"name": "main"}]},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "64Mi"}}}]},
             "status": status,
         });
         Arc::new(serde_json::from_value(whole).unwrap())
@@ -206,12 +239,13 @@ mod tests {
         assert_eq!(pods[0]["why"][0]["reason"], "FailedMount");
         assert_eq!(pods[1]["word"], "Running");
         assert_eq!(pods[1]["nRestarts"], 2);
+        assert_eq!(pods[1]["limits"]["memory"], "64Mi", "of its only container");
         assert_eq!(pods[1]["why"], json!([]), "what is well needs no reason");
         assert_eq!(
             pods[1]["containers"][0],
             json!({
                 "name": "main", "kind": "regular", "word": "Running", "since": "2026-01-01T00:00:00Z",
-                "ready": true, "restarts": 2, "image": "busybox",
+                "ready": true, "restarts": 2, "image": "busybox", "limits": {"memory": "64Mi"},
             })
         );
         assert_eq!(

@@ -29,7 +29,7 @@ pub use recent::RecentEvents;
 
 use crate::container_logs;
 use crate::main_routes::{Main, MainDoors};
-use crate::metrics::{Layers, whole_summary};
+use crate::metrics::{Layers, live_summary};
 use crate::refusal::Refusal;
 use crate::routes::{not_found, wrong_method};
 
@@ -124,7 +124,7 @@ async fn shown(State(main): State<Main>) -> Response {
     };
     let pods = main.views.pods.pods();
     let stats = match &main.figures {
-        Some(figures) => match whole_summary(figures, &page.layers, &pods).await {
+        Some(figures) => match live_summary(figures, &page.layers, &pods).await {
             Ok(summary) => Some(summary),
             // The rest is worth showing without figures.
             Err(error) => {

@@ -114,11 +114,17 @@ function last(key, field) {
 
 // ---- charts
 
+// A scale's end is a round number, so that the label beside it can be read at a glance.
+const inTwos = (n) => 2 ** Math.ceil(Math.log2(Math.max(n, 1)));
+function inTens(n) {
+  const unit = 10 ** Math.floor(Math.log10(Math.max(n, 1e-3)));
+  return [1, 2, 5, 10].map((step) => step * unit).find((step) => step >= n) || 10 * unit;
+}
 const CHARTS = [
-  { title: "CPU", fields: ["cpu"], words: cores, top: (limits) => limits.cpu },
-  { title: "Memory", fields: ["memory"], words: bytes, top: (limits) => limits.memory },
-  { title: "Disk", fields: ["disk"], words: bytes, top: (limits, known) => (known.length ? known[known.length - 1].size : null) },
-  { title: "Network", fields: ["rx", "tx"], words: speed, names: ["in", "out"], top: () => null },
+  { title: "CPU", fields: ["cpu"], words: cores, round: inTens, top: (limits) => limits.cpu },
+  { title: "Memory", fields: ["memory"], words: bytes, round: inTwos, top: (limits) => limits.memory },
+  { title: "Disk", fields: ["disk"], words: bytes, round: inTwos, top: (limits, known) => (known.length ? known[known.length - 1].size : null) },
+  { title: "Network", fields: ["rx", "tx"], words: speed, round: inTwos, names: ["in", "out"], top: () => null },
 ];
 function chart(kind, known, limits) {
   const caption = make("figcaption", {}, make("span", { text: kind.title }));
@@ -126,32 +132,42 @@ function chart(kind, known, limits) {
   const words = kind.names
     ? current.map((value, index) => `${kind.names[index]} ${kind.words(value)}`).join(" · ")
     : kind.words(current[0]);
-  caption.append(make("strong", { text: words }));
+  const value = make("strong", kind.names ? {} : { text: words });
+  if (kind.names) current.forEach((it, index) => value.append(make("span", { class: index ? "key second" : "key", text: `${index ? "↑" : "↓"} ${kind.words(it)}` })));
+  caption.append(value);
   const largest = Math.max(0, ...known.flatMap((point) => kind.fields.map((field) => point[field] || 0)));
   const limit = kind.top(limits, known);
   // A limit far above what is used would flatten the curve: then the curve has the room and the foot names the limit.
-  const ceiling = limit && largest > limit / 4 ? limit : largest * 1.25 || 1;
+  const isNear = Boolean(limit) && largest > limit / 4;
+  const ceiling = isNear ? Math.max(limit, largest) : kind.round(largest * 1.1);
   const box = drawn("svg", { viewBox: "0 0 300 64", preserveAspectRatio: "none", role: "img" });
-  box.setAttribute("aria-label", `${kind.title}: ${words}`);
-  box.append(drawn("line", { x1: 0, x2: 300, y1: 1, y2: 1, class: "top" }));
+  box.setAttribute("aria-label", `${kind.title}: ${words}${limit ? ` of ${kind.words(limit)}` : ""}`);
+  for (const y of [1, 32]) box.append(drawn("line", { x1: 0, x2: 300, y1: y, y2: y, class: "grid" }));
+  box.append(drawn("line", { x1: 0, x2: 300, y1: 63.5, y2: 63.5, class: "base" }));
+  if (isNear) box.append(drawn("line", { x1: 0, x2: 300, y1: 63 - (limit / ceiling) * 62, y2: 63 - (limit / ceiling) * 62, class: "limit" }));
   const end = known.length ? known[known.length - 1].at : 0;
+  // The curve fills the width from the first minute on; what is older than the window leaves on the left.
+  const width = Math.min(PERIOD * POINTS, Math.max(60000, known.length ? end - known[0].at : 0));
   kind.fields.forEach((field, index) => {
     const curve = known.filter((point) => point[field] !== null)
-      .map((point) => [300 - ((end - point.at) / (PERIOD * POINTS)) * 300, 63 - (point[field] / ceiling) * 62]);
+      .map((point) => [300 - ((end - point.at) / width) * 300, 63 - (point[field] / ceiling) * 62]);
     if (curve.length < 2) return;
     const text = curve.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
     if (index === 0) box.append(drawn("polygon", { class: "area", points: `${curve[0][0].toFixed(1)},64 ${text} 300,64` }));
     box.append(drawn("polyline", { class: index ? "curve second" : "curve", points: text }));
   });
+  const plot = make("div", { class: "plot" }, box, make("span", { class: "scale", text: kind.words(ceiling) }), make("span", { class: "scale zero", text: "0" }));
   const foot = make("div", { class: "foot" },
-    make("span", { text: known.length > 1 ? `last ${span(known[0].at, end)}` : "gathering" }),
-    make("span", { text: limit ? `of ${kind.words(limit)}` : largest ? `peak ${kind.words(largest)}` : "" }));
-  return make("figure", { class: "chart" }, caption, box, foot);
+    make("span", { text: `${span(0, width)} ago` }),
+    make("span", { text: known.length < 2 ? "gathering" : limit ? `of ${kind.words(limit)}` : largest ? `peak ${kind.words(largest)}` : "" }),
+    make("span", { text: "now" }));
+  return make("figure", { class: "chart" }, caption, plot, foot);
 }
 function charts(into, key, limits) {
   const known = points(key);
   const has = (kind) => kind.fields.some((field) => known.some((point) => point[field] !== null));
-  into.replaceChildren(...CHARTS.filter(has).map((kind) => chart(kind, known, limits)));
+  const shown = CHARTS.filter(has).map((kind) => chart(kind, known, limits));
+  into.replaceChildren(...(shown.length ? shown : [make("p", { class: "quiet empty", text: seen.stats ? "Nothing is measured while nothing runs." : "Figures cannot be read." })]));
 }
 
 // ---- the node
@@ -201,13 +217,17 @@ function trouble(container, reason, message) {
 const isWell = (pod) => mood(pod.word) === "good" && !pod.why.length;
 function showPods() {
   const wanted = $("filter").value.trim().toLowerCase();
+  // What is not well comes first; within each part the order stays, so that rows do not jump while nothing happens.
   const shown = seen.pods.filter((pod) => {
     const text = `${pod.namespace}/${pod.name} ${pod.word} ${pod.ip || ""}`.toLowerCase();
     return text.includes(wanted) && !($("unwell").checked && isWell(pod));
-  });
+  }).sort((one, other) => Number(isWell(one)) - Number(isWell(other)));
   const unwell = seen.pods.filter((pod) => !isWell(pod)).length;
-  $("pod-count").textContent = `${seen.pods.length}${unwell ? `, ${unwell} not well` : ""}`;
+  const most = amount(((seen.node.status || {}).capacity || {}).pods);
+  $("pod-count").textContent = `${seen.pods.length}${most ? ` of ${most}` : ""}${unwell ? `, ${unwell} not well` : ""}`;
   $("no-pods").hidden = shown.length > 0;
+  $("no-pods").textContent = !seen.pods.length ? "No pods run here yet." : $("unwell").checked && !wanted ? "All pods are well." : "No pod fits the filter.";
+  $("pods").hidden = !shown.length;
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.uid : null;
   const body = document.querySelector("#pods tbody");
   body.replaceChildren(...shown.map(podRow));
@@ -222,10 +242,11 @@ function podRow(pod) {
   const state = make("td", {}, make("span", { class: `chip ${mood(pod.word)}`, text: pod.word }));
   if (pod.why.length) state.append(make("span", { class: "under", text: pod.why[0].message.slice(0, 160) }));
   const cell = (label, text, kind) => make("td", { "data-label": label, text, class: kind });
-  const row = make("tr", {}, first, state, cell("ready", `${pod.nReady}/${pod.nContainers}`), cell("restarts", String(pod.nRestarts)),
+  const row = make("tr", {}, first, state, cell("ready", `${pod.nReady}/${pod.nContainers}`, "number"), cell("restarts", String(pod.nRestarts), "number"),
     cell("age", age(pod.started || pod.created)), cell("address", pod.ip || "–"),
     cell("cpu", cores(last(podKey(pod.uid), "cpu")), "number"), cell("memory", bytes(last(podKey(pod.uid), "memory")), "number"));
-  row.addEventListener("click", () => openPod(pod.uid));
+  // Marking text in a row is not asking for the pod.
+  row.addEventListener("click", () => { if (!String(getSelection())) openPod(pod.uid); });
   return row;
 }
 function showEvents(list, events) {
@@ -249,8 +270,8 @@ function openPod(uid) {
   readLog();
 }
 function choices(select, wanted) {
-  const before = select.value, known = [...select.options].map((option) => option.value).join("\n");
-  if (known === wanted.map(([value]) => value).join("\n")) return;
+  const before = select.value, known = [...select.options].map((option) => option.value);
+  if (known.length === wanted.length && wanted.every(([value], index) => value === known[index])) return;
   select.replaceChildren(...wanted.map(([value, text]) => make("option", { value, text })));
   if (wanted.some(([value]) => value === before)) select.value = before;
 }
@@ -270,12 +291,16 @@ function showPod() {
   choices($("part"), [["", "the whole pod"], ...pod.containers.filter((it) => it.word === "Running").map((it) => [it.name, it.name])]);
   choices($("log-of"), pod.containers.map((it) => [it.name, it.name]));
   const part = $("part").value;
-  charts($("pod-charts"), part ? containerKey(pod.uid, part) : podKey(pod.uid), {});
+  const limits = (own) => ({ cpu: amount(own.limits.cpu), memory: amount(own.limits.memory) });
+  const chosen = pod.containers.find((it) => it.name === part);
+  charts($("pod-charts"), part ? containerKey(pod.uid, part) : podKey(pod.uid), limits(chosen || pod));
+  const cell = (label, text, kind) => make("td", { "data-label": label, text, class: kind });
   document.querySelector("#containers tbody").replaceChildren(...pod.containers.map((it) => make("tr", {},
     make("td", {}, it.name, make("span", { class: "under", text: it.kind === "regular" ? "" : it.kind })),
     make("td", {}, make("span", { class: `chip ${mood(it.word)}`, text: it.word }), make("span", { class: "under", text: it.since ? `for ${age(it.since)}` : "" })),
-    make("td", { "data-label": "restarts", text: String(it.restarts) }),
-    make("td", { "data-label": "image", text: it.image }))));
+    cell("restarts", String(it.restarts), "number"),
+    cell("cpu", cores(last(containerKey(pod.uid, it.name), "cpu")), "number"), cell("memory", bytes(last(containerKey(pod.uid, it.name), "memory")), "number"),
+    make("td", { "data-label": "image", class: "image", text: it.image }))));
   showEvents($("pod-events"), seen.events.filter((event) => event.object === `${pod.namespace}/${pod.name}`));
 }
 async function readLog() {
@@ -303,6 +328,12 @@ async function readLog() {
 
 // ---- the loop
 
+// The state is read aloud when it changes; the time beside it changes all the time and is not.
+function tell(state, time) {
+  if ($("link").textContent !== state) $("link").textContent = state;
+  $("link").className = state === "live" ? "quiet" : "lost";
+  $("link-time").textContent = time;
+}
 async function look() {
   clearTimeout(timer);
   if (document.visibilityState === "hidden") return;
@@ -318,11 +349,11 @@ async function look() {
     showEvents($("events"), seen.events);
     if (open) { showPod(); readLog(); }
     else if (location.hash.startsWith("#pod=")) openPod(location.hash.slice(5));
-    $("link").textContent = `live · ${new Date().toLocaleTimeString()}`;
+    tell("live", new Date().toLocaleTimeString());
   } catch (error) {
     failures += 1;
     silentSince = silentSince || Date.now();
-    $("link").textContent = `no answer for ${span(silentSince, Date.now())} (${error.message})`;
+    tell(`no answer (${error.message})`, `for ${span(silentSince, Date.now())}`);
   }
   timer = setTimeout(look, Math.min(PERIOD * 2 ** Math.min(failures, 4), 30000));
 }

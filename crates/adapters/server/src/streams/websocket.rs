@@ -262,6 +262,20 @@ mod tests {
         assert_eq!(frames.next().await.unwrap(), Heard::Closed);
     }
 
+    /// Whatever a frame says of its length, memory is one buffer.
+    #[tokio::test]
+    async fn a_frame_without_end_is_read_in_pieces() {
+        let endless = [0xff; 9];
+        let input = masked(0x82, &endless, &vec![7; 10 * PIECE]);
+        let mut frames = Frames::new(&input[..]);
+        let mut n_read = 0;
+        while frames.next().await.is_ok() {
+            n_read += frames.piece().len();
+            assert!(frames.piece().len() <= PIECE && frames.piece.capacity() <= 2 * PIECE);
+        }
+        assert_eq!(n_read, 10 * PIECE);
+    }
+
     #[tokio::test]
     async fn what_breaks_the_rules_is_refused() {
         for input in [

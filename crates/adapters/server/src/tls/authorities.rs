@@ -30,6 +30,22 @@ pub enum CallerError {
     Unreadable,
 }
 
+/// Somebody whose certificate is believed.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) subject: Subject,
+    /// Until when it holds, in seconds since the epoch.
+    ends: i64,
+}
+
+impl Caller {
+    /// How long the certificate still holds, in seconds.
+    pub(crate) fn remaining_seconds(&self) -> f64 {
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        self.ends.saturating_sub(now) as f64
+    }
+}
+
 /// The authorities, replaceable at any time.
 #[derive(Default)]
 pub struct ClientAuthorities {
@@ -74,7 +90,7 @@ impl ClientAuthorities {
     pub(crate) fn caller(
         &self,
         chain: &[CertificateDer<'static>],
-    ) -> Result<Option<Subject>, CallerError> {
+    ) -> Result<Option<Caller>, CallerError> {
         let Some((own, others)) = chain.split_first() else {
             return Ok(None);
         };
@@ -84,7 +100,7 @@ impl ClientAuthorities {
         verifier
             .verify_client_cert(own, others, UnixTime::now())
             .map_err(CallerError::Untrusted)?;
-        subject(own)
+        caller(own)
     }
 
     fn current(&self) -> Current {
@@ -95,7 +111,7 @@ impl ClientAuthorities {
     }
 }
 
-fn subject(certificate: &CertificateDer<'_>) -> Result<Option<Subject>, CallerError> {
+fn caller(certificate: &CertificateDer<'_>) -> Result<Option<Caller>, CallerError> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
         .map_err(|_unreadable| CallerError::Unreadable)?;
     let mut subject = Subject::default();
@@ -117,5 +133,6 @@ fn subject(certificate: &CertificateDer<'_>) -> Result<Option<Subject>, CallerEr
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let id = vec![format!("X509SHA256={digest}")];
     subject.extra.insert(CREDENTIAL.to_owned(), id);
-    Ok(Some(subject))
+    let ends = parsed.validity().not_after.timestamp();
+    Ok(Some(Caller { subject, ends }))
 }

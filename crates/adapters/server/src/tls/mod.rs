@@ -11,6 +11,7 @@ mod authorities;
 mod options;
 mod serving;
 
+pub(crate) use authorities::Caller;
 pub use authorities::{CallerError, ClientAuthorities};
 pub use options::{OldestTls, TlsOptions, TlsSetup, tls_setup};
 pub use serving::{PemError, ServingCertificate};

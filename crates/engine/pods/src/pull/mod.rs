@@ -232,14 +232,30 @@ impl Puller {
             return Ok(true);
         };
         match records.look(order.named, &order.name, &info.id).await {
-            Known::Allowed => Ok(true),
-            Known::PullAgain => Ok(false),
+            Known::NotNeeded => {
+                figures::use_checked("credentialPolicyAllowed");
+                Ok(true)
+            }
+            Known::Allowed => {
+                figures::use_checked("credentialRecordFound");
+                Ok(true)
+            }
+            Known::PullAgain => {
+                figures::use_checked("mustAuthenticate");
+                Ok(false)
+            }
             Known::Depends(known) => {
-                let offered = found.insert(self.gather(world, order).await?);
-                let offered = &offered.credentials;
-                Ok(records
-                    .is_proven(&order.name, &info.id, &known, offered)
-                    .await)
+                let gathered = self.gather(world, order).await;
+                let offered = gathered.inspect_err(|_| figures::use_checked("error"))?;
+                let offered = &found.insert(offered).credentials;
+                let is_proven = records.is_proven(&order.name, &info.id, &known, offered);
+                let is_proven = is_proven.await;
+                figures::use_checked(if is_proven {
+                    "credentialRecordFound"
+                } else {
+                    "mustAuthenticate"
+                });
+                Ok(is_proven)
             }
         }
     }

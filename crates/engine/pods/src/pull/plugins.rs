@@ -17,6 +17,8 @@ use ferrolet_ports::{ApiError, ClusterObjects, PluginCall, RegistryLogins, Token
 use ferrolet_types::{Pod, pod::PodView as _};
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
+use crate::figures;
+
 /// More answers than this are not remembered.
 const MOST_KEPT: usize = 1000;
 /// How long a token lives that a plugin is given: the API's default.
@@ -138,10 +140,16 @@ impl Plugins {
             env: provider.env.clone(),
             input: request.encode(&provider.api_version),
         };
+        let began = Instant::now();
         let output = self.logins.ask_plugin(&call).await;
-        let output = output.map_err(|error| Silence::Failed(error.to_string()))?;
-        let answer = parse_answer(provider, request, &output)
-            .map_err(|error| Silence::Failed(error.to_string()))?;
+        let took = began.elapsed();
+        let output = output.map_err(|error| Silence::Failed(error.to_string()));
+        let answer = output.and_then(|output| {
+            let answer = parse_answer(provider, request, &output);
+            answer.map_err(|error| Silence::Failed(error.to_string()))
+        });
+        figures::plugin_ran(&provider.name, took, answer.is_ok());
+        let answer = answer?;
         let now = Instant::now();
         if !answer.keep.is_zero() {
             let key = (index, request.key(provider, answer.scope));

@@ -47,6 +47,7 @@ pub(super) struct Intent<'a> {
 
 /// What is known of a present image before credentials are asked for.
 pub(super) enum Known {
+    NotNeeded,
     Allowed,
     PullAgain,
     Depends(PullCredentials),
@@ -122,6 +123,7 @@ impl PullRecords {
         let is_under_way = self.lock().under_way.contains_key(named);
         let has_intent = is_under_way || record.is_none() && self.has_intent_file(named).await;
         match first_look(&self.policy, image, record.as_ref(), has_intent) {
+            FirstLook::NotNeeded => Known::NotNeeded,
             FirstLook::Allowed => Known::Allowed,
             FirstLook::PullAgain => Known::PullAgain,
             FirstLook::Depends(known) => Known::Depends(known.clone()),

@@ -8,7 +8,7 @@ use ferrolet_images::{
     record::PullCredentials,
     verify::Verification,
 };
-use ferrolet_ports::{Images as _, PullFile};
+use ferrolet_ports::{Images as _, Measured as _, PullFile, SampleValue};
 use ferrolet_testkit::{FakeLogins, FakeObjects, FakePullFiles, World, pod};
 use futures::future::join;
 
@@ -97,6 +97,16 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     }
     logins.set_plugin(Duration::ZERO, |_| Ok(answer("Image", None)));
     assert_eq!(plugins.credentials(None, &web, "a.test/x").await.len(), 1);
+    let shown = crate::figures().samples();
+    let failed = shown.iter().find(|it| {
+        it.family == "kubelet_credential_provider_plugin_errors_total"
+            && it.labels == [provider("")[0].name.clone()]
+    });
+    let n = failed.map(|it| it.value.clone());
+    assert!(
+        matches!(n, Some(SampleValue::Number(n)) if n >= 3.0),
+        "{n:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,6 +163,7 @@ const IMAGE: &str = "a.test/app:1";
 
 async fn look(records: &PullRecords, name: &ImageName) -> &'static str {
     match records.look(IMAGE, name, "sha256:1").await {
+        Known::NotNeeded => "not needed",
         Known::Allowed => "allowed",
         Known::PullAgain => "pull",
         Known::Depends(_) => "depends",
@@ -165,7 +176,7 @@ async fn a_pull_leaves_a_record_and_no_intent() {
     let policy = Verification::UnlessPreloaded;
     let records = PullRecords::new(Arc::new(files.clone()), policy, world.clock());
     let name = ImageName::parse(IMAGE).unwrap();
-    assert_eq!(look(&records, &name).await, "allowed");
+    assert_eq!(look(&records, &name).await, "not needed");
     let intent = records.begin(IMAGE).await.unwrap();
     assert_eq!(look(&records, &name).await, "pull");
     assert_eq!(files.contents(PullFile::Intent).len(), 1);

@@ -1,5 +1,6 @@
 //! A pod's life when nothing goes wrong.
 
+use ferrolet_ports::{Measured as _, SampleValue};
 use ferrolet_testkit::{Act, Script, pod};
 use ferrolet_types::{
     PodChange,
@@ -220,6 +221,26 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
     let sandboxes = times(&world, &uid, |act| matches!(act, Act::SandboxRan { .. }));
     assert_eq!(sandboxes.len(), 2);
     assert!(world.journal()[gone].at <= sandboxes[1]);
+    // Other tests of this process count too.
+    let shown = ferrolet_pods::figures().samples();
+    let restarted = shown
+        .iter()
+        .find(|it| it.family == "kubelet_restarted_pods_total" && it.labels == ["true"]);
+    let n = restarted.map(|it| it.value.clone());
+    assert!(
+        matches!(n, Some(SampleValue::Number(n)) if n >= 1.0),
+        "{n:?}"
+    );
+    let families: Vec<&str> = shown.iter().map(|it| it.family).collect();
+    assert!(families.contains(&"kubelet_pleg_pod_relist_duration_seconds"));
+    let working = ferrolet_pods::working_pods().samples();
+    let at_work = working
+        .iter()
+        .find(|it| it.labels == ["desired", "sync", "true"]);
+    assert!(
+        matches!(at_work.map(|it| &it.value), Some(SampleValue::Number(n)) if *n >= 1.0),
+        "{at_work:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Resources that change while a pod runs: granted, put in force, refused, kept over a crash.
 
+use ferrolet_ports::Measured as _;
 use std::sync::Arc;
 
 use ferrolet_ports::RuntimeErrorKind;
@@ -114,6 +115,11 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
         let text = world.file(&format!("{ROOT_DIRECTORY}/{file}")).unwrap();
         assert!(text.contains("64Mi"), "{file}: {text}");
     }
+    let timed = ferrolet_pods::figures()
+        .samples()
+        .into_iter()
+        .any(|it| it.family == "kubelet_pod_resize_duration_milliseconds" && it.labels == ["true"]);
+    assert!(timed);
 }
 
 #[tokio::test(start_paused = true)]

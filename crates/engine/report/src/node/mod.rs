@@ -21,6 +21,7 @@ mod patch;
 mod pod_cidr;
 mod run;
 mod say;
+mod startup;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -37,4 +38,5 @@ pub use patch::plan_node_patch;
 pub use pod_cidr::hand_over_pod_cidr;
 pub use run::{NodeDoors, run};
 pub use say::{allocatable_enforced, allocatable_not_enforced, starting};
+pub use startup::Startup;
 pub use status::{NodeStatusPlan, node_status};

@@ -18,7 +18,8 @@ use super::{
     object::{NodePlan, adopt_node, new_node, update_node},
     patch::plan_node_patch,
     say,
-    status::{has_changed, is_urgent},
+    startup::Startup,
+    status::{has_changed, is_ready, is_urgent},
 };
 use crate::version::is_older;
 
@@ -42,6 +43,8 @@ pub struct NodeDoors {
     pub watched: watch::Receiver<Option<Arc<Node>>>,
     /// Where the latest known copy is shown to others.
     pub known: watch::Sender<Option<Arc<Node>>>,
+    /// When all this began.
+    pub startup: Startup,
 }
 
 /// Keeps the node until one of the inputs ends.
@@ -154,9 +157,11 @@ impl Keeper {
         let plan = new_node(&settings, &facts, now);
         let name = settings.name.as_str();
         tracing::info!(node = name, "Attempting to register node");
+        self.doors.startup.attempted(now);
         match self.doors.api.create_node(&plan.node).await {
             Ok(node) => {
                 tracing::info!(node = name, "Successfully registered node");
+                self.doors.startup.made(self.doors.clock.now());
                 self.registered(node, plan);
                 return Ok(());
             }
@@ -228,6 +233,9 @@ impl Keeper {
     }
 
     fn sent(&mut self, node: Node, plan: NodePlan, is_changed: bool) {
+        if node.status.as_ref().is_some_and(is_ready) {
+            self.doors.startup.ready(self.doors.clock.now());
+        }
         self.cadence
             .sent(Instant::now(), is_changed, fastrand::f64());
         for event in plan.events {

@@ -112,6 +112,12 @@ pub(crate) fn has_changed(old: &NodeStatus, new: &NodeStatus) -> bool {
     without_heartbeats(old) != without_heartbeats(new)
 }
 
+/// True for a node that takes pods.
+pub(super) fn is_ready(status: &NodeStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+}
+
 /// True when the difference should not wait: readiness or pressure changed, or volumes that somebody waits for.
 pub(crate) fn is_urgent(old: &NodeStatus, new: &NodeStatus) -> bool {
     let states = |status: &NodeStatus| {

@@ -19,12 +19,19 @@ use super::Machine;
 use super::text::escaped;
 use crate::target::{RunningName, running_names};
 
+/// About as much text as one cgroup makes.
+const LARGEST_ROW: usize = 14_000;
+
 /// One cgroup with its names.
 pub(super) struct Row<'a> {
     labels: String,
     figures: &'a CgroupFigures,
     started: Option<Timestamp>,
     now: Timestamp,
+    /// What ends a line of this reading: the moment it was read at.
+    at: String,
+    /// Whether its network is shown: once for each pod.
+    has_network: bool,
 }
 
 /// Everything cAdvisor would show.
@@ -38,7 +45,7 @@ pub(super) fn write(
     version(machine, &mut out);
     if let Some(figures) = figures {
         let rows = rows(figures, pods, now);
-        out.reserve(rows.len() * 20_000);
+        out.reserve(rows.len() * LARGEST_ROW);
         for family in FAMILIES {
             write_family(family, &rows, figures, &mut out);
         }
@@ -83,14 +90,73 @@ fn rows<'a>(figures: &'a UsageFigures, pods: &[Pod], now: Timestamp) -> Vec<Row<
             escaped(&cgroup.path),
             escaped(image),
         );
+        // All containers of a pod share one network, which is the sandbox's.
+        let has_network = container.is_empty();
         Some(Row {
             labels,
             figures: cgroup,
             started,
             now,
+            at: millis(cgroup.usage.at).to_string(),
+            has_network,
         })
     });
     rows.collect()
+}
+
+/// Writes one sample at a time: a name, labels, a number, a moment.
+struct Line<'a> {
+    out: &'a mut String,
+    name: &'static str,
+}
+
+impl Line<'_> {
+    fn sample(&mut self, labels: &str, more: &[(&str, &str)], value: f64, at: &str) {
+        let out = &mut *self.out;
+        out.push_str(self.name);
+        out.push('{');
+        out.push_str(labels);
+        for (name, value) in more {
+            out.push(',');
+            out.push_str(name);
+            out.push_str("=\"");
+            out.push_str(&escaped(value));
+            out.push('"');
+        }
+        out.push_str("} ");
+        number(value, out);
+        if !at.is_empty() {
+            out.push(' ');
+            out.push_str(at);
+        }
+        out.push('\n');
+    }
+}
+
+/// A number as Prometheus reads it. Nearly all are whole, and those are written without the care that fractions need.
+fn number(value: f64, out: &mut String) {
+    const LARGEST: f64 = 9_007_199_254_740_992.0;
+    if value.fract() != 0.0 || !(0.0..LARGEST).contains(&value) {
+        write!(out, "{value}").expect("a String takes every text");
+        return;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole, not negative and below 2^53"
+    )]
+    let mut rest = value as u64;
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.push_str(std::str::from_utf8(&digits[first..]).unwrap_or("0"));
 }
 
 fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: &mut String) {
@@ -98,29 +164,28 @@ fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: 
     head(family.name, family.kind, family.help, out);
     let after_head = out.len();
     let name = family.name;
+    let mut line = Line { out, name };
     for row in rows {
-        let (labels, at) = (&row.labels, millis(row.figures.usage.at));
-        let mut labelled = |more: std::fmt::Arguments<'_>, value: f64| {
-            line(out, format_args!("{name}{{{labels},{more}}} {value} {at}"));
-        };
+        let (labels, at) = (row.labels.as_str(), row.at.as_str());
+        let mut labelled = |more: &[(&str, &str)], value: f64| line.sample(labels, more, value, at);
         match family.values {
             Values::Fixed(value) => {
                 if let Some(value) = value(row) {
-                    line(out, format_args!("{name}{{{labels}}} {value}"));
+                    line.sample(labels, &[], value, "");
                 }
             }
             Values::Read(value) => {
                 if let Some(value) = value(row) {
-                    line(out, format_args!("{name}{{{labels}}} {value} {at}"));
+                    labelled(&[], value);
                 }
             }
             Values::Seen(value) => {
-                let (value, now) = (value(row), millis(row.now));
-                line(out, format_args!("{name}{{{labels}}} {value} {now}"));
+                let now = millis(row.now).to_string();
+                line.sample(labels, &[], value(row), &now);
             }
             Values::Total(value) => {
                 if let Some(value) = value(row) {
-                    labelled(format_args!("cpu=\"total\""), value);
+                    labelled(&[("cpu", "total")], value);
                 }
             }
             Values::Faults => {
@@ -130,70 +195,62 @@ fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: 
                         ("pgmajfault", memory.major_page_faults),
                     ] {
                         for scope in ["container", "hierarchy"] {
-                            labelled(
-                                format_args!("failure_type=\"{kind}\",scope=\"{scope}\""),
-                                value as f64,
-                            );
+                            labelled(&[("failure_type", kind), ("scope", scope)], value as f64);
                         }
                     }
                 }
             }
             Values::OpenFiles => {
                 if let Some(most) = row.figures.processes.max_open_files {
-                    labelled(format_args!("ulimit=\"max_open_files\""), most as f64);
+                    labelled(&[("ulimit", "max_open_files")], most as f64);
                 }
             }
             Values::Network(value) => {
-                for interface in &row.figures.interfaces {
-                    labelled(
-                        format_args!("interface=\"{}\"", escaped(&interface.name)),
-                        value(interface) as f64,
-                    );
+                let interfaces = row.figures.interfaces.iter();
+                for interface in interfaces.filter(|_| row.has_network) {
+                    labelled(&[("interface", &interface.name)], value(interface) as f64);
                 }
             }
             Values::Disk(of_disk, of_device) => {
                 if row.figures.whose == Whose::Node {
                     for disk in &figures.disks {
                         if let Some(value) = of_disk(disk) {
-                            labelled(format_args!("device=\"{}\"", escaped(&disk.device)), value);
+                            labelled(&[("device", &disk.device)], value);
                         }
                     }
                 } else {
                     for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
                         if let Some(value) = of_device(device) {
-                            labelled(format_args!("device=\"{}\"", escaped(&device.name)), value);
+                            labelled(&[("device", &device.name)], value);
                         }
                     }
                 }
             }
             Values::DeviceBytes(value) => {
                 for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
-                    labelled(
-                        format_args!("device=\"{}\"", escaped(&device.name)),
-                        value(device) as f64,
-                    );
+                    labelled(&[("device", &device.name)], value(device) as f64);
                 }
             }
             Values::Operations => {
                 for device in &row.figures.devices {
-                    let (major, minor) = (device.major, device.minor);
+                    let (major, minor) = (device.major.to_string(), device.minor.to_string());
                     for (operation, value) in
                         [("Read", device.read_bytes), ("Write", device.write_bytes)]
                     {
-                        labelled(
-                            format_args!(
-                                "device=\"{}\",major=\"{major}\",minor=\"{minor}\",operation=\"{operation}\"",
-                                escaped(&device.name)
-                            ),
-                            value as f64,
-                        );
+                        let more = [
+                            ("device", device.name.as_str()),
+                            ("major", &major),
+                            ("minor", &minor),
+                            ("operation", operation),
+                        ];
+                        labelled(&more, value as f64);
                     }
                 }
             }
         }
     }
-    if out.len() == after_head {
-        out.truncate(before);
+    if line.out.len() == after_head {
+        line.out.truncate(before);
     }
 }
 

@@ -174,6 +174,8 @@ fn cgroups_get_the_names_of_their_pods_and_containers() {
     check(format!(
         "container_network_receive_bytes_total{{container=\"\",id=\"{path}/s1\",image=\"\",name=\"s1\",namespace=\"shop\",pod=\"web\",interface=\"eth0\"}} 11 {millis}"
     ));
+    let of_main = "container_network_receive_bytes_total{container=\"main\"";
+    assert!(!text.contains(of_main), "a pod's network counts once");
     check(format!(
         "container_pressure_memory_stalled_seconds_total{{container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"}} 1.5 {millis}"
     ));
@@ -185,6 +187,24 @@ fn cgroups_get_the_names_of_their_pods_and_containers() {
         !text.contains("container_spec_cpu_quota{container=\"\",id=\"/\","),
         "the machine has no quota"
     );
+}
+
+#[test]
+fn numbers_are_written_as_they_are() {
+    for (value, expected) in [
+        (0.0, "0"),
+        (7.0, "7"),
+        (1_767_225_609.0, "1767225609"),
+        (9_007_199_254_740_991.0, "9007199254740991"),
+        (18_446_744_073_709_551_615.0, "18446744073709552000"),
+        (0.5, "0.5"),
+        (-1.0, "-1"),
+        (f64::INFINITY, "inf"),
+    ] {
+        let mut out = String::new();
+        super::number(value, &mut out);
+        assert_eq!(out, expected);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::ApiErrorKind;
+use ferrolet_ports::{ApiErrorKind, Measured as _};
 use ferrolet_testkit::{FakeClusterApi, World};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use tokio::{
@@ -48,6 +48,7 @@ impl Scene {
             facts: facts_seen,
             watched: api.watch_node(),
             known,
+            startup: Startup::new(None, world.now()),
         };
         let task = tokio::spawn(run(doors));
         Self {
@@ -115,6 +116,11 @@ async fn the_node_is_registered_at_once_and_ready_as_soon_as_the_runtime_answers
     ];
     assert_eq!(scene.said(), expected);
     assert_eq!(scene.n_requests("get node"), 0);
+    let shown = crate::figures().samples();
+    for family in ["registration", "post_registration"] {
+        let family = format!("kubelet_node_startup_{family}_duration_seconds");
+        assert!(shown.iter().any(|it| it.family == family), "{family}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
