@@ -15,6 +15,7 @@ mod build;
 mod cases;
 mod cluster;
 mod context;
+mod curl;
 mod look;
 mod runner;
 mod session;

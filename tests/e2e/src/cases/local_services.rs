@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::Part;
+use ferrolet_lab::process::{find_program, output};
+use ferrolet_lab::{Part, http};
 use serde_json::{Value, json};
 
 use super::{SOON, cases, wait_running};
@@ -264,8 +265,11 @@ fn a_collector_receives_the_trace_of_a_pods_start(context: &mut Context<'_>) -> 
     std::fs::create_dir_all(&directory)?;
     let socket = directory.join("collector.sock");
     let endpoint = format!("unix://{}", socket.display());
-    options.configuration =
-        json!({"tracing": {"endpoint": endpoint, "samplingRatePerMillion": 1_000_000}});
+    let port = http::free_port()?;
+    options.configuration = json!({
+        "port": port,
+        "tracing": {"endpoint": endpoint, "samplingRatePerMillion": 1_000_000},
+    });
     let mut collector = Watch::start(&client, &socket, "collect")?;
     let mut node = context.node_with(options)?;
     node.put_pod(&pod("traced", &[sleeper("main")]))?;
@@ -299,5 +303,34 @@ fn a_collector_receives_the_trace_of_a_pods_start(context: &mut Context<'_>) -> 
             "{call} has another parent: {found}"
         );
     }
+    if find_program("curl").is_none() || context.is_upstream() {
+        return Ok(Outcome::Passed);
+    }
+    // Somebody else's trace goes on in the node's server and from there to the runtime.
+    let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let address = format!("{}:{port}", context.bench.node_ip());
+    let path = format!("/containerLogs/default/{}/main", node.pod_name("traced"));
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--insecure", "--fail", "--max-time", "30"])
+        .arg("--header")
+        .arg(format!("traceparent: 00-{trace}-{parent}-01"))
+        .arg(format!("https://{address}{path}"));
+    output(&mut curl)?;
+    let mut spans: Vec<Value> = Vec::new();
+    let is_request = |span: &Value| span["name"] == "GET /containerLogs";
+    while !spans.iter().any(is_request) {
+        spans.push(collector.line()?);
+    }
+    let request = spans.last().context("no span")?.clone();
+    ensure!(
+        request["trace"] == trace && request["parent"] == parent,
+        "the request is in another trace: {request}"
+    );
+    ensure!(request["kind"] == "SPAN_KIND_SERVER", "it is {request}");
+    let mut calls = spans.iter().filter(|it| it["parent"] == request["id"]);
+    ensure!(
+        calls.any(|it| it["trace"] == trace && it["kind"] == "SPAN_KIND_CLIENT"),
+        "no call to the runtime in {spans:?}"
+    );
     Ok(Outcome::Passed)
 }

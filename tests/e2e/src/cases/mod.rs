@@ -1,5 +1,6 @@
 //! The tests, by subject. A test is a function over a [`Context`]; its name is a sentence.
 
+mod attackers;
 mod away;
 mod bad_input;
 pub(crate) mod bench;
@@ -14,6 +15,7 @@ mod cluster_csi;
 mod cluster_csi_disks;
 mod cluster_csi_rules;
 mod cluster_describe;
+mod cluster_endpoints;
 mod cluster_hooks;
 mod cluster_images;
 mod cluster_inside;
@@ -138,6 +140,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_serving::cases(),
         cluster_streams::cases(),
         cluster_access::cases(),
+        cluster_endpoints::cases(),
         cluster_kubectl::cases(),
         cluster_inside::cases(),
         cluster_static::cases(),
@@ -172,6 +175,7 @@ pub(crate) fn all() -> Vec<Case> {
         containers::cases(),
         figures::cases(),
         surface::cases(),
+        attackers::cases(),
         local_services::cases(),
         page::cases(),
         bench::cases(),

@@ -147,17 +147,35 @@ fn a_browser_shows_pods_a_chart_that_grows_and_a_log(context: &mut Context<'_>) 
     });
     let longest = longest.max().unwrap_or(0);
     ensure!(longest >= 3, "the longest curve has {longest} points");
+    for mark in ["class=\"scale\"", ">now<", " of 110"] {
+        ensure!(seen.contains(mark), "{mark} is not shown");
+    }
     let pictures = context.options.keep.with_file_name("page");
     std::fs::create_dir_all(&pictures)?;
+    let broken = node.pod("broken")?.0["metadata"]["uid"]
+        .as_str()
+        .context("the broken pod has no uid")?
+        .to_owned();
+    // On a desk and on a phone, light and dark; somebody looks at these.
+    let (desk, phone) = ("1280,1300", "400,1700");
+    let (light, dark) = (1, 0);
     let shots = [
-        ("desk.png", "1280,1300", "/page/".to_owned()),
-        ("phone.png", "400,1500", "/page/".to_owned()),
-        ("pod.png", "1280,1300", format!("/page/#pod={uid}")),
+        ("desk.png", desk, "/page/".to_owned(), light),
+        ("desk-dark.png", desk, "/page/".to_owned(), dark),
+        ("phone.png", phone, "/page/".to_owned(), light),
+        ("pod.png", desk, format!("/page/#pod={uid}"), light),
+        (
+            "pod-phone-dark.png",
+            phone,
+            format!("/page/#pod={broken}"),
+            dark,
+        ),
     ];
-    for (file, size, path) in shots {
+    for (file, size, path, scheme) in shots {
         let file = pictures.join(file);
         let shot = format!("--screenshot={}", file.display());
-        look(size, &path, &[&shot])?;
+        let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+        look(size, &path, &[&shot, &scheme])?;
         ensure!(is_picture(&file), "{} is no picture", file.display());
     }
     Ok(Outcome::Passed)

@@ -256,6 +256,20 @@ fn a_plugin_opens_a_private_registry_and_is_remembered(
         !node.log_text().contains("secret"),
         "the log shows the password"
     );
+    // The next pod finds the image and the record of whose credentials opened the registry.
+    node.put_pod(&of_image("again", "private.test/a:1", "IfNotPresent"))?;
+    wait_running(&mut node, "again")?;
+    let figures = node.read_only("/metrics")?.body;
+    for line in [
+        "kubelet_credential_provider_plugin_duration_count{plugin_name=\"lab-plugin\"} 1",
+        "kubelet_imagemanager_image_mustpull_checks_total{result=\"credentialRecordFound\"} 1",
+        "kubelet_pod_level_resources_admission_total{config_mode=\"\",qos_class=\"besteffort\"} 3",
+    ] {
+        ensure!(
+            figures.lines().any(|it| it == line),
+            "{line} is not in {figures}"
+        );
+    }
     Ok(Outcome::Passed)
 }
 

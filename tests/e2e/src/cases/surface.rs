@@ -17,6 +17,39 @@ cases![
     pods_come_from_a_url_with_its_header,
     a_list_of_pods_comes_from_a_url,
     nothing_listens_on_the_read_only_port_unless_it_is_set,
+    the_plain_ports_serve_what_upstreams_do_and_no_more,
+];
+
+/// Paths, and what the health port and the read-only port say to them.
+const PLAIN: [(&str, u16, u16); 28] = [
+    ("/healthz", 200, 200),
+    ("/healthz/ping", 200, 200),
+    ("/healthz/log", 404, 200),
+    ("/healthz/syncloop", 404, 200),
+    ("/healthz/nothing", 404, 404),
+    ("/pods", 404, 200),
+    ("/stats/summary", 404, 200),
+    ("/metrics", 404, 200),
+    ("/metrics/cadvisor", 404, 200),
+    ("/metrics/resource", 404, 200),
+    ("/metrics/probes", 404, 200),
+    ("/metrics/slis", 404, 200),
+    ("/", 404, 404),
+    ("/runningpods/", 404, 405),
+    ("/allocatedPods", 404, 404),
+    ("/configz", 404, 404),
+    ("/flagz", 404, 404),
+    ("/statusz", 404, 404),
+    ("/logs/", 404, 405),
+    ("/containerLogs/default/a/b", 404, 405),
+    ("/exec/default/a/b?command=id&output=1", 404, 405),
+    ("/attach/default/a/b?output=1", 404, 405),
+    ("/portForward/default/a", 404, 405),
+    ("/run/default/a/b?cmd=id", 404, 405),
+    ("/checkpoint/default/a/b", 404, 404),
+    ("/debug/pprof/", 404, 405),
+    ("/debug/flags/v", 404, 404),
+    ("/page/", 404, 404),
 ];
 
 fn health_answers_ok_and_lists_its_checks_when_asked(context: &mut Context<'_>) -> Result<Outcome> {
@@ -189,5 +222,21 @@ fn nothing_listens_on_the_read_only_port_unless_it_is_set(
         node.read_only("/pods").is_err(),
         "something answers on the read-only port"
     );
+    Ok(Outcome::Passed)
+}
+
+fn the_plain_ports_serve_what_upstreams_do_and_no_more(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("shown", &[sleeper("main")]))?;
+    wait_running(&mut node, "shown")?;
+    for (path, of_health, of_reading) in PLAIN {
+        let got = (node.healthz(path)?.status, node.read_only(path)?.status);
+        ensure!(
+            got == (of_health, of_reading),
+            "{path} is answered with {got:?}"
+        );
+    }
     Ok(Outcome::Passed)
 }
