@@ -8,10 +8,11 @@ use ferrolet_pods::{
     Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, UserIds, World as Wiring,
 };
 use ferrolet_ports::StatusSink;
+use ferrolet_probes::{HookRunner, probes};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
-use ferrolet_testkit::{FakeHooks, FakeNames, FakeProbing, World};
-use ferrolet_types::{Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
+use ferrolet_testkit::{FakeFarewell, FakeNames, World};
+use ferrolet_types::{Eviction, Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -20,6 +21,7 @@ use tokio::{
 /// A running agent; dropping it is a `kill -9`.
 pub(crate) struct Agent {
     updates: mpsc::Sender<SourceUpdate>,
+    evictions: mpsc::Sender<Eviction>,
     _tasks: JoinSet<()>,
 }
 
@@ -41,6 +43,20 @@ impl Agent {
                 network_sender.send_replace(feels.borrow_and_update().is_network_ready());
             }
         });
+        let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
+            runtime: world.runtime(),
+            events: world.events(),
+            clock: world.clock(),
+            figures: Arc::default(),
+            farewell: Arc::new(FakeFarewell::default()),
+        });
+        tasks.spawn(probe_loop.run());
+        let hooks = HookRunner::new(
+            world.runtime(),
+            world.events(),
+            Arc::new(FakeFarewell::default()),
+        );
+        let (eviction_sender, evictions) = mpsc::channel(8);
         let doors = Doors {
             runtime: world.runtime(),
             images: world.images(),
@@ -51,8 +67,8 @@ impl Agent {
             names: Arc::new(FakeNames::default()),
             usage: None,
             volumes: world.volumes(),
-            probing: Arc::new(FakeProbing::default()),
-            hooks: Arc::new(FakeHooks::default()),
+            probing: Arc::new(probing),
+            hooks: Arc::new(hooks),
             objects: None,
             lookups: None,
             clock: world.clock(),
@@ -63,9 +79,9 @@ impl Agent {
         let inputs = Inputs {
             changes,
             hints,
-            probes: mpsc::unbounded_channel().1,
+            probes: probe_reports,
             volumes_ready: mpsc::channel(1).1,
-            evictions: mpsc::channel(1).1,
+            evictions,
             network,
         };
         let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));
@@ -73,8 +89,15 @@ impl Agent {
         tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
         Self {
             updates: update_sender,
+            evictions: eviction_sender,
             _tasks: tasks,
         }
+    }
+
+    /// The node cannot afford a pod any longer.
+    pub(crate) async fn evict(&self, eviction: Eviction) {
+        let sent = self.evictions.send(eviction).await;
+        sent.expect("the dispatcher runs as long as the agent");
     }
 
     /// One source's whole set.

@@ -6,7 +6,12 @@ use std::{
 };
 
 use ferrolet_testkit::{Act, Entry};
-use ferrolet_types::{ContainerId, ContainerName, GracePeriod, PodUid, SandboxId, Timestamp};
+use ferrolet_types::{
+    ContainerId, ContainerName, GracePeriod, Pod, PodKey, PodUid, SandboxId, Timestamp,
+    pod::PodView as _,
+};
+
+use crate::shape::{Part, Shape};
 
 /// How long a wish takes from its source to the worker: no simulated time, but for the first listing after a start.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
@@ -20,7 +25,8 @@ pub(crate) struct Books {
     /// The restart count last given to a container, and whether that one ever came to life.
     counts: BTreeMap<(PodUid, ContainerName), (u32, bool)>,
     attempts: BTreeMap<ContainerId, (PodUid, ContainerName)>,
-    graces: BTreeMap<ContainerId, GracePeriod>,
+    /// The last grace of each container, and whether its pod was ending then.
+    graces: BTreeMap<ContainerId, (GracePeriod, bool)>,
     /// Pods that left `Running`: removed, deleted or ended, and since when.
     ended: BTreeMap<PodUid, Timestamp>,
     /// When the agent last forgot a pod.
@@ -28,14 +34,59 @@ pub(crate) struct Books {
     /// Containers that come before the regular ones, by pod.
     before: BTreeMap<PodUid, BTreeSet<ContainerName>>,
     done: BTreeSet<(PodUid, ContainerName)>,
+    /// Sidecars that the others wait for until a probe says that they have started.
+    gated: BTreeSet<(PodUid, ContainerName)>,
+    /// Containers, by name, whose commands do not succeed.
+    sick: BTreeSet<String>,
+    /// Pods of which no container has a reason to be stopped, but for their end.
+    calm: BTreeSet<PodUid>,
+    /// The names of static pods: those of one name take turns.
+    turns: BTreeMap<PodUid, PodKey>,
+    /// Ephemeral containers that were started.
+    debugged: BTreeSet<(PodUid, ContainerName)>,
     /// Containers that a new life of the agent found well and must leave alone.
     pub(crate) adopted: BTreeSet<ContainerId>,
 }
 
 impl Books {
-    /// A pod that is wanted, with the init containers and sidecars that must come before the rest.
-    pub(crate) fn wanted(&mut self, uid: &PodUid, before: BTreeSet<ContainerName>) {
-        self.before.insert(uid.clone(), before);
+    /// A pod that is wanted.
+    pub(crate) fn wanted(&mut self, pod: &Pod, shape: &Shape) {
+        let uid = &pod.uid();
+        if shape.is_static {
+            self.turns.insert(uid.clone(), pod.key());
+        }
+        let named = |part: &Part| ContainerName::new(part.name.as_str());
+        let inits = shape.init.iter().chain(&shape.sidecars);
+        self.before.insert(uid.clone(), inits.map(named).collect());
+        let gated = shape
+            .sidecars
+            .iter()
+            .filter(|it| it.manners.startup.is_some());
+        self.gated
+            .extend(gated.map(|part| (uid.clone(), named(part))));
+        if shape.is_calm() {
+            self.calm.insert(uid.clone());
+        }
+    }
+
+    /// Something happened that is a reason to stop containers of this pod.
+    pub(crate) fn disturb(&mut self, uid: &PodUid) {
+        self.calm.remove(uid);
+    }
+
+    /// Commands in containers of this name succeed from now on, or do not.
+    pub(crate) fn answers(&mut self, name: &str, is_well: bool) {
+        if !is_well {
+            self.sick.insert(name.to_owned());
+            return;
+        }
+        self.sick.remove(name);
+        let running = self.running.values().filter(|it| it.1.as_str() == name);
+        let released: Vec<_> = running
+            .filter(|it| self.gated.contains(*it))
+            .cloned()
+            .collect();
+        self.done.extend(released);
     }
 
     /// A pod that may start nothing from now on, until it is gone.
@@ -87,6 +138,11 @@ impl Books {
                 if let Some((other, _)) = other {
                     return Err(format!("sandbox {id} is made while {other} is ready"));
                 }
+                let key = self.turns.get(uid);
+                let holds_name = |owner: &&PodUid| key.is_some() && self.turns.get(*owner) == key;
+                if let Some(other) = self.ready.values().find(holds_name) {
+                    return Err(format!("sandbox {id} is made while {other} has the name"));
+                }
                 self.may_start(uid, at, &format!("sandbox {id}"))?;
                 self.ready.insert(id.clone(), uid.clone());
                 self.done.retain(|(owner, _)| owner != uid);
@@ -117,16 +173,27 @@ impl Books {
                 }
                 self.comes_in_turn(uid, name)?;
                 self.running.insert(id.clone(), place.clone());
-                // A sidecar is done when it runs, as far as others wait for it; an init container when it succeeded.
-                if name.as_str().starts_with("side") {
-                    self.done.insert(place);
+                // A sidecar is done when it runs and its probe says so, as far as others wait for it; an init container when it
+                // succeeded.
+                let is_held = self.gated.contains(&place) && self.sick.contains(name.as_str());
+                if name.as_str().starts_with("side") && !is_held {
+                    self.done.insert(place.clone());
+                }
+                if is_ephemeral(name) && !self.debugged.insert(place) {
+                    return Err(format!("the ephemeral {name} starts again"));
                 }
             }
             Act::ContainerFailedToStart { id, .. } => self.note_life(id),
             Act::ContainerSignalled { id, name, grace } => {
-                let before = self.graces.insert(id.clone(), *grace);
-                if before.is_some_and(|before| before < *grace) {
+                // Who was about to be restarted in a hurry gets the whole grace when the pod ends instead, as upstream has it.
+                let is_ending = self.ended.contains_key(uid);
+                let before = self.graces.insert(id.clone(), (*grace, is_ending));
+                let before = before.filter(|before| before.1 == is_ending);
+                if before.is_some_and(|before| before.0 < *grace) {
                     return Err(format!("{name}'s grace grows from {before:?} to {grace:?}"));
+                }
+                if self.calm.contains(uid) && !self.ended.contains_key(uid) {
+                    return Err(format!("{name} ({id}) is stopped without a reason"));
                 }
                 if self.adopted.contains(id) {
                     return Err(format!(
@@ -191,7 +258,7 @@ impl Books {
         let Some(before) = self.before.get(uid) else {
             return Ok(());
         };
-        if before.contains(name) {
+        if before.contains(name) || is_ephemeral(name) {
             return Ok(());
         }
         let is_done = |it: &&ContainerName| self.done.contains(&(uid.clone(), (*it).clone()));
@@ -200,4 +267,8 @@ impl Books {
             None => Ok(()),
         }
     }
+}
+
+fn is_ephemeral(name: &ContainerName) -> bool {
+    name.as_str().starts_with("debug")
 }

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use ferrolet_testkit::{Script, World};
-use ferrolet_types::{PodUid, observed::ContainerState, pod::RestartPolicy};
+use ferrolet_types::{
+    Pod, PodUid,
+    observed::ContainerState,
+    pod::{PodView as _, RestartPolicy},
+};
 
 use crate::{
+    manners::RESET,
     shape::{MISSING, Part, Shape},
     watch::StatusWatch,
 };
@@ -16,37 +21,84 @@ const LONGEST_WAIT: Duration = Duration::from_secs(310);
 /// A wanted pod, long after the last fault.
 pub(crate) struct Wanted<'a> {
     pub(crate) uid: &'a PodUid,
+    pub(crate) pod: &'a Pod,
     pub(crate) shape: &'a Shape,
     /// Its sandbox or containers were killed, so one that does not restart may have ended early.
     pub(crate) is_disturbed: bool,
+    /// The node could not afford it.
+    pub(crate) is_evicted: bool,
 }
 
 /// Says what is wrong with a pod, if something is.
 pub(crate) fn check(wanted: &Wanted<'_>, world: &World, watch: &StatusWatch) -> Result<(), String> {
     let Wanted {
         uid,
+        pod,
         shape,
         is_disturbed,
+        is_evicted,
     } = wanted;
     let Some(phase) = watch.phase(uid) else {
         return Err(format!("{uid} is wanted and has no status"));
     };
     if phase == "Succeeded" || phase == "Failed" {
-        return check_ended(uid, shape, &phase, world);
+        let may_end = *is_evicted || shape.can_end();
+        return check_ended(uid, may_end, &phase, world);
+    }
+    if shape.deadline.is_some() {
+        return Err(format!("{uid} has outlived its deadline and is {phase}"));
     }
     let never = shape.policy == RestartPolicy::Never;
-    if never && *is_disturbed || is_blocked(shape) {
+    // Where everything starts anew all the time, nothing has run for long.
+    let is_restless = shape.parts().any(Part::resets_for_ever);
+    if never && *is_disturbed || is_blocked(shape) || is_restless {
         return Ok(());
     }
     for part in shape.regular.iter().filter(|part| part.image != MISSING) {
-        check_part(uid, shape, part, world)?;
+        if check_part(uid, shape, part, world)? {
+            check_shown(uid, part, watch)?;
+            check_bounds(uid, pod, part, world)?;
+        }
+    }
+    Ok(())
+}
+
+/// What has run for long in peace is ready, and said to be.
+fn check_shown(uid: &PodUid, part: &Part, watch: &StatusWatch) -> Result<(), String> {
+    let status = watch.status(uid).unwrap_or_default();
+    let mut shown = status.container_statuses.into_iter().flatten();
+    let shown = shown.find(|it| it.name == part.name);
+    match shown {
+        Some(it) if it.ready && it.started == Some(true) => Ok(()),
+        // It began a moment ago, and will end in another one.
+        Some(_) if !part.stays() => Ok(()),
+        other => Err(format!(
+            "{uid}: {} runs and is shown as {other:?}",
+            part.name
+        )),
+    }
+}
+
+/// What a container was granted is in force.
+fn check_bounds(uid: &PodUid, pod: &Pod, part: &Part, world: &World) -> Result<(), String> {
+    let specified = pod.find_container(&part.name);
+    let resources = specified.and_then(|(_, it)| it.resources.as_ref());
+    let limits = resources.and_then(|it| it.limits.as_ref());
+    let memory = limits.and_then(|it| it.get("memory")?.0.parse::<i64>().ok());
+    let newest = world.newest_container(uid, &part.name);
+    let in_force = newest.map(|it| it.spec.resources.memory_limit);
+    if memory.is_some() && memory != in_force {
+        return Err(format!(
+            "{uid}: {} has {in_force:?} bytes of memory instead of {memory:?}",
+            part.name
+        ));
     }
     Ok(())
 }
 
 /// An ended pod runs nothing and keeps nothing but its containers.
-fn check_ended(uid: &PodUid, shape: &Shape, phase: &str, world: &World) -> Result<(), String> {
-    if shape.policy == RestartPolicy::Always {
+fn check_ended(uid: &PodUid, may_end: bool, phase: &str, world: &World) -> Result<(), String> {
+    if !may_end {
         return Err(format!("{uid} always restarts and is {phase}"));
     }
     let containers = world.containers_of(uid);
@@ -71,19 +123,20 @@ fn is_blocked(shape: &Shape) -> bool {
         || shape.sidecars.iter().any(|part| part.image == MISSING)
 }
 
-/// A regular container runs, waits for its turn to restart, or has ended as its policy allows.
-fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result<(), String> {
+/// A regular container runs (then true), waits for its turn to restart, or has ended as its policy allows.
+fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result<bool, String> {
     let name = &part.name;
     let Some(newest) = world.newest_container(uid, name) else {
         return match part.last() {
-            Script::FailsToCreate(_) => Ok(()),
+            Script::FailsToCreate(_) => Ok(false),
             _ => Err(format!("{uid}: {name} was never made")),
         };
     };
     match &newest.state {
-        ContainerState::Running { .. } => Ok(()),
+        ContainerState::Running { .. } => Ok(true),
         ContainerState::Exited(exit) => {
-            let is_over = match shape.policy {
+            let is_over = match shape.policy_of(part) {
+                _ if part.manners.resets && exit.code == RESET => false,
                 RestartPolicy::Always => false,
                 RestartPolicy::OnFailure => exit.code == 0,
                 RestartPolicy::Never => true,
@@ -91,7 +144,7 @@ fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result
             let waits = world.now().since(exit.finished_at) <= LONGEST_WAIT && !part.stays();
             let cannot = matches!(part.last(), Script::FailsToCreate(_));
             if is_over || waits || cannot {
-                return Ok(());
+                return Ok(false);
             }
             Err(format!(
                 "{uid}: {name} ended {exit:?} and does not come back"
@@ -100,6 +153,6 @@ fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result
         ContainerState::Created if part.stays() => {
             Err(format!("{uid}: {name} was made and never started"))
         }
-        ContainerState::Created | ContainerState::Unknown => Ok(()),
+        ContainerState::Created | ContainerState::Unknown => Ok(false),
     }
 }

@@ -16,6 +16,7 @@ mod agent;
 mod check;
 mod dice;
 mod expect;
+mod manners;
 mod plan;
 mod run;
 mod shape;

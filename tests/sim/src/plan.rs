@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use ferrolet_testkit::Call;
 
-use crate::{dice::Dice, shape::Shape};
+use crate::{
+    dice::Dice,
+    manners::{RESET, TALKERS},
+    shape::Shape,
+};
 
 /// Places for pods; a place holds one pod at a time.
 pub(crate) const N_SLOTS: u64 = 4;
@@ -89,6 +93,32 @@ pub enum Event {
     BreakVolumes,
     /// Volumes can be made ready again.
     MendVolumes,
+    /// Commands in containers of a name answer like that from now on: probes and hooks.
+    Answer {
+        /// Whose.
+        container: &'static str,
+        /// With that code.
+        code: i32,
+        /// After that time.
+        takes: Duration,
+    },
+    /// The last container of a pod of the API gets other bounds.
+    Resize {
+        /// Where.
+        slot: u64,
+        /// Bytes of memory.
+        memory: i64,
+    },
+    /// A pod of the API gets an ephemeral container.
+    Debug {
+        /// Where.
+        slot: u64,
+    },
+    /// The node cannot afford a pod any longer.
+    Evict {
+        /// Where.
+        slot: u64,
+    },
     /// The pod network is not ready.
     NetworkDown,
     /// The pod network is ready again.
@@ -125,7 +155,7 @@ pub fn plan(seed: u64, n_steps: usize) -> Vec<Event> {
 
 fn roll(dice: &mut Dice) -> Event {
     let slot = dice.below(N_SLOTS);
-    match dice.below(40) {
+    match dice.below(49) {
         0..=11 => Event::Put {
             slot,
             shape: Shape::roll(dice),
@@ -139,7 +169,7 @@ fn roll(dice: &mut Dice) -> Event {
         19 | 20 => Event::Return { slot },
         21 | 22 => Event::CrashContainer {
             pick: dice.next(),
-            code: *dice.pick(&[0, 1, 137]),
+            code: *dice.pick(&[0, 1, 137, RESET]),
         },
         23 => Event::CrashSandbox { pick: dice.next() },
         24 => Event::Down,
@@ -173,6 +203,23 @@ fn roll(dice: &mut Dice) -> Event {
             }
         }
         36 if dice.percent(40) => Event::Reboot,
+        40..=43 => {
+            let (is_well, container) = (dice.percent(40), *dice.pick(&TALKERS));
+            Event::Answer {
+                container,
+                code: if is_well { 0 } else { 1 },
+                takes: match dice.below(4) {
+                    0 if !is_well => Duration::from_secs(dice.below(90)),
+                    _ => Duration::ZERO,
+                },
+            }
+        }
+        44..=46 => Event::Resize {
+            slot,
+            memory: *dice.pick(&[64 << 20, 96 << 20, 128 << 20]),
+        },
+        47 => Event::Debug { slot },
+        48 => Event::Evict { slot },
         _ => Event::Kill {
             away: Duration::from_millis(dice.below(4) * dice.below(8000)),
         },
@@ -180,7 +227,7 @@ fn roll(dice: &mut Dice) -> Event {
 }
 
 /// What may fail or be slow.
-pub(crate) const CALLS: [Call; 22] = [
+pub(crate) const CALLS: [Call; 23] = [
     Call::List,
     Call::ObservePod,
     Call::Events,
@@ -191,6 +238,7 @@ pub(crate) const CALLS: [Call; 22] = [
     Call::StartContainer,
     Call::StopContainer,
     Call::RemoveContainer,
+    Call::UpdateContainer,
     Call::ImageStatus,
     Call::PullImage,
     Call::EnsureCgroup,

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::RuntimeErrorKind;
+use ferrolet_ports::{ExecOutput, RuntimeErrorKind};
 use ferrolet_testkit::{Entry, World};
 use ferrolet_types::{
-    ContainerName, Pod, PodUid,
+    Eviction, GracePeriod, Pod, PodUid, Timestamp,
     observed::ContainerState,
-    pod::{PodSource, PodView as _, RestartPolicy},
+    pod::{PodSource, PodView as _},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{api::core::v1::EphemeralContainer, apimachinery::pkg::apis::meta::v1::Time};
 use tokio::time::sleep;
 
 use crate::{
@@ -23,13 +23,16 @@ use crate::{
     agent::Agent,
     check::Books,
     expect,
+    manners::TALKERS,
     plan::{CALLS, N_SLOTS},
-    shape::{HERE, HERE_TOO, Shape, stock},
+    shape::{HERE, HERE_TOO, Shape, bound, stock},
     watch::StatusWatch,
 };
 
 /// Long enough for every back-off and every hung call.
 const IN_THE_END: Duration = Duration::from_secs(1000);
+/// Longer than a probe takes to change its mind, with its jitter and the container's own start.
+const LONGEST_DOUBT: Duration = Duration::from_secs(60);
 /// Journal lines that a failure shows.
 const TAIL: usize = 50;
 
@@ -67,6 +70,8 @@ impl fmt::Display for Failure {
 /// Plays a plan from the first event to the last, then heals the world and waits for everything to come right.
 pub fn run(events: &[Event]) -> Result<Story, Box<Failure>> {
     count_panics();
+    // The jitter of probes: the same in every run.
+    fastrand::seed(0);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -117,6 +122,12 @@ struct Sim {
     slots: BTreeMap<u64, Asked>,
     removed: BTreeMap<u64, Asked>,
     disturbed: BTreeSet<PodUid>,
+    evicted: BTreeSet<PodUid>,
+    /// Containers, by name, whose commands do not succeed, and since when.
+    sick: BTreeMap<&'static str, Timestamp>,
+    /// Calls were slow, refused or without an answer since the beginning or since the agent's.
+    is_troubled: bool,
+    agent_since: Timestamp,
     n_made: u32,
     n_events: usize,
     n_calls: usize,
@@ -128,6 +139,7 @@ impl Sim {
         let world = World::new();
         stock(&world);
         let watch = Arc::new(StatusWatch::new(world.clone()));
+        let agent_since = world.now();
         Self {
             agent: None,
             watch,
@@ -136,6 +148,10 @@ impl Sim {
             slots: BTreeMap::new(),
             removed: BTreeMap::new(),
             disturbed: BTreeSet::new(),
+            evicted: BTreeSet::new(),
+            sick: BTreeMap::new(),
+            is_troubled: false,
+            agent_since,
             n_made: 0,
             n_events: 0,
             n_calls: 0,
@@ -148,6 +164,10 @@ impl Sim {
             self.start_agent().await;
         }
         let began = self.world.now();
+        self.is_troubled |= matches!(
+            event,
+            Event::Down | Event::Fail { .. } | Event::Slow { .. } | Event::Hang { .. }
+        );
         match event {
             Event::Put { slot, shape } => self.put(*slot, shape).await,
             Event::Change { slot } => self.change(*slot).await,
@@ -165,6 +185,9 @@ impl Sim {
             Event::Slow { call, takes } => self.world.set_latency(*call, *takes),
             Event::Hang { slot } => {
                 if let Some(asked) = self.slots.get(slot) {
+                    // Its probes run out of time like everything else.
+                    self.books.disturb(&asked.pod.uid());
+                    self.books.adopted.clear();
                     self.world.hang_pod(&asked.pod.uid());
                 }
             }
@@ -173,6 +196,14 @@ impl Sim {
             Event::NoEvents => self.world.disable_events(),
             Event::BreakVolumes => self.world.break_volume("data", Some("no such disk")),
             Event::MendVolumes => self.world.break_volume("data", None),
+            Event::Answer {
+                container,
+                code,
+                takes,
+            } => self.answer(container, *code, *takes),
+            Event::Resize { slot, memory } => self.resize(*slot, *memory).await,
+            Event::Debug { slot } => self.debug(*slot).await,
+            Event::Evict { slot } => self.evict(*slot).await,
             Event::NetworkDown => {
                 let trouble = ("NetworkPluginNotReady", "no CNI configuration");
                 self.world.set_network_trouble(Some(trouble));
@@ -181,8 +212,10 @@ impl Sim {
             Event::Kill { away } => self.kill_agent(*away).await,
             Event::Reboot => {
                 self.drop_agent().await;
-                self.disturbed
-                    .extend(self.slots.values().map(|it| it.pod.uid()));
+                for asked in self.slots.values() {
+                    self.disturbed.insert(asked.pod.uid());
+                    self.books.disturb(&asked.pod.uid());
+                }
                 self.world.reboot();
                 self.start_agent().await;
             }
@@ -201,14 +234,19 @@ impl Sim {
         for call in CALLS {
             self.world.set_latency(call, Duration::from_millis(1));
         }
+        for container in TALKERS {
+            self.answer(container, 0, Duration::ZERO);
+        }
         sleep(IN_THE_END).await;
         self.check(IN_THE_END)?;
         for asked in self.slots.values().filter(|asked| !asked.is_deleting) {
             let uid = asked.pod.uid();
             let wanted = expect::Wanted {
                 uid: &uid,
+                pod: &asked.pod,
                 shape: &asked.shape,
                 is_disturbed: self.disturbed.contains(&uid),
+                is_evicted: self.evicted.contains(&uid),
             };
             expect::check(&wanted, &self.world, &self.watch)?;
         }
@@ -257,6 +295,7 @@ impl Sim {
         if panics() > self.n_panics {
             return Err("a task panicked".to_owned());
         }
+        self.nobody_sick_is_ready()?;
         // Crash loops of every container of every pod make less than this; anything that spins makes more.
         let most = 300 + 20 * usize::try_from(took.as_secs()).unwrap_or(usize::MAX);
         let events = self.world.recorded_events();
@@ -269,6 +308,31 @@ impl Sim {
             return Err(format!(
                 "{n_new} deeds, {n_said} events and {n_asked} calls in {took:?}, the last event {last:?}"
             ));
+        }
+        Ok(())
+    }
+
+    /// Who has failed its readiness probe for long is not shown as ready.
+    fn nobody_sick_is_ready(&self) -> Result<(), String> {
+        let long_ago = |since: Timestamp| self.world.now().since(since) > LONGEST_DOUBT;
+        if self.is_troubled || self.agent.is_none() || !long_ago(self.agent_since) {
+            return Ok(());
+        }
+        for asked in self.slots.values() {
+            let uid = asked.pod.uid();
+            let status = self.watch.status(&uid).unwrap_or_default();
+            let shown = status.container_statuses.into_iter().flatten();
+            let shown: Vec<_> = shown.filter(|it| it.ready).map(|it| it.name).collect();
+            for part in asked.shape.regular.iter() {
+                let since = self.sick.get(part.name.as_str()).copied();
+                let is_sick = part.manners.ready.is_some() && since.is_some_and(long_ago);
+                if is_sick && shown.contains(&part.name) {
+                    let name = &part.name;
+                    return Err(format!(
+                        "{uid}: {name} is shown as ready, sick since {since:?}"
+                    ));
+                }
+            }
         }
         Ok(())
     }
@@ -292,7 +356,12 @@ impl Sim {
 impl Sim {
     async fn put(&mut self, slot: u64, shape: &Shape) {
         self.n_made += 1;
-        let (name, uid) = (format!("pod{slot}"), format!("pod{slot}-{}", self.n_made));
+        let name = format!("pod{slot}");
+        // A static pod's is a hash of its manifest.
+        let uid = match shape.is_static {
+            true => format!("{:024x}{slot:08x}", self.n_made),
+            false => format!("pod{slot}-{}", self.n_made),
+        };
         let pod = shape.build(&name, &uid, &self.world);
         let asked = Asked {
             pod,
@@ -304,9 +373,12 @@ impl Sim {
     }
 
     async fn ask(&mut self, slot: u64, asked: Asked) {
-        let inits = asked.shape.init.iter().chain(&asked.shape.sidecars);
-        let before = inits.map(|part| ContainerName::new(part.name.as_str()));
-        self.books.wanted(&asked.pod.uid(), before.collect());
+        self.books.wanted(&asked.pod, &asked.shape);
+        for (name, part) in asked.shape.parts().map(|it| (it.name.as_str(), it)) {
+            if self.sick.contains_key(name) && part.manners.talks() {
+                self.books.disturb(&asked.pod.uid());
+            }
+        }
         self.slots.insert(slot, asked);
         self.tell().await;
     }
@@ -323,7 +395,43 @@ impl Sim {
             last.image = Some(if is_first { HERE_TOO } else { HERE }.to_owned());
         }
         asked.pod = pod.into();
+        self.books.disturb(&asked.pod.uid());
         self.books.adopted.clear();
+        self.tell().await;
+    }
+
+    /// Only pods of the API are resized.
+    async fn resize(&mut self, slot: u64, memory: i64) {
+        let Some(asked) = self.slots.get_mut(&slot).filter(|it| !it.shape.is_static) else {
+            return;
+        };
+        let mut pod = (*asked.pod).clone();
+        let spec = pod.spec.get_or_insert_default();
+        if let Some(last) = spec.containers.last_mut() {
+            bound(last, memory);
+        }
+        asked.pod = pod.into();
+        if asked.shape.restarts_to_resize {
+            self.books.disturb(&asked.pod.uid());
+            self.books.adopted.clear();
+        }
+        self.tell().await;
+    }
+
+    /// Only pods of the API get ephemeral containers.
+    async fn debug(&mut self, slot: u64) {
+        let Some(asked) = self.slots.get_mut(&slot).filter(|it| !it.shape.is_static) else {
+            return;
+        };
+        let mut pod = (*asked.pod).clone();
+        let spec = pod.spec.get_or_insert_default();
+        let list = spec.ephemeral_containers.get_or_insert_default();
+        list.push(EphemeralContainer {
+            name: format!("debug{}", list.len()),
+            image: Some(HERE.to_owned()),
+            ..Default::default()
+        });
+        asked.pod = pod.into();
         self.tell().await;
     }
 
@@ -398,6 +506,49 @@ impl Sim {
 
 /// What happens to what runs.
 impl Sim {
+    /// Commands in containers of this name answer like that from now on.
+    fn answer(&mut self, container: &'static str, code: i32, takes: Duration) {
+        let output = ExecOutput {
+            code,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        self.world.exec_answers(container, takes, output);
+        let is_well = code == 0;
+        self.books.answers(container, is_well);
+        if is_well {
+            self.sick.remove(container);
+            return;
+        }
+        let now = self.world.now();
+        self.sick.entry(container).or_insert(now);
+        self.books.adopted.clear();
+        for asked in self.slots.values() {
+            let mut parts = asked.shape.parts();
+            if parts.any(|it| it.name == container && it.manners.talks()) {
+                self.books.disturb(&asked.pod.uid());
+            }
+        }
+    }
+
+    /// Only pods of the API: what became of a static pod is nobody's to remember.
+    async fn evict(&mut self, slot: u64) {
+        let asked = self.slots.get(&slot).filter(|it| !it.shape.is_static);
+        let (Some(asked), Some(agent)) = (asked, &self.agent) else {
+            return;
+        };
+        let uid = asked.pod.uid();
+        self.evicted.insert(uid.clone());
+        self.books.disturb(&uid);
+        self.books.adopted.clear();
+        let eviction = Eviction {
+            uid,
+            message: "The node was low on resource: memory. ".to_owned(),
+            grace: GracePeriod::from_secs(1),
+        };
+        agent.evict(eviction).await;
+    }
+
     fn crash_container(&mut self, pick: u64, code: i32) {
         let running = self.world.containers().into_iter();
         let running: Vec<_> = running.filter(|it| it.state.is_running()).collect();
@@ -412,6 +563,7 @@ impl Sim {
         let ready: Vec<_> = ready.filter(|it| it.is_ready).collect();
         if let Some(victim) = pick_one(&ready, pick) {
             self.disturbed.insert(victim.spec.uid.clone());
+            self.books.disturb(&victim.spec.uid);
             self.world.crash_sandbox(&victim.id);
             self.books.adopted.clear();
         }
@@ -431,10 +583,15 @@ impl Sim {
             let mut sandboxes = sandboxes.iter();
             sandboxes.any(|it| it.id == *id && it.is_ready)
         };
-        let wanted = self
-            .slots
-            .values()
-            .filter(|asked| asked.shape.policy == RestartPolicy::Always && !asked.is_deleting);
+        let wanted = self.slots.values().filter(|asked| {
+            let mut parts = asked.shape.parts();
+            let is_sick = parts.any(|it| self.sick.contains_key(it.name.as_str()));
+            let is_evicted = self.evicted.contains(&asked.pod.uid());
+            // One that waits for a restart may still be due.
+            let is_resized = asked.shape.restarts_to_resize && !asked.shape.is_static;
+            let is_left_alone = !asked.is_deleting && !is_sick && !is_evicted && !is_resized;
+            asked.shape.is_calm() && is_left_alone
+        });
         let mut well = Vec::new();
         for asked in wanted {
             for container in self.world.containers_of(&asked.pod.uid()) {
@@ -481,6 +638,7 @@ impl Sim {
     }
 
     async fn start_agent(&mut self) {
+        self.agent_since = self.world.now();
         self.agent = Some(Agent::start(&self.world, self.watch.clone()));
         self.tell().await;
     }

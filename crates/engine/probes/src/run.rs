@@ -141,6 +141,8 @@ impl ProbeLoop {
         loop {
             let next = self.plan.next_due().map(|at| self.began + at.0);
             tokio::select! {
+                // Orders are few, and a run on paused time can be repeated.
+                biased;
                 // Cancel-safe: an order is taken or stays in the channel.
                 order = self.orders.recv() => match order {
                     Some(order) => self.obey(order),
