@@ -147,7 +147,12 @@ fn a_browser_shows_pods_a_chart_that_grows_and_a_log(context: &mut Context<'_>) 
     });
     let longest = longest.max().unwrap_or(0);
     ensure!(longest >= 3, "the longest curve has {longest} points");
-    for mark in ["class=\"scale\"", ">now<", " of 110"] {
+    for mark in [
+        "class=\"scale\"",
+        ">now<",
+        " of 110",
+        "aria-label=\"Network: in ",
+    ] {
         ensure!(seen.contains(mark), "{mark} is not shown");
     }
     let pictures = context.options.keep.with_file_name("page");

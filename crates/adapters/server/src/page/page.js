@@ -67,10 +67,13 @@ function remember(key, stats, at) {
   const figure = (value) => (value === undefined ? null : value);
   const network = stats.network || {};
   const disk = stats.fs || stats.rootfs || stats["ephemeral-storage"] || {};
+  // Only a network whose main interface is called eth0 has figures of its own; others are the sum of theirs.
+  const total = (field) => (network[field] === undefined && (network.interfaces || []).length
+    ? network.interfaces.reduce((sum, it) => sum + (it[field] || 0), 0) : network[field]);
   const raw = {
     at,
     cpu: figure(stats.cpu && stats.cpu.usageCoreNanoSeconds),
-    rx: figure(network.rxBytes), tx: figure(network.txBytes),
+    rx: figure(total("rxBytes")), tx: figure(total("txBytes")),
   };
   const line = past.get(key) || { points: [], raw: null };
   const seconds = line.raw ? (at - line.raw.at) / 1000 : 0;
