@@ -18,6 +18,9 @@ import (
 
 const firstSize = 16 << 20
 
+// How the kernel knows XFS, which grows without the capability that ext4 wants for it.
+const xfs = 0x58465342
+
 func image(id string) (string, error) {
 	if id == "" || strings.Contains(id, "/") {
 		return "", status.Error(codes.InvalidArgument, "no volume id")
@@ -89,7 +92,10 @@ func detach(id string) error {
 }
 
 // mountDisk makes a file system where there is none and mounts it.
-func mountDisk(device, target string) error {
+func mountDisk(device, target, kind string) error {
+	if kind == "" {
+		kind = "ext4"
+	}
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -97,11 +103,15 @@ func mountDisk(device, target string) error {
 		return nil
 	}
 	if _, err := run("blkid", "-p", device); err != nil {
-		if _, err := run("mkfs.ext4", "-q", "-F", device); err != nil {
+		force := "-F"
+		if kind == "xfs" {
+			force = "-f"
+		}
+		if _, err := run("mkfs."+kind, "-q", force, device); err != nil {
 			return err
 		}
 	}
-	if err := syscall.Mount(device, target, "ext4", 0, ""); err != nil {
+	if err := syscall.Mount(device, target, kind, 0, ""); err != nil {
 		return status.Errorf(codes.Internal, "mount %s at %s: %v", device, target, err)
 	}
 	return nil
@@ -146,11 +156,20 @@ func grow(id, path string, bytes int64) error {
 	if _, err := run("losetup", "-c", device); err != nil {
 		return err
 	}
-	if at, err := os.Stat(path); err == nil && at.IsDir() {
-		_, err = run("resize2fs", device)
+	at, err := os.Stat(path)
+	if err != nil || !at.IsDir() {
+		return nil
+	}
+	var room syscall.Statfs_t
+	if err := syscall.Statfs(path, &room); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if room.Type == xfs {
+		_, err = run("xfs_growfs", path)
 		return err
 	}
-	return nil
+	_, err = run("resize2fs", device)
+	return err
 }
 
 // usage of what stands at a path.

@@ -2,7 +2,7 @@
 //
 // Volumes are directories below -state/volumes, or files there that are shown as loop devices (disks.go); staging and
 // publishing are bind mounts. Every call is a line of JSON in -state/calls. A file -state/faults/<Method> holds a gRPC code: calls of that method fail with it until the file is gone;
-// the word "hang" lets them wait instead.
+// the word "hang" lets them wait instead. A file -state/limit says how many volumes the node takes, before -limit does.
 package main
 
 import (
@@ -132,7 +132,7 @@ func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 	if isDisk(r.GetVolumeCapability(), r.GetVolumeContext()) {
 		device, err := attach(r.GetVolumeId(), r.GetVolumeContext())
 		if err == nil && r.GetVolumeCapability().GetBlock() == nil {
-			err = mountDisk(device, r.GetStagingTargetPath())
+			err = mountDisk(device, r.GetStagingTargetPath(), r.GetVolumeCapability().GetMount().GetFsType())
 		}
 		return &csi.NodeStageVolumeResponse{}, err
 	}
@@ -213,9 +213,13 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	host, _ := os.Hostname()
+	most := *limit
+	if text, err := os.ReadFile(filepath.Join(*state, "limit")); err == nil {
+		most, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	}
 	return &csi.NodeGetInfoResponse{
 		NodeId:             "node-" + host,
-		MaxVolumesPerNode:  *limit,
+		MaxVolumesPerNode:  most,
 		AccessibleTopology: &csi.Topology{Segments: map[string]string{*name + "/zone": "here"}},
 	}, nil
 }

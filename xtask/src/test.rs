@@ -111,9 +111,12 @@ fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Counts> {
     let Ok(tests) = build::build("ferrolet-e2e", Profile::Dev) else {
         return Ok(Counts::one(false));
     };
-    // Lies beside the tests' program, which takes it into a virtual machine.
-    let contract = ["--package", "ferrolet-host", "--example", "cgroup_contract"];
-    if succeeds(cargo().arg("build").args(contract))?.failed > 0 {
+    // They lie beside the tests' program, which takes them into virtual machines.
+    let contracts = ["cgroup_contract", "account_contract"];
+    let contracts = contracts.into_iter().flat_map(|it| ["--example", it]);
+    let mut build = cargo();
+    build.args(["build", "--package", "ferrolet-host"]);
+    if succeeds(build.args(contracts))?.failed > 0 {
         return Ok(Counts::one(false));
     }
     let mut command = Command::new(tests);

@@ -50,7 +50,7 @@ use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
-use ferrolet_volumes::{NamedUsage, VolumeEngine};
+use ferrolet_volumes::{NamedUsage, SelinuxNode, VolumeEngine};
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::{OnceCell, mpsc, watch},
@@ -232,6 +232,10 @@ pub async fn run(
         clock: clock.clone(),
         events: events.clone(),
         allocatable: allocatable.clone(),
+        meters_volumes: config
+            .gates
+            .enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
+        selinux: selinux(loaded),
         look_again: look_again(loaded),
         became_ready: Some(volumes_ready_sender),
     }));
@@ -368,6 +372,7 @@ pub async fn run(
             settings,
             facts,
             drivers: plugins.registered(),
+            plugins: plugins.clone(),
             lease_duration: config.node.lease_duration,
             pod_cidr: config.node.pod_cidr.clone(),
             startup: Startup::new(read_boot_time(), started),
@@ -679,6 +684,14 @@ fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
         None => UserIds::all(per_pod),
     };
     Ok(ids.check(config.node.max_pods)?)
+}
+
+/// What SELinux calls things on this node.
+fn selinux(loaded: &Loaded) -> Option<SelinuxNode> {
+    Some(SelinuxNode {
+        file_label: ferrolet_host::selinux::container_file_label()?,
+        is_for_all_modes: loaded.config.gates.enabled("SELinuxMount"),
+    })
 }
 
 /// How often objects are looked at when their changes are not announced.

@@ -39,6 +39,8 @@ pub trait CsiDrivers: Send + Sync {
         volume: &'a str,
         path: &'a str,
     ) -> Fut<'a, Result<FileRoom, CsiError>>;
+    /// Asks a driver again what it says of this node, and shows that to whoever follows the registered drivers.
+    fn look_again<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<(), CsiError>>;
 }
 
 /// What a driver can do beyond publishing.

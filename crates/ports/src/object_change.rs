@@ -18,4 +18,6 @@ pub enum ObjectKind {
     ConfigMap,
     /// A secret.
     Secret,
+    /// A cluster trust bundle. Which one is not told: who uses any looks at his own.
+    TrustBundle,
 }

@@ -67,6 +67,8 @@ pub struct Room {
     pub medium: Medium,
     /// The group that may write to it.
     pub group: Option<u32>,
+    /// The file system is to keep account of what is in it, where it can.
+    pub is_metered: bool,
 }
 
 /// What a volume lives on.

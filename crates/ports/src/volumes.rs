@@ -68,3 +68,13 @@ pub struct VolumeError {
     /// When to try again.
     pub retry: Retry,
 }
+
+impl VolumeError {
+    /// The reason of a pod that this node has no room for: none of its volumes can be attached here any more.
+    pub const NODE_IS_FULL: &'static str = "VolumeAttachmentLimitExceeded";
+
+    /// True when the pod is not to wait but to fail, so that it may be made anew elsewhere.
+    pub fn rejects_pod(&self) -> bool {
+        self.reason == Self::NODE_IS_FULL
+    }
+}

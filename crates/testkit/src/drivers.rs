@@ -28,7 +28,7 @@ pub struct DriverState {
     pub staged: BTreeSet<(String, String)>,
     /// Volumes and where they are published.
     pub published: BTreeSet<(String, String)>,
-    /// Every call, in order: method and volume.
+    /// Every call, in order: method and volume, or the driver where no volume is concerned.
     pub calls: Vec<(String, String)>,
     /// The last request to publish.
     pub last_publish: Option<CsiPublish>,
@@ -197,5 +197,9 @@ impl CsiDrivers for FakeDrivers {
             let found = state.usage.get(&(volume.to_owned(), path.to_owned()));
             found.copied().ok_or_else(|| refused("nothing is there"))
         })
+    }
+
+    fn look_again<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<(), CsiError>> {
+        self.call(driver, ("look again", driver), |_| Ok(()))
     }
 }

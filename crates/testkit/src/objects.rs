@@ -88,6 +88,11 @@ impl FakeObjects {
         self.announce(ObjectKind::Secret, name);
     }
 
+    /// Says that trust bundles changed; a test keeps those with the storage objects.
+    pub fn announce_trust(&self) {
+        self.announce(ObjectKind::TrustBundle, "");
+    }
+
     /// Puts a service account with these annotations in namespace `default`.
     pub fn set_service_account(&self, name: &str, annotations: &[(&str, &str)]) {
         let key = ("default".to_owned(), name.to_owned());

@@ -80,7 +80,7 @@ pub(crate) struct State {
     pub(crate) files: Files,
     /// Pods whose volumes are set up.
     pub(crate) volumes: BTreeMap<PodUid, Vec<String>>,
-    pub(crate) bad_volumes: BTreeMap<String, String>,
+    pub(crate) bad_volumes: BTreeMap<String, (&'static str, String)>,
     pub(crate) scripts: Scripts,
     pub(crate) exec_answers: HashMap<ContainerName, (std::time::Duration, ExecOutput)>,
     pub(crate) faults: Faults,

@@ -10,15 +10,26 @@ use crate::faults::Fault;
 use crate::files::pod_directory;
 use crate::{Act, Call, World};
 
+const FAILED_MOUNT: &str = "FailedMount";
+
 /// Setting up and looking at volumes.
 impl World {
     /// Volumes of that name cannot be made ready, for that reason; `None` mends them.
     pub fn break_volume(&self, volume: &str, message: Option<&str>) {
         let volume = volume.to_owned();
         self.change(|state| match message {
-            Some(message) => state.bad_volumes.insert(volume, message.to_owned()),
+            Some(message) => {
+                let fault = (FAILED_MOUNT, message.to_owned());
+                state.bad_volumes.insert(volume, fault)
+            }
             None => state.bad_volumes.remove(&volume),
         });
+    }
+
+    /// Volumes of that name find no room on this node, now and later.
+    pub fn leave_no_room_for_volume(&self, volume: &str, message: &str) {
+        let fault = (VolumeError::NODE_IS_FULL, message.to_owned());
+        self.change(|state| state.bad_volumes.insert(volume.to_owned(), fault));
     }
 
     /// The names of a pod's volumes that are set up; `None` when none ever was.
@@ -41,7 +52,7 @@ impl FakeVolumes {
 fn refusal(volume: Option<String>, message: String) -> VolumeError {
     VolumeError {
         volume,
-        reason: "FailedMount",
+        reason: FAILED_MOUNT,
         message,
         retry: Retry::Later,
     }
@@ -63,8 +74,11 @@ impl PodVolumes for FakeVolumes {
             let volumes = pod.spec_ref().volumes.as_deref().unwrap_or_default();
             self.world.change(|state| {
                 for volume in volumes {
-                    if let Some(message) = state.bad_volumes.get(&volume.name) {
-                        return Err(refusal(Some(volume.name.clone()), message.clone()));
+                    if let Some((reason, message)) = state.bad_volumes.get(&volume.name) {
+                        return Err(VolumeError {
+                            reason,
+                            ..refusal(Some(volume.name.clone()), message.clone())
+                        });
                     }
                 }
                 // A pod without volumes has nothing mounted that could be in the way later.

@@ -16,6 +16,7 @@ mod cases;
 mod cluster;
 mod context;
 mod curl;
+mod driver;
 mod look;
 mod runner;
 mod session;

@@ -363,6 +363,7 @@ impl State {
             "certificatesigningrequests" => {
                 ("CertificateSigningRequestList", "certificates.k8s.io/v1")
             }
+            "clustertrustbundles" => ("ClusterTrustBundleList", "certificates.k8s.io/v1"),
             other => panic!("no list kind for {other}"),
         };
         let version = self.version.to_string();
@@ -390,6 +391,7 @@ fn is_collection(path: &str) -> bool {
         "nodes",
         "runtimeclasses",
         "certificatesigningrequests",
+        "clustertrustbundles",
     ];
     known.contains(&last)
 }

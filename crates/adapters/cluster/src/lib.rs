@@ -11,6 +11,7 @@ pub mod api;
 pub mod certificates;
 pub mod client;
 mod decode;
+pub mod driver_periods;
 mod early;
 pub mod events;
 #[cfg(test)]
@@ -27,4 +28,5 @@ pub mod single;
 pub mod storage;
 pub mod tls;
 pub mod tokens;
+mod trust;
 pub mod watch;

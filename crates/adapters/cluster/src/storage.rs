@@ -2,7 +2,7 @@
 //! because a pod names it is asked for [`patiently`].
 
 use ferrolet_ports::{
-    ApiError, CertificateAsk, Fut, RequestedCertificate, StorageObjects, TrustAsk,
+    ApiError, CertificateAsk, Fut, ObjectChange, RequestedCertificate, StorageObjects, TrustAsk,
 };
 use k8s_openapi::api::{
     certificates::v1::{ClusterTrustBundle, PodCertificateRequest},
@@ -10,23 +10,38 @@ use k8s_openapi::api::{
     storage::v1::{CSIDriver, CSINode, VolumeAttachment},
 };
 use serde_json::Value;
+use tokio::sync::broadcast;
 
 use crate::{
     client::{Client, PatchKind, Place, Selector},
     early::patiently,
     pod_certificates,
+    trust::TrustNews,
 };
 
 /// Storage objects of the API.
 pub struct ApiStorage {
     client: Client,
     node_name: String,
+    trust: Option<TrustNews>,
 }
 
 impl ApiStorage {
     /// For this node.
     pub fn new(client: Client, node_name: String) -> Self {
-        Self { client, node_name }
+        Self {
+            client,
+            node_name,
+            trust: None,
+        }
+    }
+
+    /// The same, and changes of trust bundles are told there once one has been asked for.
+    pub fn announcing(self, changes: broadcast::Sender<ObjectChange>) -> Self {
+        Self {
+            trust: Some(TrustNews::new(changes)),
+            ..self
+        }
     }
 }
 
@@ -87,6 +102,10 @@ impl StorageObjects for ApiStorage {
         ask: &'a TrustAsk,
     ) -> Fut<'a, Result<Vec<String>, ApiError>> {
         Box::pin(async move {
+            // Before the answer, so that no change falls between the two.
+            if let Some(news) = &self.trust {
+                news.begin(&self.client);
+            }
             let bundles: Vec<ClusterTrustBundle> = match ask {
                 TrustAsk::Name(name) => {
                     let place = Place::one::<ClusterTrustBundle>(None, name);
@@ -99,7 +118,8 @@ impl StorageObjects for ApiStorage {
                         fields: Some(format!("spec.signerName={signer}")),
                         labels: labels.clone().filter(|it| !it.is_empty()),
                     };
-                    let list = self.client.list(&place, &selector, "0").await?;
+                    // The latest: what the watch told of must be in it.
+                    let list = self.client.list(&place, &selector, "").await?;
                     list.items
                 }
             };
@@ -146,6 +166,9 @@ impl StorageObjects for ApiStorage {
 
 #[cfg(test)]
 mod tests {
+    use ferrolet_ports::ObjectKind;
+    use serde_json::json;
+
     use super::*;
     use crate::fake::FakeApi;
 
@@ -178,5 +201,34 @@ mod tests {
             "GET /apis/storage.k8s.io/v1/csinodes/me",
         ];
         assert_eq!(fake.lines(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trust_bundles_are_followed_from_the_first_question_on() {
+        let fake = FakeApi::new();
+        let (changes, mut news) = broadcast::channel(8);
+        let storage = ApiStorage::new(fake.client(), "me".to_owned()).announcing(changes);
+        storage.get_csi_node().await.unwrap_err();
+        assert_eq!(fake.lines().len(), 1, "nobody asked for a bundle");
+        let ask = TrustAsk::Name("b".to_owned());
+        let absent = storage.get_trust_bundles(&ask).await.unwrap_err();
+        assert!(absent.is_not_found());
+        let is_bundle = |change: ObjectChange| change.kind == ObjectKind::TrustBundle;
+        assert!(is_bundle(news.recv().await.unwrap()));
+        let path = "/apis/certificates.k8s.io/v1/clustertrustbundles/b";
+        fake.until("watching", |fake| {
+            fake.lines().iter().any(|line| line.contains("watch=1"))
+        })
+        .await;
+        fake.put(
+            path,
+            json!({"kind": "ClusterTrustBundle", "apiVersion": "certificates.k8s.io/v1",
+                "metadata": {"name": "b"}, "spec": {"trustBundle": "text"}}),
+        );
+        assert!(is_bundle(news.recv().await.unwrap()));
+        let found = storage.get_trust_bundles(&ask).await.unwrap();
+        assert_eq!(found, ["text"]);
+        let is_watch = |line: &&String| line.contains("watch=1");
+        assert_eq!(fake.lines().iter().filter(is_watch).count(), 1);
     }
 }

@@ -27,6 +27,7 @@ pub mod process;
 mod profile;
 pub mod pulls;
 pub mod rooted;
+pub mod selinux;
 pub mod sockets;
 pub mod state_files;
 pub mod subids;

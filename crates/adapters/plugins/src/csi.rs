@@ -1,6 +1,6 @@
 //! The port `CsiDrivers`: encode, call with a deadline, count, tell final errors from others.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, path::PathBuf, time::Duration};
 
 use ferrolet_ports::{
     CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
@@ -41,13 +41,16 @@ pub fn driver_figures() -> &'static Tally {
 
 impl Registry {
     fn client(&self, driver: &str) -> Result<NodeClient<Channel>, CsiError> {
-        let socket = self.socket_of(driver).ok_or_else(|| CsiError {
+        Ok(NodeClient::new(channel(&self.known_socket(driver)?)))
+    }
+
+    fn known_socket(&self, driver: &str) -> Result<PathBuf, CsiError> {
+        self.socket_of(driver).ok_or_else(|| CsiError {
             message: format!(
                 "driver name {driver} not found in the list of registered CSI drivers"
             ),
             fate: CsiFate::Open,
-        })?;
-        Ok(NodeClient::new(channel(&socket)))
+        })
     }
 
     async fn abilities_of(&self, driver: &str) -> Result<CsiAbilities, CsiError> {
@@ -199,6 +202,13 @@ impl CsiDrivers for Registry {
                 message: "failed to get usage from response. usage is nil".to_owned(),
                 fate: CsiFate::Final,
             })
+        })
+    }
+
+    fn look_again<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<(), CsiError>> {
+        Box::pin(async move {
+            let socket = self.known_socket(driver)?;
+            self.ask_again(driver, &socket).await
         })
     }
 }

@@ -76,6 +76,24 @@ impl Registry {
         drivers.get(driver).map(|it| it.socket.clone())
     }
 
+    /// Asks a registered driver again what it says of this node.
+    pub(crate) async fn ask_again(&self, name: &str, socket: &Path) -> Result<(), CsiError> {
+        let info = node_info(socket).await?;
+        let is_changed = self.drivers.send_if_modified(|drivers| {
+            // One that has registered anew meanwhile has just said it.
+            let known = drivers.get_mut(name).filter(|it| it.socket == socket);
+            let Some(known) = known.filter(|it| it.info != info) else {
+                return false;
+            };
+            known.info = info;
+            true
+        });
+        if is_changed {
+            self.show();
+        }
+        Ok(())
+    }
+
     /// Follows the sockets until nobody names them any more.
     pub async fn run(&self, mut sockets: watch::Receiver<Sockets>) {
         let mut known: BTreeMap<PathBuf, ((u64, i64), AbortHandle)> = BTreeMap::new();
@@ -201,14 +219,22 @@ async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
     let topology = node.accessible_topology.unwrap_or_default();
     let driver = Driver {
         registration: registration.to_owned(),
+        info: node_info(&socket).await.map_err(later)?,
         socket,
-        info: RegisteredDriver {
-            node_id: node.node_id,
-            max_volumes: node.max_volumes_per_node,
-            topology: topology.segments,
-        },
     };
     Ok((info.name, driver))
+}
+
+/// What a driver says of this node.
+async fn node_info(socket: &Path) -> Result<RegisteredDriver, CsiError> {
+    let mut driver = NodeClient::new(channel(socket));
+    let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it)).await?;
+    let topology = node.accessible_topology.unwrap_or_default();
+    Ok(RegisteredDriver {
+        node_id: node.node_id,
+        max_volumes: node.max_volumes_per_node,
+        topology: topology.segments,
+    })
 }
 
 /// Why a plugin is not for us.

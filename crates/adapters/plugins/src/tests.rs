@@ -1,6 +1,13 @@
 //! Registration and calls against a driver in this process, over real sockets.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
 use ferrolet_ports::{
     CsiCapability, CsiDrivers as _, CsiForm, CsiPublish, CsiStage, Measured as _,
@@ -38,6 +45,8 @@ struct FakeDriver {
     kind: &'static str,
     told: mpsc::UnboundedSender<RegistrationStatus>,
     published: mpsc::UnboundedSender<NodePublishVolumeRequest>,
+    /// How many volumes a node takes; one more each time it is asked.
+    limit: AtomicI64,
 }
 
 #[tonic::async_trait]
@@ -68,7 +77,7 @@ impl csi_wire::node_server::Node for Arc<FakeDriver> {
     ) -> Result<Response<NodeGetInfoResponse>, Status> {
         Ok(Response::new(NodeGetInfoResponse {
             node_id: "me".to_owned(),
-            max_volumes_per_node: 3,
+            max_volumes_per_node: self.limit.fetch_add(1, Ordering::Relaxed),
             accessible_topology: None,
         }))
     }
@@ -119,6 +128,7 @@ fn serve(socket: &Path, kind: &'static str) -> Heard {
         kind,
         told,
         published,
+        limit: AtomicI64::new(3),
     });
     let listener = UnixListener::bind(socket).unwrap();
     let server = Server::builder()
@@ -172,6 +182,11 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
     assert_eq!(registered.borrow()["d"].node_id, "me");
     assert_eq!(registered.borrow()["d"].max_volumes, 3);
     assert!(told.recv().await.unwrap().plugin_registered);
+
+    registry.look_again("d").await.unwrap();
+    assert_eq!(registered.borrow()["d"].max_volumes, 4);
+    let error = registry.look_again("other").await.unwrap_err();
+    assert!(error.message.contains("driver name other not found"));
 
     let abilities = registry.abilities("d").await.unwrap();
     assert!(abilities.stages && !abilities.takes_group);

@@ -49,6 +49,11 @@ pub(crate) enum Outcome {
         container: ContainerName,
         failure: StartFailure,
     },
+    /// This node cannot have the pod after all.
+    Rejected {
+        reason: &'static str,
+        message: String,
+    },
     /// Something about the pod as a whole failed.
     Failed {
         reason: &'static str,
@@ -67,7 +72,10 @@ pub(crate) enum Part {
 
 impl Outcome {
     pub(crate) fn is_ok(&self) -> bool {
-        !matches!(self, Self::NotStarted { .. } | Self::Failed { .. })
+        !matches!(
+            self,
+            Self::NotStarted { .. } | Self::Rejected { .. } | Self::Failed { .. }
+        )
     }
 
     /// Keeps what the next decision needs to know.
@@ -113,6 +121,16 @@ impl Outcome {
                 }
                 memory.note_start_failure(&container, failure, now);
             }
+            Self::Rejected { reason, message } => {
+                let pod = memory.key.as_ref().map(ToString::to_string);
+                tracing::warn!(pod, reason, message, "Pod is rejected");
+                figures::rejected(reason);
+                if let Some(pod) = &memory.pod {
+                    let events = world.events.as_ref();
+                    say_of_pod(events, pod, EventKind::Warning, reason, message.clone());
+                }
+                memory.reject_late(reason, &message);
+            }
             Self::Failed { reason, message } => {
                 tracing::warn!(pod = memory.key.as_ref().map(ToString::to_string), reason, error = %message, "Pod cannot be synced");
                 if let Some(pod) = &memory.pod {
@@ -156,6 +174,10 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
         },
         (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
             Ok(volumes) => Outcome::Volumes(volumes),
+            Err(error) if error.rejects_pod() => Outcome::Rejected {
+                reason: error.reason,
+                message: error.message,
+            },
             Err(error) => failed(error.reason, error.message),
         },
         (Action::CreateSandbox { attempt, replaces }, Some(pod)) => {

@@ -15,7 +15,7 @@ use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, Timestamp,
     hint::{News, Seen},
     observed::{ContainerState, PodObservation},
-    pod::PodView,
+    pod::{Phase, PodView},
 };
 use k8s_openapi::api::core::v1::PodStatus;
 
@@ -152,6 +152,16 @@ impl Memory {
     pub(crate) fn reject(&mut self, reason: String, message: String) {
         self.verdict = Some(StatusOverride::Rejected { reason, message });
         self.state = PodState::Settled;
+    }
+
+    /// The node took the pod and cannot have it after all: it fails, and what was made for it is taken away.
+    pub(crate) fn reject_late(&mut self, reason: &str, message: &str) {
+        self.verdict = Some(StatusOverride::Ended {
+            phase: Phase::Failed,
+            reason: reason.to_owned(),
+            message: format!("Pod was rejected: {message}"),
+            conditions: Vec::new(),
+        });
     }
 
     /// Takes in what the runtime told.

@@ -44,6 +44,8 @@ pub(crate) struct Fault {
     pub(crate) awaits_objects: bool,
     /// Somebody else failed us; asking again at once would only make them busier.
     pub(crate) wants_pause: bool,
+    /// The driver that has no room for another volume on this node.
+    pub(crate) full: Option<String>,
 }
 
 impl Fault {
@@ -63,6 +65,7 @@ impl Fault {
             retry: Retry::Later,
             awaits_objects: false,
             wants_pause: false,
+            full: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ferrolet_ports::ObjectChange;
+use ferrolet_ports::{ObjectChange, ObjectKind};
 use ferrolet_types::{PodUid, Timestamp};
 
 use crate::plan::{Desired, PlannedVolume, PodPlan, Source};
@@ -27,7 +27,8 @@ struct Kept {
     plan: Option<Arc<PodPlan>>,
     due: Option<Timestamp>,
     n_failures: u32,
-    is_awaited: bool,
+    /// Since when somebody who was told "not ready" tries again by himself.
+    awaited_since: Option<Timestamp>,
 }
 
 /// How an attempt at a pod's volumes ended.
@@ -80,7 +81,7 @@ impl Memory {
             Ending::Ready(due) => {
                 kept.due = due;
                 kept.n_failures = 0;
-                std::mem::take(&mut kept.is_awaited)
+                kept.awaited_since.take().is_some()
             }
             Ending::NotReady(due) => {
                 kept.due = due;
@@ -89,16 +90,16 @@ impl Memory {
         }
     }
 
-    /// Somebody was told that the pod's volumes are not ready.
-    pub(crate) fn await_ready(&self, uid: &PodUid) {
-        if let Some(kept) = self.pods().get_mut(uid) {
-            kept.is_awaited = true;
-        }
+    /// Somebody is told that the pod's volumes are not ready; answers since when that has been so.
+    pub(crate) fn await_ready(&self, uid: &PodUid, now: Timestamp) -> Timestamp {
+        let mut pods = self.pods();
+        let kept = pods.get_mut(uid);
+        kept.map_or(now, |kept| *kept.awaited_since.get_or_insert(now))
     }
 
     /// True while somebody who was told so tries again by himself.
     pub(crate) fn is_awaited(&self, uid: &PodUid) -> bool {
-        self.pods().get(uid).is_some_and(|kept| kept.is_awaited)
+        self.pods().get(uid).is_some_and(|kept| kept.awaited_since.is_some())
     }
 
     /// The pod's next appointment.
@@ -156,9 +157,8 @@ pub(crate) fn refers_to(
             namespace: plan.key.namespace.to_string(),
             name: name.clone(),
         }),
-        Source::Known(_)
-        | Source::Token { .. }
-        | Source::Trust { .. }
-        | Source::Certificate { .. } => false,
+        // Which of a signer's bundles are wanted is for the server to say, so any of them may be.
+        Source::Trust { .. } => changes.iter().any(|it| it.kind == ObjectKind::TrustBundle),
+        Source::Known(_) | Source::Token { .. } | Source::Certificate { .. } => false,
     })
 }

@@ -32,11 +32,14 @@ mod provide;
 pub mod provided;
 mod renewal;
 mod run;
+mod selinux;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod unready;
 
-pub use csi::{InUse, NodeDoors, publish_drivers};
+pub use csi::{InUse, LimitDoors, NodeDoors, follow_limits, publish_drivers};
 pub use figures::NamedUsage;
 pub use operations::figures;
 pub use run::{Doors, VolumeEngine};
+pub use selinux::{SelinuxAsk, SelinuxNode};

@@ -134,7 +134,7 @@ fn source_files(
                 Some(Ok(bundles)) => bundles.as_slice(),
                 Some(Err(missing)) if missing.is_absent && *is_optional => &[],
                 Some(Err(missing)) => {
-                    // Nobody announces trust bundles: ask again.
+                    // The watch on bundles may be the part that fails: ask again.
                     return Err(Missing {
                         is_absent: false,
                         message: missing.message.clone(),
@@ -217,6 +217,8 @@ fn source_files(
             match kind {
                 ObjectKind::ConfigMap => config_map_files(gathered.config_maps.get(name), &wanted),
                 ObjectKind::Secret => secret_files(gathered.secrets.get(name), &wanted),
+                // Bundles have a source of their own, above.
+                ObjectKind::TrustBundle => Ok(Vec::new()),
             }
         }
     }

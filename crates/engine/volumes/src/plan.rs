@@ -24,6 +24,7 @@ use crate::{
     nested::{all_containers, nested_mount_points},
     paths::{clean, has_backstep},
     provided::{Provided, provided_inline},
+    selinux::SelinuxAsk,
     trust::selector_text,
 };
 
@@ -84,6 +85,10 @@ pub struct PodPlan {
     pub group_change: GroupChange,
     /// In whose name the pod runs.
     pub service_account: String,
+    /// Its processes are nobody outside the pod, so they cannot take files out of an account.
+    pub has_own_users: bool,
+    /// Files are to be relabelled one by one for SELinux, never by mounting.
+    pub relabels_files: bool,
     /// The volumes that containers mount, in the pod's order.
     pub volumes: Vec<PlannedVolume>,
 }
@@ -95,6 +100,8 @@ pub struct PlannedVolume {
     pub name: String,
     /// How containers use it.
     pub uses: Uses,
+    /// What containers that mount it ask of SELinux.
+    pub selinux: Vec<SelinuxAsk>,
     /// What it should be.
     pub desired: Desired,
 }
@@ -249,6 +256,9 @@ pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
         key: pod.key(),
         group: planner.group,
         service_account: planner.service_account(),
+        has_own_users: pod.spec_ref().host_users == Some(false),
+        relabels_files: security.and_then(|it| it.se_linux_change_policy.as_deref())
+            == Some("Recursive"),
         group_change: match security.and_then(|it| it.fs_group_change_policy.as_deref()) {
             Some("OnRootMismatch") => GroupChange::OnRootMismatch,
             _ => GroupChange::Always,
@@ -257,6 +267,7 @@ pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
             .map(|volume| PlannedVolume {
                 name: volume.name.clone(),
                 uses: uses_of(&containers, &volume.name),
+                selinux: selinux_of(pod, &containers, &volume.name),
                 desired: planner.volume(volume),
             })
             .collect(),
@@ -302,6 +313,21 @@ fn uses_of(containers: &[Container], volume: &str) -> Uses {
         as_files: mounts.any(|it| it.name == volume),
         as_device: devices.any(|it| it.name == volume),
     }
+}
+
+/// What the containers that mount a volume ask of SELinux, each for itself or the pod for all.
+fn selinux_of(pod: &Pod, containers: &[Container], volume: &str) -> Vec<SelinuxAsk> {
+    let pods = pod.spec_ref().security_context.as_ref();
+    let pods = pods.and_then(|it| it.se_linux_options.as_ref());
+    let mounting = containers.iter().filter(|container| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|it| it.name == volume)
+    });
+    let asked = mounting.filter_map(|container| {
+        let own = container.security_context.as_ref();
+        own.and_then(|it| it.se_linux_options.as_ref()).or(pods)
+    });
+    asked.map(SelinuxAsk::from).collect()
 }
 
 /// The one user that all containers run as; `None` when they differ or one leaves it to its image.

@@ -46,6 +46,8 @@ use crate::{
     provide::{LOCAL, NFS, Provider, Shared},
     provided::{Backing, Provided},
     renewal::{back_off, renewal},
+    selinux::{Labelled, SelinuxNode, mount_label},
+    unready::{Unready, rejection},
 };
 
 const FAILED_MOUNT: &str = "FailedMount";
@@ -77,6 +79,10 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// What the node has for pods: stands in for missing limits, and bounds memory.
     pub allocatable: Amounts,
+    /// File systems that can are to keep account of volumes' sizes.
+    pub meters_volumes: bool,
+    /// What SELinux calls things here; a node without it has nothing to say.
+    pub selinux: Option<SelinuxNode>,
     /// How often objects are looked at when their changes are not announced (strategies other than watch).
     pub look_again: Option<Duration>,
     /// Hears of pods whose volumes were refused by `ensure` and have become ready since.
@@ -103,7 +109,7 @@ enum About<'a> {
     Files,
 }
 
-type SetUp = Result<(String, VolumeMount), (VolumeError, bool)>;
+type SetUp = Result<(String, VolumeMount), Unready>;
 
 impl VolumeEngine {
     /// Takes the doors; touches nothing.
@@ -243,7 +249,7 @@ impl VolumeEngine {
             return;
         }
         for outcome in outcomes {
-            if let Err((error, _)) = outcome {
+            if let Err(Unready { error, .. }) = outcome {
                 self.say_of_pod(&plan, error.reason, error.message);
             }
         }
@@ -304,9 +310,8 @@ impl VolumeEngine {
             Some(renewal(ask, token, now))
         });
         let look_again = self.doors.look_again.filter(|_| !needs.objects.is_empty());
-        // Neither drivers nor claims nor trust bundles announce themselves.
-        let is_due = self.csi.is_looked_after(uid) || !needs.trust.is_empty();
-        let republish = is_due.then_some(REPUBLISH);
+        // Neither drivers nor claims announce themselves.
+        let republish = self.csi.is_looked_after(uid).then_some(REPUBLISH);
         let periods = look_again.into_iter().chain(republish);
         let certificates = self.credentials.due(uid, now);
         tokens
@@ -344,7 +349,7 @@ impl VolumeEngine {
             let is_ours_to_retry =
                 matches!(about, About::Changed(_) | About::Files) && !self.memory.is_awaited(uid);
             let can_pass = is_ours_to_retry
-                && faults().any(|(error, awaits)| !awaits && error.retry != Retry::Never);
+                && faults().any(|it| !it.awaits_objects && it.error.retry != Retry::Never);
             let again = can_pass.then(|| now.after(back_off(self.memory.count_failure(uid))));
             Ending::NotReady(again.into_iter().chain(tokens).min())
         };
@@ -365,7 +370,7 @@ impl VolumeEngine {
         let name = &volume.name;
         let now = self.doors.clock.now();
         if let Some(refusal) = self.pauses.refusal(&plan.uid, name, now) {
-            return Err((refusal, false));
+            return Err(Unready::paused(refusal));
         }
         let resolved = gathered.claims.get(name).and_then(|it| it.as_ref().ok());
         let work = self.set_up(plan, volume, gathered);
@@ -391,7 +396,12 @@ impl VolumeEngine {
                     let now = self.doors.clock.now();
                     self.pauses.failed(&plan.uid, name, &error, now);
                 }
-                Err((error, fault.awaits_objects))
+                Err(Unready {
+                    error,
+                    step: fault.step,
+                    awaits_objects: fault.awaits_objects,
+                    full: fault.full,
+                })
             }
         }
     }
@@ -412,6 +422,7 @@ impl VolumeEngine {
                     marker: volume.name.clone(),
                     medium: *medium,
                     group: plan.group,
+                    is_metered: plan.has_own_users && self.doors.meters_volumes,
                 };
                 let place = self.make_room(plan, volume, &room).await?;
                 Ok(mount_of(self.path_of(&place), false, true))
@@ -430,6 +441,7 @@ impl VolumeEngine {
                     marker: format!("wrapped_{}", volume.name),
                     medium: *medium,
                     group: plan.group,
+                    is_metered: false,
                 };
                 let place = self.make_room(plan, volume, &room).await?;
                 let payload = Payload {
@@ -449,12 +461,12 @@ impl VolumeEngine {
                 let unknown = || Fault::unprocessed("the claim was not looked up".to_owned());
                 let resolved = resolved.ok_or_else(unknown)?.clone();
                 let provided = resolved.map_err(|missing| Fault::unprocessed(missing.message))?;
-                let mount = self.provide(plan, &provided).await?;
+                let mount = self.provide(plan, volume, &provided).await?;
                 self.note_standing(plan, &volume.name, &provided);
                 Ok(mount)
             }
             Desired::Provided(provided) => {
-                let mount = self.provide(plan, provided).await?;
+                let mount = self.provide(plan, volume, provided).await?;
                 self.note_standing(plan, &volume.name, provided);
                 Ok(mount)
             }
@@ -466,7 +478,13 @@ impl VolumeEngine {
         }
     }
 
-    async fn provide(&self, plan: &PodPlan, provided: &Provided) -> Result<VolumeMount, Fault> {
+    async fn provide(
+        &self,
+        plan: &PodPlan,
+        planned: &PlannedVolume,
+        provided: &Provided,
+    ) -> Result<VolumeMount, Fault> {
+        let label = self.selinux_label(plan, planned, provided)?;
         if let Some(why) = &provided.affinity_fault {
             return Err(Fault::later(why.clone()).at(Step::Affinity));
         }
@@ -481,10 +499,29 @@ impl VolumeEngine {
             Backing::Csi(volume) => {
                 let why = "volumes of drivers need a cluster".to_owned();
                 let shell = self.csi_shell().ok_or_else(|| Fault::unprocessed(why))?;
-                shell.set_up(plan, provided, volume).await
+                shell.set_up(plan, provided, volume, label).await
             }
             _ => self.provider().set_up(plan, provided).await,
         }
+    }
+
+    /// The label to mount a volume with, where whoever mounts it can do that.
+    fn selinux_label(
+        &self,
+        plan: &PodPlan,
+        planned: &PlannedVolume,
+        provided: &Provided,
+    ) -> Result<Option<String>, Fault> {
+        let Some(node) = &self.doors.selinux else {
+            return Ok(None);
+        };
+        let modes = provided.access_modes.as_slice();
+        let labelled = Labelled {
+            asked: &planned.selinux,
+            access_modes: provided.claim.is_some().then_some(modes),
+            is_recursive: plan.relabels_files,
+        };
+        mount_label(node, &labelled).map_err(Fault::unprocessed)
     }
 
     fn csi_shell(&self) -> Option<CsiShell<'_>> {
@@ -658,17 +695,25 @@ impl PodVolumes for VolumeEngine {
             for outcome in outcomes {
                 match outcome {
                     Ok((name, mount)) => drop(ready.insert(name, mount)),
-                    Err((error, _)) => failed.push(error),
+                    Err(unready) => failed.push(unready),
                 }
             }
-            let mut failed = failed.into_iter();
-            let Some(first) = failed.next() else {
+            if failed.is_empty() {
                 return Ok(ready);
-            };
-            self.memory.await_ready(&plan.uid);
+            }
+            let now = self.doors.clock.now();
+            let waiting = now.since(self.memory.await_ready(&plan.uid, now));
+            if let Some((driver, refusal)) = rejection(&failed, waiting) {
+                if let Err(error) = self.doors.drivers.look_again(&driver).await {
+                    tracing::warn!(driver, %error, "Driver does not say how many volumes this node takes");
+                }
+                return Err(refusal);
+            }
+            let mut failed = failed.into_iter();
+            let first = failed.next().expect("one failed");
             // The pod's worker tells of the one that it is answered with.
-            failed.for_each(|error| self.say_of_pod(&plan, error.reason, error.message));
-            Err(first)
+            failed.for_each(|it| self.say_of_pod(&plan, it.error.reason, it.error.message));
+            Err(first.error)
         })
     }
 

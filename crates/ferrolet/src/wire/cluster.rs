@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, io, path::Path, sync::Arc, time::Duration};
 use ferrolet_cluster::{
     api::{Clients, NodeApi, Pace},
     client::Rate,
+    driver_periods,
     events::{self, EventWriter},
     kept::Kept,
     kubeconfig::ReadFile,
@@ -180,7 +181,8 @@ impl Cluster {
     /// Claims, volumes and drivers.
     pub(super) fn storage(&self) -> Arc<dyn StorageObjects> {
         let client = self.clients.work.clone();
-        Arc::new(ApiStorage::new(client, self.node_name.clone()))
+        let storage = ApiStorage::new(client, self.node_name.clone());
+        Arc::new(storage.announcing(self.objects.announcer()))
     }
 
     /// Who signs a serving certificate, and for which node.
@@ -262,6 +264,21 @@ impl Cluster {
             startup: description.startup,
         }));
 
+        let (period_sender, periods) = watch::channel(driver_periods::Periods::new());
+        let (follower, mut any_driver) = (work.clone(), description.drivers.clone());
+        tasks.spawn(async move {
+            // Most nodes have no driver that anybody would have to ask.
+            if any_driver.wait_for(|it| !it.is_empty()).await.is_ok() {
+                driver_periods::run(follower, period_sender).await;
+            }
+        });
+        tasks.spawn(ferrolet_volumes::follow_limits(
+            ferrolet_volumes::LimitDoors {
+                drivers: description.plugins,
+                registered: description.drivers.clone(),
+                periods,
+            },
+        ));
         tasks.spawn(ferrolet_volumes::publish_drivers(
             ferrolet_volumes::NodeDoors {
                 api: api.clone(),

@@ -8,7 +8,7 @@ use ferrolet_config::{
 };
 use ferrolet_host::{addresses::read_addresses, machine::MachineFacts, paging};
 use ferrolet_observe::{ListingHealth, RuntimeHealth};
-use ferrolet_ports::{Clock, HealthCheck, Images, RegisteredDriver, Runtime};
+use ferrolet_ports::{Clock, CsiDrivers, HealthCheck, Images, RegisteredDriver, Runtime};
 use ferrolet_report::node::{
     DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
     Pressure, RuntimeAnswer, Startup, Threshold, looks_up_name,
@@ -34,6 +34,7 @@ pub(super) struct NodeDescription {
     pub(super) settings: Arc<NodeSettings>,
     pub(super) facts: watch::Receiver<NodeFacts>,
     pub(super) drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
+    pub(super) plugins: Arc<dyn CsiDrivers>,
     pub(super) lease_duration: Duration,
     pub(super) pod_cidr: Option<String>,
     pub(super) startup: Startup,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::isolation;
+use ferrolet_lab::process::find_program;
 use ferrolet_lab::vm::Job;
 
 use super::cases;
@@ -16,6 +17,7 @@ cases![
     a_pod_with_limits_lives_its_life_in_a_virtual_machine,
     the_contract_holds_in_a_virtual_machine,
     swap_and_huge_pages_are_bounded_in_a_virtual_machine,
+    volumes_are_kept_account_of_in_a_virtual_machine,
     ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
 ];
 
@@ -42,6 +44,40 @@ fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<
     })?;
     ensure!(
         ended.code == 0 && ended.output.starts_with("cgroups: V2\n"),
+        "it ended with {}:\n{}",
+        ended.code,
+        ended.output
+    );
+    Ok(Outcome::Passed)
+}
+
+/// Here, because this kernel may have no quotas: a disk in a file, and the contract of volumes on it.
+fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let program = own_executable()?
+        .with_file_name("examples")
+        .join("account_contract");
+    let Some(make) = find_program("mkfs.ext4") else {
+        return Ok(Outcome::Skipped("there is no mkfs.ext4".to_owned()));
+    };
+    if !program.exists() {
+        return Ok(Outcome::Skipped(format!(
+            "{} is not built (cargo build -p ferrolet-host --example account_contract)",
+            program.display()
+        )));
+    }
+    let script = format!(
+        "set -e; cd /tmp; mkdir disk; dd if=/dev/zero of=image bs=1M count=64 2>/dev/null; {} -q -F -O quota,project -E quotatype=prjquota image; mount -t ext4 -o loop,prjquota image disk; {} disk",
+        make.display(),
+        program.display()
+    );
+    let ended = context.run_in_machine(&Job {
+        command: vec!["/bin/busybox".to_owned(), "sh".to_owned(), "-c".to_owned(), script],
+        files: vec![program, make],
+        patience: PATIENCE,
+        ..Job::default()
+    })?;
+    ensure!(
+        ended.code == 0 && ended.output.contains("accounts of volumes: ok"),
         "it ended with {}:\n{}",
         ended.code,
         ended.output

@@ -1,16 +1,14 @@
 //! Volumes of a CSI driver: a real one, in a process of its own, that really mounts (`tests/csi-driver`).
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::Part;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{LATER, SOON, cases};
 use crate::build::{script, with};
-use crate::cluster::World;
 use crate::context::Context;
+use crate::driver::{claim, claimant, no_driver, serve, wait_registered};
 use crate::look;
 use crate::runner::Outcome;
 
@@ -21,166 +19,13 @@ cases![
     a_driver_that_fails_or_hangs_holds_up_its_own_pod_only,
 ];
 
-/// A driver process that goes with the test.
-pub(super) struct Driver {
-    pub(super) name: String,
-    pub(super) state: PathBuf,
-    pub(super) process: Child,
-}
-
-impl Driver {
-    pub(super) fn start(
-        context: &Context<'_>,
-        world: &World<'_>,
-        options: &[&str],
-    ) -> Result<Option<Driver>> {
-        let program = match &context.options.csi_driver {
-            Part::Available(program) => program,
-            Part::Missing(_) => return Ok(None),
-        };
-        let name = format!("{}.ferrolet.dev", world.namespace);
-        let root = world.node.node.root();
-        // Paths of sockets are short.
-        let state = world.node.node.directory().join("drv");
-        std::fs::create_dir_all(&state)?;
-        let process = Command::new(program)
-            .arg("-name")
-            .arg(&name)
-            .arg("-state")
-            .arg(&state)
-            .arg("-endpoint")
-            .arg(state.join("s"))
-            .arg("-registry")
-            .arg(root.join("plugins_registry"))
-            .args(options)
-            .spawn()?;
-        Ok(Some(Driver {
-            name,
-            state,
-            process,
-        }))
-    }
-
-    pub(super) fn calls(&self) -> Result<Vec<Value>> {
-        let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();
-        let lines = text.lines().map(serde_json::from_str);
-        Ok(lines.collect::<Result<_, _>>()?)
-    }
-
-    pub(super) fn methods(&self) -> Result<Vec<String>> {
-        let calls = self.calls()?;
-        let methods = calls.iter().filter_map(|it| it["method"].as_str());
-        let volumes = methods.filter(|it| it.ends_with("Volume"));
-        Ok(volumes.map(str::to_owned).collect())
-    }
-
-    pub(super) fn set_fault(&self, method: &str, word: Option<&str>) -> Result<()> {
-        let file = self.state.join("faults").join(method);
-        match word {
-            Some(word) => std::fs::write(file, word)?,
-            None => std::fs::remove_file(file)?,
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
-        // What a test leaves here outlives its namespaces.
-        let own = self.state.parent().map(loops_below);
-        for (device, _) in own.into_iter().flatten().flatten() {
-            Command::new("losetup").arg("-d").arg(device).status().ok();
-        }
-    }
-}
-
-/// Loop devices that stand for something below a directory, and what each stands for.
-pub(super) fn loops_below(directory: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/sys/block")? {
-        let entry = entry?;
-        let file = entry.path().join("loop/backing_file");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        if Path::new(text.trim()).starts_with(directory) {
-            let device = Path::new("/dev").join(entry.file_name());
-            found.push((device, text.trim().to_owned()));
-        }
-    }
-    Ok(found)
-}
-
-pub(super) const NO_DRIVER: &str = "the driver cannot be built";
-
-pub(super) fn csi_object(driver: &Driver, spec: Value) -> Value {
-    json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIDriver",
-        "metadata": {"name": driver.name},
-        "spec": spec,
-    })
-}
-
-fn claim(world: &World<'_>, driver: &Driver, name: &str) -> Result<()> {
-    let volume = format!("{}-{name}", world.namespace);
-    world.apply(&json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": volume},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "csi": {"driver": driver.name, "volumeHandle": volume, "volumeAttributes": {"colour": "blue"}},
-        },
-    }))?;
-    world.apply(&world.object(
-        "PersistentVolumeClaim",
-        name,
-        json!({"spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "",
-            "volumeName": volume,
-            "resources": {"requests": {"storage": "1Gi"}},
-        }}),
-    ))
-}
-
-pub(super) fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
-    let mut main = script("main", "id > /data/file; exec sleep 100000");
-    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
-    with(
-        world.pod(name, &[main]),
-        json!({"spec": {
-            "securityContext": {"fsGroup": 4242},
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
-        }}),
-    )
-}
-
-pub(super) fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<Value> {
-    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
-    let name = driver.name.clone();
-    world.wait("the driver in the node's CSINode", SOON, |cluster, _| {
-        let node = cluster.find(&path)?.context("no CSINode")?;
-        let drivers = node["spec"]["drivers"].as_array().cloned();
-        let found = drivers
-            .into_iter()
-            .flatten()
-            .find(|it| it["name"] == name.as_str());
-        Ok(found)
-    })
-}
-
 fn a_driver_registers_and_serves_a_claim_across_a_restart(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     use std::os::unix::fs::MetadataExt as _;
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &["-limit", "7"])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false, "fsGroupPolicy": "File"});
+    let Some((mut world, driver)) = serve(context, &["-limit", "7"], rules)? else {
+        return Ok(no_driver());
     };
     let entry = wait_registered(&mut world, &driver)?;
     ensure!(
@@ -194,11 +39,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
         let node = cluster.get(&path)?;
         Ok((node["metadata"]["labels"][&label] == "here").then_some(()))
     })?;
-    world.apply(&csi_object(
-        &driver,
-        json!({"attachRequired": false, "fsGroupPolicy": "File"}),
-    ))?;
-    claim(&world, &driver, "data")?;
+    claim(&world, &driver, "data", json!({}))?;
     let first = claimant(&world, "first", "data");
     world.apply(&first)?;
     let first = world.wait_pod("first", "Ready", LATER, |pod| {
@@ -279,20 +120,15 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
 }
 
 fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
-    };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(
-        &driver,
-        json!({
+    let rules = json!({
             "attachRequired": false,
             "podInfoOnMount": true,
             "volumeLifecycleModes": ["Ephemeral"],
             "tokenRequests": [{"audience": "vault"}],
-        }),
-    ))?;
+        });
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
+    };
     let mut main = script("main", "echo x > /data/file; exec sleep 100000");
     main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
     let pod = with(
@@ -303,9 +139,7 @@ fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outco
     let seen = world.wait_pod("inline", "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")
     })?;
-    let calls = driver.calls()?;
-    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
-    let told = &publish.context("it was not published")?["request"]["volume_context"];
+    let told = &driver.request("NodePublishVolume")?["volume_context"];
     ensure!(
         told["csi.storage.k8s.io/pod.name"] == "inline"
             && told["csi.storage.k8s.io/ephemeral"] == "true",
@@ -327,13 +161,11 @@ fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outco
 fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &["-stages=false"])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": true});
+    let Some((mut world, driver)) = serve(context, &["-stages=false"], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(&driver, json!({"attachRequired": true})))?;
-    claim(&world, &driver, "far")?;
+    claim(&world, &driver, "far", json!({}))?;
     let pod = claimant(&world, "attached", "far");
     world.apply(&pod)?;
     let seen = world.wait_pod("attached", "known to the node", LATER, |pod| {
@@ -372,9 +204,7 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
     world.wait_pod("attached", "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")
     })?;
-    let calls = driver.calls()?;
-    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
-    let told = &publish.context("it was not published")?["request"]["publish_context"];
+    let told = &driver.request("NodePublishVolume")?["publish_context"];
     ensure!(told["disk"] == "seven", "the driver was told {told}");
     world.kubectl(&["delete", "pod", "attached", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
@@ -389,13 +219,11 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
 fn a_driver_that_fails_or_hangs_holds_up_its_own_pod_only(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false});
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
-    claim(&world, &driver, "moody")?;
+    claim(&world, &driver, "moody", json!({}))?;
     // Internal: final.
     driver.set_fault("NodeStageVolume", Some("13"))?;
     let pod = claimant(&world, "moody", "moody");

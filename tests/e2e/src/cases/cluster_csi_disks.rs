@@ -3,14 +3,15 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::{Part, wait_until};
+use ferrolet_lab::process::find_program;
+use ferrolet_lab::{Part, PodView, wait_until};
 use serde_json::{Value, json};
 
-use super::cluster_csi::{Driver, NO_DRIVER, csi_object, loops_below, wait_registered};
 use super::{GONE, LATER, SOON, cases};
 use crate::build::{script, with};
 use crate::cluster::World;
 use crate::context::Context;
+use crate::driver::{Driver, claim, loops_below, no_driver, serve};
 use crate::look;
 use crate::runner::Outcome;
 
@@ -20,41 +21,77 @@ cases![
     disks_say_how_full_they_are_and_grow_while_their_pod_runs,
 ];
 
+/// Room for the smallest XFS, and a little more.
+const SMALL: &str = "320Mi";
+const LARGE: &str = "400Mi";
+
 /// A volume of the driver with a device of its own, and a claim bound to it.
-fn disk(world: &World<'_>, driver: &Driver, name: &str, mode: &str) -> Result<String> {
-    let volume = format!("{}-{name}", world.namespace);
-    world.apply(&json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": volume},
-        "spec": {
-            "capacity": {"storage": "16Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "volumeMode": mode,
-            "csi": {"driver": driver.name, "volumeHandle": volume, "volumeAttributes": {"disk": "true"}},
-        },
-    }))?;
-    world.apply(&world.object(
-        "PersistentVolumeClaim",
-        name,
-        json!({"spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "",
-            "volumeMode": mode,
-            "volumeName": volume,
-            "resources": {"requests": {"storage": "16Mi"}},
-        }}),
-    ))?;
-    Ok(volume)
+fn disk(world: &World<'_>, driver: &Driver, name: &str, more: Value) -> Result<String> {
+    let disk = json!({
+        "capacity": {"storage": "16Mi"},
+        "csi": {"volumeAttributes": {"disk": "true"}},
+    });
+    claim(world, driver, name, with(disk, more))
+}
+
+/// What a resizer does: the volume is larger, and the claim says that the node has to do its part.
+fn enlarge(world: &World<'_>, volume: &str, claim: &str, size: &str) -> Result<()> {
+    let capacity = json!({"spec": {"capacity": {"storage": size}}}).to_string();
+    world.cluster.kubectl(&[
+        "patch",
+        "persistentvolume",
+        volume,
+        "--type=merge",
+        "-p",
+        &capacity,
+    ])?;
+    let status = json!({"status": {
+        "allocatedResources": {"storage": size},
+        "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+    }});
+    world.kubectl(&[
+        "patch",
+        "persistentvolumeclaim",
+        claim,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status.to_string(),
+    ])?;
+    Ok(())
+}
+
+fn wait_grown(world: &mut World<'_>, claim: &str, size: &str) -> Result<()> {
+    let path = format!(
+        "/api/v1/namespaces/{}/persistentvolumeclaims/{claim}",
+        world.namespace
+    );
+    let what = format!("the claim {claim} to have grown");
+    world.wait(&what, GONE, |cluster, _| {
+        let claim = cluster.get(&path)?;
+        let is_grown = claim["status"]["capacity"]["storage"] == size;
+        let is_told = claim["status"]["allocatedResourceStatuses"].is_null();
+        Ok((is_grown && is_told).then_some(()))
+    })
+}
+
+/// KiB of the file system at /tree, as its pod sees it.
+fn room_inside(context: &mut Context<'_>, pod: &PodView, exec: &str) -> Result<u64> {
+    let id = pod.containers()[0].id().to_owned();
+    let ask = ["tasks", "exec", "--exec-id", exec, &id, "df", "-k", "/tree"];
+    let said = context.containerd()?.ctr(&ask)?;
+    let size = said.lines().last().and_then(|line| {
+        let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        numbers.next()
+    });
+    size.with_context(|| format!("df says {said:?}"))
 }
 
 fn csi_test_is_content_with_the_driver_of_these_tests(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let Part::Available(program) = &context.options.csi_driver else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+        return Ok(no_driver());
     };
     let node = context.prepare(context.node_options())?;
     let place = node.directory().join("drv");
@@ -94,13 +131,11 @@ fn csi_test_is_content_with_the_driver_of_these_tests(
 fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false});
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
-    let volume = disk(&world, &driver, "raw", "Block")?;
+    let volume = disk(&world, &driver, "raw", json!({"volumeMode": "Block"}))?;
     let mut main = script(
         "main",
         "echo hello > /tmp/words; dd if=/tmp/words of=/dev/mine conv=notrunc,fsync 2>/dev/null; exec sleep 100000",
@@ -119,9 +154,7 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
         let words = std::fs::read(&image)?;
         Ok(words.starts_with(b"hello\n").then_some(()))
     })?;
-    let calls = driver.calls()?;
-    let publish = calls.iter().find(|it| it["method"] == "NodePublishVolume");
-    let told = &publish.context("it was not published")?["request"]["volume_capability"];
+    let told = &driver.request("NodePublishVolume")?["volume_capability"];
     ensure!(
         told["AccessType"].get("Block").is_some(),
         "the driver was told {told}"
@@ -172,26 +205,40 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
 fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false});
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
-    disk(&world, &driver, "files", "Filesystem")?;
-    // The one that grows is raw: a file system may not grow in a namespace of users of its own.
-    let volume = disk(&world, &driver, "raw", "Block")?;
+    disk(&world, &driver, "files", json!({}))?;
+    let volume = disk(&world, &driver, "raw", json!({"volumeMode": "Block"}))?;
+    // A file system that grows while it is used. Not ext4: the kernel wants a capability for that which not every machine
+    // gives away.
+    let has_xfs = find_program("mkfs.xfs").is_some();
+    let kind = if has_xfs { "xfs" } else { "ext4" };
+    let tree = disk(
+        &world,
+        &driver,
+        "tree",
+        json!({
+            "capacity": {"storage": SMALL},
+            "csi": {"fsType": kind, "volumeAttributes": {"size": (320_u64 << 20).to_string()}},
+        }),
+    )?;
     let mut main = script(
         "main",
         "dd if=/dev/zero of=/data/file bs=1M count=3 2>/dev/null; sync; exec sleep 100000",
     );
-    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    main["volumeMounts"] = json!([
+        {"name": "data", "mountPath": "/data"},
+        {"name": "tree", "mountPath": "/tree"},
+    ]);
     main["volumeDevices"] = json!([{"name": "other", "devicePath": "/dev/mine"}]);
     let pod = with(
         world.pod("disks", &[main]),
         json!({"spec": {"volumes": [
             {"name": "other", "persistentVolumeClaim": {"claimName": "raw"}},
             {"name": "data", "persistentVolumeClaim": {"claimName": "files"}},
+            {"name": "tree", "persistentVolumeClaim": {"claimName": "tree"}},
         ]}}),
     );
     world.apply(&pod)?;
@@ -236,35 +283,12 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
     });
     ensure!(line.is_some(), "the claim is not in the metrics");
 
-    // What a resizer does: the volume is larger, and the claim says that the node has to do its part.
-    world.cluster.kubectl(&[
-        "patch",
-        "persistentvolume",
-        &volume,
-        "--type=merge",
-        "-p",
-        r#"{"spec":{"capacity":{"storage":"32Mi"}}}"#,
-    ])?;
-    let status = r#"{"status":{"allocatedResources":{"storage":"32Mi"},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}"#;
-    world.kubectl(&[
-        "patch",
-        "persistentvolumeclaim",
-        "raw",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        status,
-    ])?;
-    let path = format!(
-        "/api/v1/namespaces/{}/persistentvolumeclaims/raw",
-        world.namespace
-    );
-    world.wait("the claim to have grown", GONE, |cluster, _| {
-        let claim = cluster.get(&path)?;
-        let is_grown = claim["status"]["capacity"]["storage"] == "32Mi";
-        let is_told = claim["status"]["allocatedResourceStatuses"].is_null();
-        Ok((is_grown && is_told).then_some(()))
-    })?;
+    let before = room_inside(context, &seen, "before")?;
+    enlarge(&world, &volume, "raw", "32Mi")?;
+    if has_xfs {
+        enlarge(&world, &tree, "tree", LARGE)?;
+    }
+    wait_grown(&mut world, "raw", "32Mi")?;
     world.wait_event(&seen, "FileSystemResizeSuccessful")?;
     let containerd = context.containerd()?;
     let id = seen.containers()[0].id().to_owned();
@@ -276,6 +300,14 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
         size.trim().parse() == Ok(32_u64 << 20),
         "the device did not grow: {size}"
     );
+    if has_xfs {
+        wait_grown(&mut world, "tree", LARGE)?;
+        let after = room_inside(context, &seen, "after")?;
+        ensure!(
+            after > before + (64 << 10),
+            "the file system has {before} KiB, then {after}"
+        );
+    }
     world.kubectl(&["delete", "pod", "disks", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     let place = world.node.node.directory().to_owned();

@@ -11,68 +11,35 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::cluster_csi::{Driver, NO_DRIVER, claimant, csi_object, wait_registered};
-use super::{LATER, cases};
+use super::{LATER, SOON, cases};
 use crate::build::{script, sleeper, with};
 use crate::cluster::World;
 use crate::context::Context;
+use crate::driver::{
+    Driver, apply_rules, claim, claimant, name_in, no_driver, serve, wait_registered,
+};
 use crate::runner::Outcome;
 
 cases![
     secrets_and_the_group_reach_the_driver,
     a_volume_for_one_pod_alone_waits_for_it_to_go,
+    a_raw_device_for_one_pod_alone_waits_for_it_to_go,
+    how_many_volumes_a_node_takes_is_asked_again,
     a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for;
     long: a_driver_that_asks_for_it_is_told_again,
+    a_pod_that_finds_no_room_for_its_volume_is_refused,
 ];
 
 /// Again after a minute, and a moment to be seen.
 const REPUBLISHED: Duration = Duration::from_secs(150);
 
-fn claim(world: &World<'_>, driver: &Driver, name: &str, mode: &str, csi: Value) -> Result<()> {
-    let volume = format!("{}-{name}", world.namespace);
-    let csi = with(json!({"driver": driver.name, "volumeHandle": volume}), csi);
-    world.apply(&json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": volume},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": [mode],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "csi": csi,
-        },
-    }))?;
-    world.apply(&world.object(
-        "PersistentVolumeClaim",
-        name,
-        json!({"spec": {
-            "accessModes": [mode],
-            "storageClassName": "",
-            "volumeName": volume,
-            "resources": {"requests": {"storage": "1Gi"}},
-        }}),
-    ))
-}
-
-fn request(driver: &Driver, method: &str) -> Result<Value> {
-    let calls = driver.calls()?;
-    let call = calls.iter().find(|it| it["method"] == method);
-    Ok(call.with_context(|| format!("no {method}"))?["request"].clone())
-}
-
 fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &["-takes-group"])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false, "fsGroupPolicy": "File"});
+    let Some((mut world, driver)) = serve(context, &["-takes-group"], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(
-        &driver,
-        json!({"attachRequired": false, "fsGroupPolicy": "File"}),
-    ))?;
     for name in ["stage", "publish"] {
         let keys = json!({"stringData": {"word": format!("hush-{name}")}});
         world.apply(&world.object("Secret", name, keys))?;
@@ -82,7 +49,7 @@ fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<O
         "nodeStageSecretRef": reference("stage"),
         "nodePublishSecretRef": reference("publish"),
     });
-    claim(&world, &driver, "guarded", "ReadWriteOnce", secrets)?;
+    claim(&world, &driver, "guarded", json!({"csi": secrets}))?;
     let pod = claimant(&world, "guarded", "guarded");
     world.apply(&pod)?;
     world.wait_pod("guarded", "Ready", LATER, |pod| {
@@ -92,7 +59,7 @@ fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<O
         ("NodeStageVolume", "hush-stage"),
         ("NodePublishVolume", "hush-publish"),
     ] {
-        let told = request(&driver, method)?;
+        let told = driver.request(method)?;
         ensure!(
             told["secrets"]["word"] == word,
             "{method} was told {}",
@@ -115,13 +82,11 @@ fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<O
 }
 
 fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+    let rules = json!({"attachRequired": false});
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
     };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(&driver, json!({"attachRequired": false})))?;
-    claim(&world, &driver, "alone", "ReadWriteOncePod", json!({}))?;
+    claim(&world, &driver, "alone", json!({"accessModes": ["ReadWriteOncePod"]}))?;
     let first = claimant(&world, "first", "alone");
     world.apply(&first)?;
     let first = world.wait_pod("first", "Ready", LATER, |pod| {
@@ -144,6 +109,121 @@ fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> R
     world.wait_pod("second", "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")
     })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_raw_device_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> Result<Outcome> {
+    let rules = json!({"attachRequired": false});
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
+    };
+    let alone = json!({
+        "accessModes": ["ReadWriteOncePod"],
+        "capacity": {"storage": "16Mi"},
+        "volumeMode": "Block",
+    });
+    claim(&world, &driver, "alone", alone)?;
+    let pod = |world: &World<'_>, name: &str| {
+        let mut main = sleeper("main");
+        main["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/mine"}]);
+        with(
+            world.pod(name, &[main]),
+            json!({"spec": {"volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "alone"}},
+            ]}}),
+        )
+    };
+    world.apply(&pod(&world, "first"))?;
+    let first = world.wait_ready("first")?;
+    world.apply(&pod(&world, "second"))?;
+    let second = world.wait_pod("second", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&second, "FailedMapVolume")?;
+    let expected = format!(
+        "MapVolume.SetUpDevice failed for volume \"{}-alone\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod",
+        world.namespace
+    );
+    ensure!(said == expected, "it says {said:?}");
+    world.kubectl(&["delete", "pod", "first", "--wait=false"])?;
+    world.wait_gone(&first, LATER)?;
+    let second = world.wait_ready("second")?;
+    world.kubectl(&["delete", "pod", "second", "--wait=false"])?;
+    world.wait_gone(&second, LATER)?;
+    Ok(Outcome::Passed)
+}
+
+fn how_many_volumes_a_node_takes_is_asked_again(context: &mut Context<'_>) -> Result<Outcome> {
+    // The shortest period that the API allows.
+    let rules = json!({"attachRequired": false, "nodeAllocatableUpdatePeriodSeconds": 10});
+    let Some((mut world, driver)) = serve(context, &["-limit", "7"], rules)? else {
+        return Ok(no_driver());
+    };
+    let entry = wait_registered(&mut world, &driver)?;
+    ensure!(
+        entry["allocatable"]["count"] == 7,
+        "it is published as {entry}"
+    );
+    driver.set_limit(3)?;
+    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
+    world.wait("the new limit in the node's CSINode", SOON, |cluster, _| {
+        let node = cluster.get(&path)?;
+        let entry = &node["spec"]["drivers"][0];
+        Ok((entry["allocatable"]["count"] == 3).then_some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn a_pod_that_finds_no_room_for_its_volume_is_refused(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let rules = json!({"attachRequired": true, "nodeAllocatableUpdatePeriodSeconds": 600});
+    let Some((mut world, driver)) = serve(context, &["-limit", "7"], rules)? else {
+        return Ok(no_driver());
+    };
+    let volume = claim(&world, &driver, "far", json!({}))?;
+    world.apply(&claimant(&world, "unlucky", "far"))?;
+    let name = world.wait("the attachment", LATER, |cluster, _| {
+        let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;
+        let items = all["items"].as_array().cloned().unwrap_or_default();
+        let mut items = items.into_iter();
+        let own = items.find(|it| it["spec"]["source"]["persistentVolumeName"] == volume.as_str());
+        Ok(own.and_then(|it| it["metadata"]["name"].as_str().map(str::to_owned)))
+    })?;
+    driver.set_limit(0)?;
+    let refused = r#"{"status":{"attached":false,"attachError":{"message":"no slot is free","errorCode":8,"time":"2026-01-01T00:00:00Z"}}}"#;
+    world.cluster.kubectl(&[
+        "patch",
+        "volumeattachment",
+        &name,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        refused,
+    ])?;
+    // As long as upstream waits, and a moment to be seen.
+    let seen = world.wait_pod("unlucky", "Failed", REPUBLISHED + SOON, |pod| {
+        pod.phase() == "Failed"
+    })?;
+    ensure!(
+        seen.0["status"]["reason"] == "VolumeAttachmentLimitExceeded",
+        "it failed as {}",
+        seen.0["status"]
+    );
+    let said = world.wait_event(&seen, "VolumeAttachmentLimitExceeded")?;
+    ensure!(
+        said == "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: context deadline exceeded",
+        "it says {said:?}"
+    );
+    // The driver was asked again at once, long before its period is over.
+    let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
+    world.wait("the new limit in the node's CSINode", SOON, |cluster, _| {
+        let node = cluster.get(&path)?;
+        let entry = &node["spec"]["drivers"][0];
+        Ok(entry["allocatable"]["count"].is_null().then_some(()))
+    })?;
+    world.kubectl(&["delete", "pod", "unlucky", "--wait=false"])?;
+    world.wait_gone(&seen, LATER)?;
     Ok(Outcome::Passed)
 }
 
@@ -199,7 +279,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     // Where plugins make themselves known anybody may stand.
     let registry = world.node.node.root().join("plugins_registry");
     let _stranger = Babbler::listen(&registry.join("x-reg.sock"))?;
-    let name = format!("{}.ferrolet.dev", world.namespace);
+    let name = name_in(&world);
     let pod = |world: &World<'_>, pod: &str| {
         let mut main = script("main", "echo x > /data/file; exec sleep 100000");
         main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
@@ -208,12 +288,10 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
             json!({"spec": {"volumes": [{"name": "data", "csi": {"driver": name}}]}}),
         )
     };
-    world.apply(&json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIDriver",
-        "metadata": {"name": name},
-        "spec": {"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"]},
-    }))?;
+    apply_rules(
+        &world,
+        json!({"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"]}),
+    )?;
 
     world.apply(&pod(&world, "early"))?;
     let early = world.wait_pod("early", "known to the node", LATER, |pod| {
@@ -225,7 +303,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     );
     ensure!(said == expected, "it says {said:?}");
     let Some(mut driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
+        return Ok(no_driver());
     };
     let early = world.wait_pod("early", "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")
@@ -287,20 +365,15 @@ fn wait_more_said(world: &World<'_>, pod: &ferrolet_lab::PodView, n_before: usiz
 }
 
 fn a_driver_that_asks_for_it_is_told_again(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut world = World::start(context)?;
-    let Some(driver) = Driver::start(context, &world, &[])? else {
-        return Ok(Outcome::Skipped(NO_DRIVER.to_owned()));
-    };
-    wait_registered(&mut world, &driver)?;
-    world.apply(&csi_object(
-        &driver,
-        json!({
+    let rules = json!({
             "attachRequired": false,
             "requiresRepublish": true,
             "tokenRequests": [{"audience": "vault", "expirationSeconds": 600}],
-        }),
-    ))?;
-    claim(&world, &driver, "fresh", "ReadWriteOnce", json!({}))?;
+        });
+    let Some((mut world, driver)) = serve(context, &[], rules)? else {
+        return Ok(no_driver());
+    };
+    claim(&world, &driver, "fresh", json!({}))?;
     world.apply(&claimant(&world, "fresh", "fresh"))?;
     let seen = world.wait_pod("fresh", "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::cluster_storage::{claiming, on_this_node, remove_and_wait, volume_and_claim};
-use super::{LATER, cases};
+use super::{LATER, SOON, cases};
 use crate::build::{script, with};
 use crate::cluster::World;
 use crate::context::Context;
@@ -67,6 +67,7 @@ fn certificates_that_the_cluster_trusts_are_files(context: &mut Context<'_>) -> 
     // Under the signer's name as the API wants it, and one without a signer.
     let of_signer = |name: &str| format!("{}:{name}", signer.replace('/', ":"));
     let alone = format!("{}-alone", world.namespace);
+    let late = format!("{}-late", world.namespace);
     // The same certificate twice: it is there once.
     for name in ["one", "two"] {
         world.apply(&json!({
@@ -91,7 +92,7 @@ fn certificates_that_the_cluster_trusts_are_files(context: &mut Context<'_>) -> 
         json!({"spec": {"volumes": [{"name": "trust", "projected": {"sources": [
             bundle(json!({"name": alone, "path": "alone.pem"})),
             bundle(json!({"signerName": signer, "labelSelector": labels, "path": "signer.pem"})),
-            bundle(json!({"name": "nowhere", "path": "none.pem", "optional": true})),
+            bundle(json!({"name": late, "path": "none.pem", "optional": true})),
         ]}}]}}),
     );
     let seen = world.run(&pod)?;
@@ -113,6 +114,19 @@ fn certificates_that_the_cluster_trusts_are_files(context: &mut Context<'_>) -> 
         read("/trust/none.pem")?.is_empty(),
         "there is no such bundle"
     );
+    // One that comes while the pod runs is there in a moment.
+    world.apply(&json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "ClusterTrustBundle",
+        "metadata": {"name": late},
+        "spec": {"trustBundle": authority},
+    }))?;
+    world
+        .cluster
+        .wait("the late bundle in the volume", SOON, |_| {
+            let text = read("/trust/none.pem")?;
+            Ok(text.contains("BEGIN CERTIFICATE").then_some(()))
+        })?;
     Ok(Outcome::Passed)
 }
 

@@ -18,8 +18,8 @@ use crate::process::{call, output, say};
 /// Always depends on the newest kernel of the release.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// For overlay snapshots, pod networks, host ports, and swap in memory. What they need comes along.
-const WANTED: [&str; 15] = [
+/// For overlay snapshots, pod networks, host ports, swap in memory, and a disk in a file with quotas. What they need comes along.
+const WANTED: [&str; 18] = [
     "overlay",
     "veth",
     "bridge",
@@ -35,6 +35,9 @@ const WANTED: [&str; 15] = [
     "xt_nat",
     "xt_MASQUERADE",
     "brd",
+    "loop",
+    "ext4",
+    "quota_v2",
 ];
 
 /// A kernel image and its modules.

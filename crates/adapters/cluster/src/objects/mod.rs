@@ -70,6 +70,11 @@ impl Objects {
         self.changes.subscribe()
     }
 
+    /// Where others that follow objects for pods tell of changes, to the same listeners.
+    pub fn announcer(&self) -> broadcast::Sender<ObjectChange> {
+        self.changes.clone()
+    }
+
     /// Sets the age after which [`Strategy::Cache`] reads again: the node's annotation `node.alpha.kubernetes.io/ttl`.
     pub fn set_time_to_live(&self, span: Duration) {
         lock(&self.secrets).set_time_to_live(span);

@@ -8,6 +8,7 @@ mod cpu_samples;
 mod heap_samples;
 mod linger;
 mod modes;
+mod quotas;
 mod unwind;
 
 pub(crate) use cpu_samples::{CpuSamples, RATE as CPU_RATE};
@@ -15,6 +16,7 @@ pub use heap_samples::WatchedHeap;
 pub(crate) use heap_samples::{RATE as HEAP_RATE, places};
 pub(crate) use linger::keep_no_remains;
 pub(crate) use modes::chmod_entry;
+pub(crate) use quotas::{project_of, project_usage, set_project};
 
 use crate::own_pages::CleanMapping;
 

@@ -1,8 +1,8 @@
 //! What pods have on the node's disks: logs, small files, volumes. Blocking, bounded, kept for a while.
 //!
 //! In: the agent's directory and the directory of pod logs. Out: [`DiskUsage`]. Everything below a pod's directory is reached
-//! through [`Rooted`]: no link is followed, and a walk never leaves the file system it began on. Refuses: walking more than
-//! [`MOST_ENTRIES`]; what was not reached by then is left out.
+//! through [`Rooted`]: no link is followed, and a walk never leaves the file system it began on. A volume that the file system
+//! keeps account of is not walked. Refuses: walking more than [`MOST_ENTRIES`]; what was not reached by then is left out.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,6 +14,7 @@ use rustix::fs::AtFlags;
 
 use super::whole::{room_at, room_of};
 use crate::rooted::{Kind, Rooted, is_plain_name};
+use crate::volumes::meter::metered;
 
 /// Entries one walk looks at before it gives up; a pod with more files than this is shown with what was counted.
 const MOST_ENTRIES: usize = 2_000_000;
@@ -121,8 +122,11 @@ impl DiskPlaces {
                 };
                 let room = match own {
                     Some(volume) => {
-                        let mut used = InUse::default();
-                        walk(&volume, &mut used, walked, 0);
+                        let used = metered(&volume).unwrap_or_else(|| {
+                            let mut used = InUse::default();
+                            walk(&volume, &mut used, walked, 0);
+                            used
+                        });
                         let room = FileRoom {
                             used: used.bytes,
                             inodes_used: used.inodes,

@@ -15,6 +15,7 @@
 
 mod devices;
 mod group;
+pub(crate) mod meter;
 mod mounts;
 mod payload;
 mod programs;

@@ -16,6 +16,7 @@ use super::{
     PRIVATE, VOLUMES,
     group::{Access, give_to_group},
     marker_directory,
+    meter::meter,
     mounts::{MountedOn, is, mount_new, mounted_on, open_volume},
     plain, relative,
 };
@@ -41,6 +42,12 @@ pub(super) fn ensure(pods: &Rooted, place: &VolumePlace, room: &Room) -> io::Res
     }
     if there.is_none() {
         make_open_to_all(&plugin, name)?;
+        if room.is_metered && room.medium == Medium::Disk {
+            let whole_name = format!("{}/{name}", place.uid);
+            if let Err(cause) = meter(&plugin.directory(name)?, &whole_name) {
+                tracing::debug!(volume = whole_name, %cause, "File system does not keep account of a volume");
+            }
+        }
     }
     if !is_on(&plugin, name, room.medium)? {
         mount(&plugin.directory(name)?, room.medium)?;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     group::{Access, give_to_group},
-    payload, programs, room, sub_path, take_away,
+    meter, payload, programs, room, sub_path, take_away,
 };
 use crate::rooted::{Rooted, tests::skip};
 
@@ -55,6 +55,7 @@ fn disk(marker: &str, group: Option<u32>) -> Room {
         marker: marker.to_owned(),
         medium: Medium::Disk,
         group,
+        is_metered: true,
     }
 }
 
@@ -421,4 +422,18 @@ async fn words_of_a_volume_are_never_read_by_a_shell() {
     assert!(refused.is_err());
     let left: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn a_volume_that_nobody_keeps_account_of_is_made_all_the_same() {
+    let node = Node::new();
+    let place = place("kubernetes.io~empty-dir", "plain");
+    room::ensure(&node.pods, &place, &disk("plain", None)).unwrap();
+    let path = node.path("volumes/kubernetes.io~empty-dir/plain");
+    let volume = Rooted::open(&path).unwrap();
+    match meter::metered(&volume) {
+        None => {}
+        // This very file system has quotas.
+        Some(used) => assert_eq!(used.inodes, 1),
+    }
 }

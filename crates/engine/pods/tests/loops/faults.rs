@@ -199,6 +199,40 @@ async fn a_volume_that_fails_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_volumes_find_no_room_on_the_node_fails_for_good() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .container("main", IMAGE)
+        .empty_dir("data")
+        .build();
+    world.leave_no_room_for_volume("data", "no room");
+    agent.add(&web).await;
+    world
+        .until("it failed", secs(5), |_| {
+            agent.phase(&web.uid()) == "Failed"
+        })
+        .await;
+    let status = agent.status(&web.uid()).unwrap();
+    assert_eq!(
+        status.reason.as_deref(),
+        Some("VolumeAttachmentLimitExceeded")
+    );
+    assert_eq!(
+        status.message.as_deref(),
+        Some("Pod was rejected: no room")
+    );
+    assert_eq!(world.sandboxes(), []);
+    let events = world.recorded_events();
+    let told = events
+        .iter()
+        .filter(|(_, it)| it.reason == "VolumeAttachmentLimitExceeded");
+    assert_eq!(told.count(), 1);
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(agent.phase(&web.uid()), "Failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sandbox_that_fails_is_tried_again() {
     let world = world();
     let agent = Agent::start(&world);

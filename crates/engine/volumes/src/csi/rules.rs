@@ -19,6 +19,10 @@ pub(crate) struct DriverRules {
     pub(crate) tokens_in_secrets: bool,
     pub(crate) tokens: Vec<(String, Option<i64>)>,
     pub(crate) group_policy: GroupPolicy,
+    /// How many volumes the node takes is asked from time to time, so a pod that finds it full had better go elsewhere.
+    pub(crate) tells_limit_again: bool,
+    /// Its volumes can be mounted with an SELinux label.
+    pub(crate) mounts_with_label: bool,
     modes: Option<Vec<String>>,
 }
 
@@ -49,6 +53,10 @@ impl DriverRules {
                 Some("File") => GroupPolicy::Always,
                 _ => GroupPolicy::WithFileSystemAndOneWriter,
             },
+            tells_limit_again: spec
+                .node_allocatable_update_period_seconds
+                .is_some_and(|it| it > 0),
+            mounts_with_label: spec.se_linux_mount.unwrap_or(false),
             modes: driver.map(|it| {
                 let modes = it.spec.volume_lifecycle_modes.clone().unwrap_or_default();
                 if modes.is_empty() {
@@ -158,6 +166,15 @@ pub(crate) fn attached(
         .unwrap_or_else(|| format!("volume {handle} is not attached for volume attachment {name}")))
 }
 
+/// True when the volume cannot be attached because this node has no room for another.
+pub(crate) fn finds_no_room(attachment: &VolumeAttachment) -> bool {
+    /// gRPC's `RESOURCE_EXHAUSTED`.
+    const EXHAUSTED: i32 = 8;
+    let status = attachment.status.as_ref();
+    let refusal = status.and_then(|it| it.attach_error.as_ref());
+    refusal.and_then(|it| it.error_code) == Some(EXHAUSTED)
+}
+
 /// What a driver learns of the pod.
 pub(crate) fn pod_attributes(
     plan: &PodPlan,
@@ -250,6 +267,21 @@ mod tests {
             json!({"volumesInUse": ["v"], "volumesAttached": attached}),
             Ok(()),
         );
+    }
+
+    #[test]
+    fn a_full_node_is_told_by_the_code_of_the_refusal() {
+        let check = |status: Value, expected: bool| {
+            let spec = json!({"attacher": "d", "nodeName": "n", "source": {}});
+            let object = json!({"metadata": {}, "spec": spec, "status": status});
+            let object: VolumeAttachment = serde_json::from_value(object).unwrap();
+            assert_eq!(finds_no_room(&object), expected, "{status}");
+        };
+        check(json!({"attached": false}), false);
+        let refused = |code: Value| json!({"attached": false, "attachError": {"message": "no", "errorCode": code}});
+        check(refused(Value::Null), false);
+        check(refused(json!(13)), false);
+        check(refused(json!(8)), true);
     }
 
     #[test]

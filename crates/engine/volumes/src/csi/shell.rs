@@ -14,8 +14,8 @@ use ferrolet_types::PodUid;
 use tokio::sync::watch;
 
 use super::rules::{
-    DriverRules, attached, attachment_name, check_node, hash, inline_handle, pod_attributes,
-    unique_name,
+    DriverRules, attached, attachment_name, check_node, finds_no_room, hash, inline_handle,
+    pod_attributes, unique_name,
 };
 use crate::{
     fault::{Fault, Step},
@@ -23,10 +23,13 @@ use crate::{
     provide::{Provider, place_of},
     provided::{CsiVolume, Form, Provided},
     run::mount_of,
+    selinux::{conflict, mount_option},
 };
 
 /// The directory of drivers' volumes.
 pub(crate) const CSI: &str = "kubernetes.io~csi";
+/// The record's key for the label that a volume is mounted with.
+const LABEL: &str = "seLinuxMountContext";
 
 /// What is remembered between calls. Forgetting it costs a few calls that change nothing.
 #[derive(Default)]
@@ -116,6 +119,8 @@ pub(super) struct Job<'a> {
     pub(super) handle: String,
     pub(super) rules: DriverRules,
     pub(super) abilities: CsiAbilities,
+    /// The SELinux label to mount it with.
+    pub(super) label: Option<String>,
 }
 
 impl Job<'_> {
@@ -139,6 +144,7 @@ impl CsiShell<'_> {
         plan: &PodPlan,
         provided: &Provided,
         volume: &CsiVolume,
+        label: Option<String>,
     ) -> Result<VolumeMount, Fault> {
         let handle = handle_of(volume, plan, provided);
         let turn = self
@@ -154,6 +160,9 @@ impl CsiShell<'_> {
                 "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {why}"
             ))
         })?;
+        // A raw device has no files to label.
+        let can_label = rules.mounts_with_label && provided.form == Form::Files;
+        let label = label.filter(|_| can_label);
         let first = match provided.form {
             Form::Device => Step::SetUpDevice,
             Form::Files if volume.is_inline => Step::SetUp,
@@ -175,7 +184,9 @@ impl CsiShell<'_> {
             handle,
             rules,
             abilities,
+            label,
         };
+        self.check_label(&job).await?;
         self.kept.note_beginning(&plan.uid, &volume.driver);
         let context = self.publish_context(&job).await?;
         if provided.form == Form::Device {
@@ -190,17 +201,53 @@ impl CsiShell<'_> {
         if provided.access_modes != ["ReadWriteOncePod"] {
             return Ok(());
         }
-        let records = self.mounts().records().await?;
-        let is_elsewhere = records.iter().any(|(place, _)| match place {
-            RecordPlace::Pod(place) => place.name == provided.spec_name && place.uid != plan.uid,
-            _ => false,
-        });
+        let name = &provided.spec_name;
+        let (is_elsewhere, step) = match provided.form {
+            Form::Files => {
+                let records = self.mounts().records().await?;
+                let mut pods = records.iter().filter_map(|(place, _)| match place {
+                    RecordPlace::Pod(place) if place.name == *name => Some(&place.uid),
+                    _ => None,
+                });
+                (pods.any(|it| *it != plan.uid), Step::SetUp)
+            }
+            Form::Device => {
+                let users = self.mounts().device_users(CSI, name).await?;
+                (users.iter().any(|it| *it != plan.uid), Step::SetUpDevice)
+            }
+        };
         if is_elsewhere {
             let why =
                 "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
-            return Err(Fault::later(why.to_owned()));
+            return Err(Fault::later(why.to_owned()).at(step));
         }
         Ok(())
+    }
+
+    /// Refuses a volume that another pod has with another label: one mount has one label.
+    async fn check_label(&self, job: &Job<'_>) -> Result<(), Fault> {
+        if !job.rules.mounts_with_label || job.volume.is_inline {
+            return Ok(());
+        }
+        let key = (job.plan.uid.clone(), job.provided.spec_name.clone());
+        if lock(&self.kept.published).contains_key(&key) {
+            return Ok(());
+        }
+        let ours = job.label.as_deref().unwrap_or_default();
+        let records = self.mounts().records().await?;
+        let others = records.iter().filter(|(place, record)| {
+            matches!(place, RecordPlace::Pod(place) if place.uid != job.plan.uid)
+                && record.get("driverName") == Some(&job.volume.driver)
+                && record.get("volumeHandle") == Some(&job.handle)
+        });
+        let mut labels = others.map(|(_, record)| record.get(LABEL).map_or("", String::as_str));
+        match labels.find(|theirs| *theirs != ours) {
+            Some(theirs) => {
+                let why = conflict(&job.provided.spec_name, theirs, ours);
+                Err(Fault::unprocessed(why))
+            }
+            None => Ok(()),
+        }
     }
 
     async fn rules_of(&self, driver: &str) -> Result<DriverRules, Fault> {
@@ -231,7 +278,12 @@ impl CsiShell<'_> {
                 ))
                 .at(Step::Verify)
             })?;
-            check_node(&node, &unique).map_err(|why| Fault::later(why).at(Step::Verify))?;
+            if let Err(why) = check_node(&node, &unique) {
+                return Err(Fault {
+                    full: self.full_driver(job).await,
+                    ..Fault::later(why).at(Step::Verify)
+                });
+            }
         }
         let name = attachment_name(&job.handle, &job.volume.driver, self.node_name);
         let found = self.storage.get_attachment(&name).await.map_err(|error| {
@@ -243,6 +295,17 @@ impl CsiShell<'_> {
             .at(Step::Attach)
         })?;
         attached(&found, &job.handle).map_err(|why| Fault::later(why).at(Step::Attach))
+    }
+
+    /// The driver, when it has no room on this node for a volume that is not attached, and pods are to hear of that.
+    async fn full_driver(&self, job: &Job<'_>) -> Option<String> {
+        if !job.rules.tells_limit_again {
+            return None;
+        }
+        let driver = &job.volume.driver;
+        let name = attachment_name(&job.handle, driver, self.node_name);
+        let found = self.storage.get_attachment(&name).await.ok()?;
+        finds_no_room(&found).then(|| driver.clone())
     }
 
     /// Makes the volume ready for the node, once; answers where it is staged.
@@ -264,10 +327,11 @@ impl CsiShell<'_> {
         let at = |fault: Fault| fault.at(Step::MountDevice);
         let secrets = self.secrets(&job.volume.stage_secret, "NodeStageSecretRef");
         let secrets = secrets.await.map_err(at)?;
-        let record = [
+        let mut record = vec![
             ("volumeHandle", job.handle.as_str()),
             ("driverName", driver),
         ];
+        record.extend(job.label.as_deref().map(|label| (LABEL, label)));
         self.save(&place, &record).await.map_err(at)?;
         let ask = CsiStage {
             volume: job.handle.clone(),
@@ -300,7 +364,12 @@ impl CsiShell<'_> {
         let before = lock(&self.kept.published).get(&key).copied();
         let mount = VolumeMount {
             group: provided.group,
-            ..mount_of(path.clone(), provided.is_read_only, false)
+            // What was mounted with its label needs none on each file.
+            ..mount_of(
+                path.clone(),
+                provided.is_read_only,
+                !provided.is_read_only && job.label.is_none(),
+            )
         };
         if before.is_some_and(|it| !it.republishes) {
             self.grow(job, &path, &staging_path).await?;
@@ -327,7 +396,7 @@ impl CsiShell<'_> {
             }
         }
         let attachment = attachment_name(&job.handle, &volume.driver, self.node_name);
-        let record = [
+        let mut record = vec![
             ("specVolID", provided.spec_name.as_str()),
             ("volumeHandle", &job.handle),
             ("driverName", &volume.driver),
@@ -335,6 +404,7 @@ impl CsiShell<'_> {
             ("volumeLifecycleMode", mode_of(volume)),
             ("attachmentID", &attachment),
         ];
+        record.extend(job.label.as_deref().map(|label| (LABEL, label)));
         self.save(&record_place, &record).await?;
         let ask = CsiPublish {
             stage: CsiStage {
@@ -375,11 +445,16 @@ impl CsiShell<'_> {
                 Form::Device => CsiForm::Device,
                 Form::Files => CsiForm::Files {
                     file_system: job.volume.file_system.clone(),
-                    options: job.provided.options.clone(),
+                    options: self.options(job),
                     group: job.plan.group.filter(|_| job.abilities.takes_group),
                 },
             },
         }
+    }
+
+    fn options(&self, job: &Job<'_>) -> Vec<String> {
+        let own = job.provided.options.iter().cloned();
+        own.chain(job.label.as_deref().map(mount_option)).collect()
     }
 
     pub(super) async fn secrets(

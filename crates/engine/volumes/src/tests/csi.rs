@@ -25,7 +25,10 @@ const STAGES: CsiAbilities = CsiAbilities {
 };
 
 fn bench() -> Bench {
-    let bench = Bench::new();
+    prepared(Bench::new())
+}
+
+fn prepared(bench: Bench) -> Bench {
     bench
         .drivers
         .change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
@@ -210,6 +213,40 @@ async fn an_attachment_is_waited_for_and_handed_to_the_driver() {
     assert_eq!(asked.stage.publish_context["disk"], "x");
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert!(in_use.borrow().names.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_room_on_a_full_node_and_is_then_refused() {
+    let bench = bench();
+    let status = json!({"volumesInUse": ["kubernetes.io/csi/d^h"]});
+    let node = json!({"metadata": {"name": "node"}, "status": status});
+    let name = crate::csi::attachment_of("h", "d", "node");
+    let attachment = json!({
+        "metadata": {"name": name}, "spec": {"attacher": "d", "nodeName": "node", "source": {}},
+        "status": {"attached": false, "attachError": {"message": "no slot is free", "errorCode": 8}},
+    });
+    bench.storage.change(|state| {
+        state.node = Some(serde_json::from_value(node).unwrap());
+        let attachment = serde_json::from_value(attachment).unwrap();
+        state.attachments.insert(name, attachment);
+    });
+    let check = async |spec: Value, uid: &str, expected: &str| {
+        set_driver(&bench, spec);
+        let pod = claimant(uid);
+        let error = bench.engine.ensure(&pod).await.unwrap_err();
+        assert_eq!(error.reason, "FailedAttachVolume");
+        assert!(error.message.ends_with("according to node status"));
+        tokio::time::sleep(std::time::Duration::from_secs(124)).await;
+        let error = bench.engine.ensure(&pod).await.unwrap_err();
+        assert_eq!(error.reason, expected);
+    };
+    // A driver whose limit is asked only once may be wrong for ever: its pods wait.
+    let asks_once = json!({"attachRequired": true});
+    check(asks_once, "uid-1", "FailedAttachVolume").await;
+    assert!(bench.drivers.methods().is_empty());
+    let asks_again = json!({"attachRequired": true, "nodeAllocatableUpdatePeriodSeconds": 10});
+    check(asks_again, "uid-2", "VolumeAttachmentLimitExceeded").await;
+    assert_eq!(bench.drivers.methods(), ["look again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -604,4 +641,76 @@ async fn a_volume_that_belongs_to_other_nodes_is_refused() {
     );
     set_zone("a");
     bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_device_for_one_pod_alone_is_refused_to_a_second_until_the_first_has_gone() {
+    let bench = raw_bench();
+    let mut alone = raw_volume();
+    alone["accessModes"] = json!(["ReadWriteOncePod"]);
+    bench.storage.bind_claim("mine", "pv", alone);
+    for _ in 0..2 {
+        bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap();
+    }
+    let second = raw_claimant("uid-2");
+    let error = bench.engine.ensure(&second).await.unwrap_err();
+    assert_eq!(error.reason, "FailedMapVolume");
+    assert_eq!(
+        error.message,
+        "MapVolume.SetUpDevice failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+    );
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    bench.engine.ensure(&second).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_mounted_with_the_label_of_its_containers_where_the_driver_supports_that() {
+    let bench = prepared(Bench::labelling());
+    let labelled = |uid: &str, level: &str| {
+        pod(
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]),
+            json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"seLinuxOptions": {"level": level}}}}),
+        )
+    };
+    let options = || {
+        let asked = bench.drivers.look().last_publish.unwrap();
+        match asked.stage.capability.form {
+            CsiForm::Files { options, .. } => options,
+            CsiForm::Device => Vec::new(),
+        }
+    };
+    let pod = labelled("uid-1", "s0:c1,c2");
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    assert!(mounts["data"].selinux_relabel);
+    assert_eq!(options(), ["noatime"]);
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+
+    set_driver(
+        &bench,
+        json!({"attachRequired": false, "seLinuxMount": true}),
+    );
+    let mounts = bench.engine.ensure(&pod).await.unwrap();
+    assert!(!mounts["data"].selinux_relabel);
+    let label = "system_u:object_r:container_file_t:s0:c1,c2";
+    assert_eq!(
+        options(),
+        ["noatime".to_owned(), format!("context=\"{label}\"")]
+    );
+    let records = bench.mounts.look().records;
+    assert_eq!(records.len(), 2);
+    for record in records.values() {
+        assert_eq!(record["seLinuxMountContext"], label);
+    }
+    // One mount has one label: another pod shares it, or waits.
+    bench.engine.ensure(&labelled("uid-2", "s0:c1,c2")).await.unwrap();
+    let other = labelled("uid-3", "s0:c3");
+    let said = bench.refusal(&other).await;
+    assert!(
+        said.ends_with("conflicting SELinux labels of volume pv: \"system_u:object_r:container_file_t:s0:c1,c2\" and \"system_u:object_r:container_file_t:s0:c3\""),
+        "{said}"
+    );
+    for uid in ["uid-1", "uid-2"] {
+        bench.engine.release(&PodUid::new(uid)).await.unwrap();
+    }
+    bench.engine.ensure(&other).await.unwrap();
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{allocatable, pod};
-use crate::{Doors, VolumeEngine};
+use crate::{Doors, SelinuxNode, VolumeEngine};
 
 pub(super) struct Bench {
     pub(super) world: World,
@@ -32,11 +32,27 @@ impl Bench {
         Self::on(world, FakeVolumeFiles::default(), FakeObjects::new(clock))
     }
 
+    /// On a node with SELinux.
+    pub(super) fn labelling() -> Self {
+        let plain = Self::new();
+        let outside = (
+            plain.mounts.clone(),
+            plain.storage.clone(),
+            plain.drivers.clone(),
+        );
+        let selinux = SelinuxNode {
+            file_label: "system_u:object_r:container_file_t:s0".to_owned(),
+            is_for_all_modes: true,
+        };
+        let inside = (plain.files.clone(), plain.objects.clone());
+        Self::whole(plain.world.clone(), inside, outside, Some(selinux))
+    }
+
     fn on(world: World, files: FakeVolumeFiles, objects: FakeObjects) -> Self {
         let (mounts, storage) = (FakeMounts::default(), FakeStorage::default());
         let drivers = FakeDrivers::on(mounts.clone());
         files.beside(&mounts);
-        Self::whole(world, files, objects, (mounts, storage, drivers))
+        Self::whole(world, (files, objects), (mounts, storage, drivers), None)
     }
 
     /// The same node after the agent was killed.
@@ -47,14 +63,15 @@ impl Bench {
             self.drivers.clone(),
         );
         let world = self.world.clone();
-        Self::whole(world, self.files.clone(), self.objects.clone(), outside)
+        let inside = (self.files.clone(), self.objects.clone());
+        Self::whole(world, inside, outside, None)
     }
 
     fn whole(
         world: World,
-        files: FakeVolumeFiles,
-        objects: FakeObjects,
+        (files, objects): (FakeVolumeFiles, FakeObjects),
         (mounts, storage, drivers): (FakeMounts, FakeStorage, FakeDrivers),
+        selinux: Option<SelinuxNode>,
     ) -> Self {
         let (sender, became_ready) = mpsc::channel(8);
         let engine = Arc::new(VolumeEngine::new(Doors {
@@ -67,6 +84,8 @@ impl Bench {
             clock: world.clock(),
             events: world.events(),
             allocatable: allocatable(),
+            meters_volumes: true,
+            selinux,
             look_again: None,
             became_ready: Some(sender),
         }));
@@ -374,6 +393,25 @@ async fn after_a_restart_release_needs_no_memory_and_ensure_writes_nothing_twice
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_what_a_pod_cannot_take_out_of_the_account_is_kept_account_of() {
+    for (host_users, expected) in [(Some(false), true), (Some(true), false), (None, false)] {
+        let bench = Bench::new();
+        bench.objects.set_config_map("cm", Some(&[("k", "v")]));
+        let pod = pod(
+            json!([{"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {"name": "cm"}}]),
+            json!({"spec": {"hostUsers": host_users}}),
+        );
+        bench.engine.ensure(&pod).await.unwrap();
+        let rooms = bench.files.look().rooms;
+        let metered: Vec<(&str, bool)> = rooms
+            .iter()
+            .map(|(place, room)| (place.name.as_str(), room.is_metered))
+            .collect();
+        assert_eq!(metered, [("c", false), ("e", expected)], "{host_users:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
     let bench = Bench::new();
     let place = VolumePlace {
@@ -386,6 +424,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
             marker: String::new(),
             medium: ferrolet_ports::Medium::Disk,
             group: None,
+            is_metered: false,
         };
         disk.rooms.insert(place.clone(), room);
     });
@@ -437,6 +476,8 @@ async fn a_node_on_its_own_says_so() {
         clock: world.clock(),
         events: world.events(),
         allocatable: allocatable(),
+        meters_volumes: false,
+        selinux: None,
         look_again: None,
         became_ready: None,
     });

@@ -304,11 +304,14 @@ async fn certificates_of_the_cluster_become_a_file_and_follow_its_changes() {
     bench.engine.ensure(&pod).await.unwrap();
     assert!(bench.files.text("p", "ca").unwrap().contains("AAAA"));
     set("BBBB");
+    bench.objects.announce_trust();
+    let began = tokio::time::Instant::now();
     let has_new = |disk: &ferrolet_testkit::VolumesOnDisk| {
         let mut files = disk.payloads.values().filter_map(|it| it.files.get("ca"));
         files.any(|file| String::from_utf8_lossy(&file.content).contains("BBBB"))
     };
     bench.files.until(has_new).await;
+    assert!(began.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

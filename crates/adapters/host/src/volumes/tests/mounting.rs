@@ -48,6 +48,7 @@ fn memory(marker: &str, size: u64) -> ferrolet_ports::Room {
         marker: marker.to_owned(),
         medium: Medium::Memory { size: Some(size) },
         group: Some(GROUP),
+        is_metered: false,
     }
 }
 
@@ -361,6 +362,7 @@ fn huge_pages_are_mounted_once_with_their_size() {
         marker: "huge".to_owned(),
         medium: Medium::HugePages { page_size: PAGE },
         group: Some(GROUP),
+        is_metered: false,
     };
     let top = node.path("volumes/kubernetes.io~empty-dir/huge");
     for _ in 0..2 {
