@@ -21,6 +21,7 @@ pub mod kubeconfig;
 pub mod lease;
 pub mod objects;
 mod pod_certificates;
+mod pod_keys;
 pub mod pods_source;
 mod rate;
 pub mod reviews;

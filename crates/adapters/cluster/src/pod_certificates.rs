@@ -1,6 +1,6 @@
 //! Requests for certificates in pods' names: a key, the proof that it is ours, and the object that asks.
 //!
-//! The key is made here and handed to the caller alone. Refuses: kinds of keys that the library underneath cannot make.
+//! The key is made for the request and handed to the caller alone. Refuses: keeping it.
 
 use ferrolet_ports::{ApiError, ApiErrorKind, CertificateAsk, RequestedCertificate};
 use k8s_openapi::{
@@ -11,9 +11,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use rcgen::{CertificateParams, DistinguishedName, KeyPair};
-
-use crate::client::{Client, Place};
+use crate::{
+    client::{Client, Place},
+    pod_keys::key_and_proof,
+};
 
 /// Makes a key and asks for a certificate for it.
 pub(crate) async fn request(
@@ -26,7 +27,10 @@ pub(crate) async fn request(
     let account = Place::one::<ServiceAccount>(Some(namespace), &ask.service_account);
     let account: ServiceAccount = client.get(&account).await?;
     let node: Node = client.get(&Place::one::<Node>(None, node_name)).await?;
-    let (key, proof) = key_and_proof(&ask.key_type).map_err(|message| ApiError {
+    let kind = ask.key_type.clone();
+    let made = tokio::task::spawn_blocking(move || key_and_proof(&kind)).await;
+    let made = made.unwrap_or_else(|broken| Err(broken.to_string()));
+    let (key, proof) = made.map_err(|message| ApiError {
         attempt: "make a key".to_owned(),
         kind: ApiErrorKind::Invalid,
         message,
@@ -66,42 +70,4 @@ pub(crate) async fn request(
         name: made.metadata.name.unwrap_or_default(),
         key,
     })
-}
-
-/// A key (PEM), and an empty request (DER) signed with it.
-fn key_and_proof(kind: &str) -> Result<(String, Vec<u8>), String> {
-    let algorithm = match kind {
-        "ECDSAP256" => &rcgen::PKCS_ECDSA_P256_SHA256,
-        "ECDSAP384" => &rcgen::PKCS_ECDSA_P384_SHA384,
-        "ED25519" => &rcgen::PKCS_ED25519,
-        "RSA3072" | "RSA4096" | "ECDSAP521" => {
-            return Err(format!("keys of type {kind:?} are not supported yet"));
-        }
-        _ => return Err(format!("unknown key type {kind:?}")),
-    };
-    let told = |error: rcgen::Error| error.to_string();
-    let key = KeyPair::generate_for(algorithm).map_err(told)?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    let proof = params.serialize_request(&key).map_err(told)?;
-    Ok((key.serialize_pem(), proof.der().to_vec()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_made_as_they_are_asked_for_or_refused_in_words() {
-        for kind in ["ECDSAP256", "ECDSAP384", "ED25519"] {
-            let (key, proof) = key_and_proof(kind).unwrap();
-            assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"), "{kind}");
-            assert!(!proof.is_empty(), "{kind}");
-            assert_ne!(key_and_proof(kind).unwrap().0, key, "{kind}");
-        }
-        assert_eq!(
-            key_and_proof("DSA").unwrap_err(),
-            "unknown key type \"DSA\""
-        );
-    }
 }

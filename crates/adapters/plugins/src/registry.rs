@@ -78,7 +78,7 @@ impl Registry {
 
     /// Asks a registered driver again what it says of this node.
     pub(crate) async fn ask_again(&self, name: &str, socket: &Path) -> Result<(), CsiError> {
-        let info = node_info(socket).await?;
+        let info = node_info(name, socket).await?;
         let is_changed = self.drivers.send_if_modified(|drivers| {
             // One that has registered anew meanwhile has just said it.
             let known = drivers.get_mut(name).filter(|it| it.socket == socket);
@@ -212,23 +212,19 @@ async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
         "" => registration.to_owned(),
         endpoint => socket_path(endpoint),
     };
-    let mut driver = NodeClient::new(channel(&socket));
-    let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it));
-    let node = counted(&info.name, "NodeGetInfo", node).await;
-    let node = node.map_err(later)?;
-    let topology = node.accessible_topology.unwrap_or_default();
     let driver = Driver {
         registration: registration.to_owned(),
-        info: node_info(&socket).await.map_err(later)?,
+        info: node_info(&info.name, &socket).await.map_err(later)?,
         socket,
     };
     Ok((info.name, driver))
 }
 
 /// What a driver says of this node.
-async fn node_info(socket: &Path) -> Result<RegisteredDriver, CsiError> {
+async fn node_info(name: &str, socket: &Path) -> Result<RegisteredDriver, CsiError> {
     let mut driver = NodeClient::new(channel(socket));
-    let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it)).await?;
+    let node = timed(NodeGetInfoRequest {}, |it| driver.node_get_info(it));
+    let node = counted(name, "NodeGetInfo", node).await?;
     let topology = node.accessible_topology.unwrap_or_default();
     Ok(RegisteredDriver {
         node_id: node.node_id,

@@ -17,14 +17,14 @@ cases![
     a_pod_whose_certificate_is_denied_waits_and_says_why,
 ];
 
-fn wants_certificate(world: &World<'_>, name: &str) -> Value {
+fn wants_certificate(world: &World<'_>, name: &str, kind: &str) -> Value {
     let mut main = script("main", "exec sleep 100000");
     main["volumeMounts"] = json!([{"name": "creds", "mountPath": "/creds"}]);
     with(
         world.pod(name, &[main]),
         json!({"spec": {"volumes": [{"name": "creds", "projected": {"sources": [{"podCertificate": {
             "signerName": "example.com/test",
-            "keyType": "ECDSAP256",
+            "keyType": kind,
             "credentialBundlePath": "bundle.pem",
             "certificateChainPath": "chain.pem",
         }}]}}]}}),
@@ -172,19 +172,40 @@ fn a_pod_gets_a_key_and_the_certificate_that_its_signer_issues(
         return Ok(Outcome::Skipped("openssl is not installed".to_owned()));
     }
     let mut world = World::start(context)?;
-    world.apply(&wants_certificate(&world, "certified"))?;
-    let request = wait_request(&mut world, "certified")?;
+    // One of each library that makes keys.
+    let pods = [
+        ("certified", "ECDSAP256"),
+        ("certified-long", "ECDSAP521"),
+        ("certified-old", "RSA3072"),
+    ];
+    for (name, kind) in pods {
+        world.apply(&wants_certificate(&world, name, kind))?;
+    }
+    for (name, _) in pods {
+        let directory = world.node.node.directory().join(name);
+        std::fs::create_dir_all(&directory)?;
+        certify(context, &mut world, name, &directory)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Signs what the node asks for in a pod's name, and looks at what the pod gets.
+fn certify(
+    context: &mut Context<'_>,
+    world: &mut World<'_>,
+    name: &str,
+    directory: &Path,
+) -> Result<()> {
+    let request = wait_request(world, name)?;
     ensure!(
         request["spec"]["nodeName"] == world.node_name()
             && request["spec"]["serviceAccountName"] == "default"
             && request["metadata"]["ownerReferences"][0]["kind"] == "Pod",
         "the request is {request}"
     );
-    let directory = world.node.node.directory().join("signer");
-    std::fs::create_dir_all(&directory)?;
-    let status = issue(&request, &directory)?;
-    answer(&world, &request, &status)?;
-    let seen = world.wait_pod("certified", "Ready", LATER, |pod| {
+    let status = issue(&request, directory)?;
+    answer(world, &request, &status)?;
+    let seen = world.wait_pod(name, "Ready", LATER, |pod| {
         pod.condition("Ready") == Some("True")
     })?;
     let containerd = context.containerd()?;
@@ -192,22 +213,22 @@ fn a_pod_gets_a_key_and_the_certificate_that_its_signer_issues(
     let chain = status["certificateChain"].as_str().unwrap_or_default();
     ensure!(
         bundle.starts_with("-----BEGIN PRIVATE KEY-----") && bundle.trim().ends_with(chain.trim()),
-        "the bundle is not the key and its certificate"
+        "the bundle of {name} is not the key and its certificate"
     );
     // The key is the certificate's.
     let place = directory.join("bundle.pem").display().to_string();
     std::fs::write(&place, &bundle)?;
     let of_key = run("openssl", &["pkey", "-in", &place, "-pubout"])?;
     let of_certificate = run("openssl", &["x509", "-in", &place, "-noout", "-pubkey"])?;
-    ensure!(of_key == of_certificate, "the key is another one's");
-    Ok(Outcome::Passed)
+    ensure!(of_key == of_certificate, "the key of {name} is another one's");
+    Ok(())
 }
 
 fn a_pod_whose_certificate_is_denied_waits_and_says_why(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    world.apply(&wants_certificate(&world, "denied"))?;
+    world.apply(&wants_certificate(&world, "denied", "ECDSAP256"))?;
     let request = wait_request(&mut world, "denied")?;
     let now = run("date", &["-u", "+%FT%TZ"])?;
     let status = json!({"conditions": [{"type": "Denied", "status": "True", "reason": "NotYou",
