@@ -63,8 +63,8 @@ pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
 pub use measured::{Measured, Sample, SampleValue};
 pub use mounted::{
-    DeviceMount, GroupChange, GroupGift, MountAccess, ProgramMount, ProvidedVolumes, Record,
-    RecordPlace, Records,
+    DeviceMount, GroupChange, GroupGift, IscsiDisk, MountAccess, ProgramMount, ProvidedVolumes,
+    Record, RecordPlace, Records,
 };
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};

@@ -11,9 +11,9 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Fut, GroupGift, HostError, MountAccess,
-    ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, RequestedCertificate, Retry,
-    StorageObjects, TrustAsk, VolumePlace,
+    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Fut, GroupGift, HostError, IscsiDisk,
+    MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, RequestedCertificate,
+    Retry, StorageObjects, TrustAsk, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use k8s_openapi::api::{
@@ -240,6 +240,8 @@ pub struct MountTable {
     pub by_program: BTreeMap<VolumePlace, ProgramMount>,
     /// Devices mounted for the node.
     pub devices: BTreeMap<String, DeviceMount>,
+    /// Disks of other machines that are here, by name.
+    pub disks: BTreeMap<String, IscsiDisk>,
     /// Raw devices handed to pods.
     pub mapped: BTreeMap<VolumePlace, String>,
     /// Paths given to groups.
@@ -252,6 +254,14 @@ pub struct MountTable {
     pub mounted: BTreeSet<RecordPlace>,
     /// Sources that cannot be mounted, with the kernel's word.
     pub broken: BTreeMap<String, String>,
+}
+
+impl MountTable {
+    /// True when some pod is shown the disk.
+    fn has_disk(&self, name: &str) -> bool {
+        let device = format!("/devices/{name}");
+        self.bound.values().any(|(source, _)| *source == device)
+    }
 }
 
 impl FakeMounts {
@@ -332,6 +342,31 @@ impl ProvidedVolumes for FakeMounts {
     ) -> Fut<'a, Result<(), HostError>> {
         self.attempt(name, |table| {
             if !table.bound.keys().any(|place| place.name == name) {
+                table.devices.remove(name);
+            }
+        })
+    }
+
+    fn attach_disk<'a>(&'a self, disk: &'a IscsiDisk) -> Fut<'a, Result<String, HostError>> {
+        self.attempt(&disk.target, |table| {
+            let (name, device) = (disk.name(), format!("/dev/{}", disk.name()));
+            table.disks.insert(name, disk.clone());
+            device
+        })
+    }
+
+    fn unused_disks(&self) -> Fut<'_, Result<Vec<String>, HostError>> {
+        self.attempt("disks", |table| {
+            let names = table.disks.keys();
+            let unused = names.filter(|name| !table.has_disk(name));
+            unused.cloned().collect()
+        })
+    }
+
+    fn detach_disk<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
+        self.attempt(name, |table| {
+            if !table.has_disk(name) {
+                table.disks.remove(name);
                 table.devices.remove(name);
             }
         })

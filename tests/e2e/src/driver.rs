@@ -91,10 +91,7 @@ impl Driver {
 
     /// From now on the node takes this many volumes.
     pub(crate) fn set_limit(&self, limit: u32) -> Result<()> {
-        Ok(std::fs::write(
-            self.state.join("limit"),
-            limit.to_string(),
-        )?)
+        Ok(std::fs::write(self.state.join("limit"), limit.to_string())?)
     }
 }
 
@@ -162,12 +159,7 @@ pub(crate) fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<
 
 /// A volume of the driver with `more` in its specification, and a claim of that name bound to it; answers with the volume's
 /// name.
-pub(crate) fn claim(
-    world: &World<'_>,
-    driver: &Driver,
-    name: &str,
-    more: Value,
-) -> Result<String> {
+pub(crate) fn claim(world: &World<'_>, driver: &Driver, name: &str, more: Value) -> Result<String> {
     let volume = format!("{}-{name}", world.namespace);
     let spec = with(
         json!({

@@ -2,6 +2,10 @@
 //!
 //! The key is made for the request and handed to the caller alone. Refuses: keeping it.
 
+use crate::{
+    client::{Client, Place},
+    pod_keys::key_and_proof,
+};
 use ferrolet_ports::{ApiError, ApiErrorKind, CertificateAsk, RequestedCertificate};
 use k8s_openapi::{
     ByteString,
@@ -10,10 +14,6 @@ use k8s_openapi::{
         core::v1::{Node, ServiceAccount},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
-use crate::{
-    client::{Client, Place},
-    pod_keys::key_and_proof,
 };
 
 /// Makes a key and asks for a certificate for it.

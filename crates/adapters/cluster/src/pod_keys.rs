@@ -6,11 +6,7 @@
 
 use p521::{
     ecdsa::{Signature, SigningKey, signature::Signer as _},
-    elliptic_curve::{
-        Generate as _,
-        common::getrandom::SysRng,
-        rand_core::UnwrapErr,
-    },
+    elliptic_curve::{Generate as _, common::getrandom::SysRng, rand_core::UnwrapErr},
     pkcs8::{EncodePrivateKey as _, EncodePublicKey as _, LineEnding},
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SignatureAlgorithm};
@@ -99,9 +95,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use p521::ecdsa::{DerSignature, VerifyingKey, signature::Verifier as _};
-    use x509_parser::{
-        certification_request::X509CertificationRequest, prelude::FromDer as _,
-    };
+    use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
 
     use super::*;
 

@@ -13,6 +13,8 @@ use std::{
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// The file system's device, major and minor number.
+    pub device: String,
     /// The directory of the mounted file system that appears here.
     pub root: PathBuf,
     /// Where it appears.
@@ -47,9 +49,10 @@ pub fn points_at_or_below<'a>(
 fn parse_line(line: &str) -> Option<Mount> {
     // Optional fields stand between the sixth field and a lone dash, so the halves are split there first.
     let (place, system) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(3);
+    let mut place = place.split(' ').skip(2);
     let mut system = system.split(' ');
     Some(Mount {
+        device: place.next()?.to_owned(),
         root: unescape(place.next()?),
         point: unescape(place.next()?),
         file_system: system.next()?.to_owned(),

@@ -13,6 +13,8 @@ pub(crate) enum Step {
     Verify,
     /// Making sure that it may be used on this node.
     Affinity,
+    /// Bringing another machine's disk to this node.
+    WaitForAttach,
     /// Mounting it for the node.
     MountDevice,
     /// Mounting it for the pod.
@@ -90,7 +92,11 @@ impl Fault {
     /// The event's reason.
     pub(crate) fn reason(&self) -> &'static str {
         match self.step {
-            Step::Process | Step::Affinity | Step::MountDevice | Step::SetUp => "FailedMount",
+            Step::Process
+            | Step::Affinity
+            | Step::WaitForAttach
+            | Step::MountDevice
+            | Step::SetUp => "FailedMount",
             Step::Attach | Step::Verify => "FailedAttachVolume",
             Step::Expand => "VolumeResizeFailed",
             Step::SetUpDevice | Step::Map | Step::MapBlock => "FailedMapVolume",
@@ -112,6 +118,7 @@ impl Fault {
             Step::Verify => "VerifyControllerAttachedVolume",
             Step::Affinity => "MountVolume.NodeAffinity check",
             Step::Expand => "MountVolume.NodeExpandVolume",
+            Step::WaitForAttach => "MountVolume.WaitForAttach",
             Step::MountDevice => "MountVolume.MountDevice",
             Step::SetUp => "MountVolume.SetUp",
             Step::SetUpDevice => "MapVolume.SetUpDevice",

@@ -99,7 +99,9 @@ impl Memory {
 
     /// True while somebody who was told so tries again by himself.
     pub(crate) fn is_awaited(&self, uid: &PodUid) -> bool {
-        self.pods().get(uid).is_some_and(|kept| kept.awaited_since.is_some())
+        self.pods()
+            .get(uid)
+            .is_some_and(|kept| kept.awaited_since.is_some())
     }
 
     /// The pod's next appointment.

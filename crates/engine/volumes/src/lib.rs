@@ -37,6 +37,7 @@ mod selinux;
 mod tests;
 mod trust;
 mod unready;
+mod wants;
 
 pub use csi::{InUse, LimitDoors, NodeDoors, follow_limits, publish_drivers};
 pub use figures::NamedUsage;

@@ -601,8 +601,7 @@ fn unsupported(volume: &Volume) -> Desired {
     if volume.git_repo.is_some() {
         return Desired::Impossible(NO_GIT.to_owned());
     }
-    let kinds: [(&'static str, bool); 15] = [
-        ("iscsi", volume.iscsi.is_some()),
+    let kinds: [(&'static str, bool); 14] = [
         ("fc", volume.fc.is_some()),
         ("flexVolume", volume.flex_volume.is_some()),
         (

@@ -5,9 +5,9 @@
 //! sentence. Remembers nothing but turns; who still uses a volume is read from disk.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,13 +17,14 @@ use ferrolet_ports::{
     DeviceMount, Event, EventKind, EventObject, Events, GroupGift, MountAccess, PathKind,
     ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount, VolumePlace,
 };
+use ferrolet_types::PodUid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
     fault::{Fault, Step},
     paths::has_backstep,
     plan::PodPlan,
-    provided::{Backing, Form, Provided},
+    provided::{Backing, Form, IscsiVolume, Provided},
     run::mount_of,
 };
 
@@ -32,6 +33,9 @@ pub(crate) const LOCAL: &str = "kubernetes.io~local-volume";
 /// The directory of NFS volumes.
 pub(crate) const NFS: &str = "kubernetes.io~nfs";
 const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
+const LOCAL_MOUNTS: &str = "kubernetes.io/local-volume/mounts";
+/// The directory of iSCSI volumes.
+pub(crate) const ISCSI: &str = "kubernetes.io~iscsi";
 
 /// A walk through a volume that takes longer than this is told of, and then again every so often.
 const FIRST_WORD: Duration = Duration::from_secs(30);
@@ -41,6 +45,8 @@ const MORE_WORDS: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Shared {
     turns: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    /// Disks of other machines that pods have or want.
+    disks: Mutex<BTreeMap<PodUid, BTreeSet<String>>>,
 }
 
 impl Shared {
@@ -54,6 +60,18 @@ impl Shared {
         let turn = Arc::default();
         turns.insert(volume.to_owned(), Arc::downgrade(&turn));
         turn
+    }
+
+    fn disks(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<String>>> {
+        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_disk(&self, uid: &PodUid, name: String) {
+        self.disks().entry(uid.clone()).or_default().insert(name);
+    }
+
+    fn disks_of(&self, uid: &PodUid) -> BTreeSet<String> {
+        self.disks().get(uid).cloned().unwrap_or_default()
     }
 }
 
@@ -77,6 +95,7 @@ impl Provider<'_> {
                 self.local(plan, provided, path, file_system).await
             }
             Backing::Nfs { source } => self.nfs(plan, provided, source).await,
+            Backing::Iscsi(volume) => self.iscsi(plan, provided, volume).await,
             Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
                 "volumes of kind {kind} are not supported"
             ))),
@@ -119,7 +138,7 @@ impl Provider<'_> {
             PathKind::Directory => path.to_owned(),
             PathKind::BlockDevice => {
                 let ask = DeviceMount {
-                    plugin: LOCAL_PLUGIN.to_owned(),
+                    directory: LOCAL_MOUNTS.to_owned(),
                     name: provided.spec_name.clone(),
                     device: path.to_owned(),
                     file_system: file_system.to_owned(),
@@ -168,6 +187,73 @@ impl Provider<'_> {
             group: provided.group,
             ..mount_of(path, provided.is_read_only, false)
         })
+    }
+
+    /// The secrets are in the volume's disk already.
+    async fn iscsi(
+        &self,
+        plan: &PodPlan,
+        provided: &Provided,
+        volume: &IscsiVolume,
+    ) -> Result<VolumeMount, Fault> {
+        if provided.form == Form::Device {
+            let why = "raw iSCSI disks are not handed to pods".to_owned();
+            return Err(Fault::lasting(why).at(Step::Map));
+        }
+        let disk = &volume.disk;
+        self.shared.note_disk(&plan.uid, disk.name());
+        let turn = self.shared.turn(&disk_turn(&disk.name()));
+        let _turn = turn.lock().await;
+        let device = self.mounts.attach_disk(disk).await;
+        let device = device.map_err(|error| Fault {
+            wants_pause: true,
+            ..Fault::from(error).at(Step::WaitForAttach)
+        })?;
+        let ask = DeviceMount {
+            directory: disk.directory(),
+            name: disk.name(),
+            device,
+            file_system: volume.file_system.clone(),
+            options: provided.options.clone(),
+            access: access_of(provided),
+        };
+        let mounted = self.mounts.mount_device(&ask).await;
+        let mounted = mounted.map_err(|error| Fault::from(error).at(Step::MountDevice))?;
+        let place = place_of(plan, ISCSI, &provided.spec_name);
+        let source = mounted.display().to_string();
+        self.mounts
+            .bind(&place, &source, access_of(provided))
+            .await?;
+        self.finish(plan, provided, &place).await
+    }
+
+    /// Takes the disks away that a pod had or wanted, each unless somebody else has it.
+    pub(crate) async fn release_disks(&self, uid: &PodUid) -> Result<(), Fault> {
+        for name in self.shared.disks_of(uid) {
+            let turn = self.shared.turn(&disk_turn(&name));
+            let _turn = turn.lock().await;
+            let detached = self.mounts.detach_disk(&name).await;
+            detached.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
+        }
+        self.shared.disks().remove(uid);
+        Ok(())
+    }
+
+    /// Takes disks away that an earlier life of ours left; one that is on its way to somebody is left alone.
+    pub(crate) async fn sweep_disks(&self) {
+        let unused = self.mounts.unused_disks().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "Disks of other machines cannot be listed");
+            Vec::new()
+        });
+        for name in unused {
+            let turn = self.shared.turn(&disk_turn(&name));
+            let Ok(_turn) = turn.try_lock() else {
+                continue;
+            };
+            if let Err(error) = self.mounts.detach_disk(&name).await {
+                tracing::warn!(name, %error, "Disk that nobody uses stays");
+            }
+        }
     }
 
     async fn finish(
@@ -244,8 +330,16 @@ impl Provider<'_> {
             let unmounted = self.mounts.unmount_device(LOCAL_PLUGIN, &place.name).await;
             unmounted.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
         }
+        if place.plugin == ISCSI && self.shared.disks_of(&place.uid).is_empty() {
+            // Mounted by an earlier life of ours.
+            self.sweep_disks().await;
+        }
         Ok(())
     }
+}
+
+fn disk_turn(name: &str) -> String {
+    format!("{ISCSI} disk {name}")
 }
 
 pub(crate) fn place_of(plan: &PodPlan, plugin: &str, name: &str) -> VolumePlace {

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use ferrolet_ports::IscsiDisk;
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, CSIVolumeSource, NFSVolumeSource, PersistentVolume,
-    PersistentVolumeSpec, Volume,
+    CSIPersistentVolumeSource, CSIVolumeSource, ISCSIVolumeSource, NFSVolumeSource,
+    PersistentVolume, PersistentVolumeSpec, Volume,
 };
 
 use crate::host_path::Expected;
@@ -97,10 +98,23 @@ pub enum Backing {
         /// `server:/path`.
         source: String,
     },
+    /// A disk of another machine.
+    Iscsi(IscsiVolume),
     /// A driver's.
     Csi(CsiVolume),
     /// A kind that is not served.
     Unsupported(&'static str),
+}
+
+/// A disk of another machine, by iSCSI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IscsiVolume {
+    /// The disk, without the secrets.
+    pub disk: IscsiDisk,
+    /// The file system on it.
+    pub file_system: String,
+    /// The secret with its passwords: namespace (empty for the pod's own) and name.
+    pub secret: Option<(String, String)>,
 }
 
 /// A volume of a CSI driver.
@@ -133,6 +147,11 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
             Backing::Csi(inline_csi(csi)),
             csi.read_only.unwrap_or(false),
         )
+    } else if let Some(iscsi) = &volume.iscsi {
+        let secret = iscsi.secret_ref.as_ref();
+        let secret = secret.map(|it| (String::new(), it.name.clone()));
+        let backing = Backing::Iscsi(iscsi_volume(iscsi.clone(), secret, &volume.name));
+        (backing, iscsi.read_only.unwrap_or(false))
     } else {
         return None;
     };
@@ -160,7 +179,8 @@ pub(crate) fn provided_by(volume: &PersistentVolume, is_read_only: bool) -> Prov
         .flat_map(|text| text.split(','))
         .map(str::to_owned)
         .chain(spec.mount_options.iter().flatten().cloned());
-    let (backing, is_source_read_only) = backing_of(spec);
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let (backing, is_source_read_only) = backing_of(spec, name);
     Provided {
         spec_name: volume.metadata.name.clone().unwrap_or_default(),
         backing,
@@ -183,7 +203,7 @@ pub(crate) fn provided_by(volume: &PersistentVolume, is_read_only: bool) -> Prov
     }
 }
 
-fn backing_of(spec: &PersistentVolumeSpec) -> (Backing, bool) {
+fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
     if let Some(source) = &spec.host_path {
         let backing = Backing::HostPath {
             path: source.path.clone(),
@@ -206,9 +226,32 @@ fn backing_of(spec: &PersistentVolumeSpec) -> (Backing, bool) {
         let backing = Backing::Csi(persistent_csi(source));
         return (backing, source.read_only.unwrap_or(false));
     }
-    let kind = if spec.iscsi.is_some() {
-        "iscsi"
-    } else if spec.fc.is_some() {
+    if let Some(source) = spec.iscsi.clone() {
+        let secret = source.secret_ref.as_ref().map(|it| {
+            (
+                it.namespace.clone().unwrap_or_default(),
+                it.name.clone().unwrap_or_default(),
+            )
+        });
+        let is_read_only = source.read_only.unwrap_or(false);
+        // The same fields, but for the secret's namespace.
+        let source = ISCSIVolumeSource {
+            chap_auth_discovery: source.chap_auth_discovery,
+            chap_auth_session: source.chap_auth_session,
+            fs_type: source.fs_type,
+            initiator_name: source.initiator_name,
+            iqn: source.iqn,
+            iscsi_interface: source.iscsi_interface,
+            lun: source.lun,
+            portals: source.portals,
+            read_only: source.read_only,
+            secret_ref: None,
+            target_portal: source.target_portal,
+        };
+        let backing = Backing::Iscsi(iscsi_volume(source, secret, name));
+        return (backing, is_read_only);
+    }
+    let kind = if spec.fc.is_some() {
         "fc"
     } else if spec.flex_volume.is_some() {
         "flexVolume"
@@ -226,6 +269,44 @@ fn nfs_backing(nfs: &NFSVolumeSource) -> Backing {
         } else {
             format!("{}:{}", nfs.server, nfs.path)
         },
+    }
+}
+
+fn iscsi_volume(
+    source: ISCSIVolumeSource,
+    secret: Option<(String, String)>,
+    name: &str,
+) -> IscsiVolume {
+    let portals = [source.target_portal].into_iter();
+    let portals = portals.chain(source.portals.into_iter().flatten());
+    let given = |it: Option<String>| it.filter(|it| !it.is_empty());
+    let (guards_discovery, guards_session) = (
+        source.chap_auth_discovery.unwrap_or(false),
+        source.chap_auth_session.unwrap_or(false),
+    );
+    IscsiVolume {
+        disk: IscsiDisk {
+            portals: portals.map(|it| with_port(&it)).collect(),
+            target: source.iqn,
+            lun: source.lun,
+            interface: given(source.iscsi_interface).unwrap_or_else(|| "default".to_owned()),
+            initiator: given(source.initiator_name),
+            volume: name.to_owned(),
+            guards_discovery,
+            guards_session,
+            secrets: BTreeMap::new(),
+        },
+        file_system: given(source.fs_type).unwrap_or_else(|| "ext4".to_owned()),
+        secret: secret.filter(|_| guards_discovery || guards_session),
+    }
+}
+
+/// A portal with the port that it has when it names none.
+fn with_port(portal: &str) -> String {
+    if portal.contains(':') {
+        portal.to_owned()
+    } else {
+        format!("{portal}:3260")
     }
 }
 

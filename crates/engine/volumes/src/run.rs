@@ -43,10 +43,10 @@ use crate::{
     pauses::Pauses,
     payload::{Gathered, compute},
     plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
-    provide::{LOCAL, NFS, Provider, Shared},
+    provide::{ISCSI, LOCAL, NFS, Provider, Shared},
     provided::{Backing, Provided},
     renewal::{back_off, renewal},
-    selinux::{Labelled, SelinuxNode, mount_label},
+    selinux::SelinuxNode,
     unready::{Unready, rejection},
 };
 
@@ -140,6 +140,7 @@ impl VolumeEngine {
         if let Some(shell) = self.csi_shell() {
             shell.recall().await;
         }
+        self.provider().sweep_disks().await;
         loop {
             let names: BTreeSet<String> = drivers.borrow_and_update().keys().cloned().collect();
             if !names.is_empty() {
@@ -501,27 +502,16 @@ impl VolumeEngine {
                 let shell = self.csi_shell().ok_or_else(|| Fault::unprocessed(why))?;
                 shell.set_up(plan, provided, volume, label).await
             }
+            Backing::Iscsi(volume) => {
+                let whole = self.with_secrets(plan, volume).await?;
+                let provided = Provided {
+                    backing: Backing::Iscsi(whole),
+                    ..provided.clone()
+                };
+                self.provider().set_up(plan, &provided).await
+            }
             _ => self.provider().set_up(plan, provided).await,
         }
-    }
-
-    /// The label to mount a volume with, where whoever mounts it can do that.
-    fn selinux_label(
-        &self,
-        plan: &PodPlan,
-        planned: &PlannedVolume,
-        provided: &Provided,
-    ) -> Result<Option<String>, Fault> {
-        let Some(node) = &self.doors.selinux else {
-            return Ok(None);
-        };
-        let modes = provided.access_modes.as_slice();
-        let labelled = Labelled {
-            asked: &planned.selinux,
-            access_modes: provided.claim.is_some().then_some(modes),
-            is_recursive: plan.relabels_files,
-        };
-        mount_label(node, &labelled).map_err(Fault::unprocessed)
     }
 
     fn csi_shell(&self) -> Option<CsiShell<'_>> {
@@ -619,7 +609,7 @@ impl VolumeEngine {
                 return removed.map_err(|error| refused(Some(&place.name), error));
             }
             let taken = match (place.plugin.as_str(), self.csi_shell()) {
-                (LOCAL | NFS, _) => {
+                (LOCAL | NFS | ISCSI, _) => {
                     let provider = self.provider();
                     Some(operations::unmount(&place.plugin, provider.take_away(place)).await)
                 }
@@ -752,6 +742,13 @@ impl PodVolumes for VolumeEngine {
             let turn = self.memory.turn(uid);
             let _turn = turn.lock().await;
             self.release_stored(uid).await?;
+            let disks = self.provider().release_disks(uid).await;
+            disks.map_err(|fault| VolumeError {
+                volume: None,
+                reason: fault.reason(),
+                message: fault.message,
+                retry: fault.retry,
+            })?;
             if let Some(shell) = self.csi_shell() {
                 // What was staged and never published left nothing in the pod's directory.
                 let drivers = self.csi.drivers_left(uid);

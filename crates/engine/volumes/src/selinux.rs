@@ -98,7 +98,9 @@ mod tests {
 
     #[test]
     fn a_label_is_what_all_containers_agree_on_and_the_volume_allows() {
-        let check = |asked: Value, volume: (Option<&[&str]>, bool, bool), expected: Result<Option<&str>, &str>| {
+        let check = |asked: Value,
+                     volume: (Option<&[&str]>, bool, bool),
+                     expected: Result<Option<&str>, &str>| {
             let (modes, is_recursive, is_for_all_modes) = volume;
             let node = SelinuxNode {
                 file_label: "system_u:object_r:container_file_t:s0".to_owned(),

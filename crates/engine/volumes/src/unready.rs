@@ -90,7 +90,10 @@ mod tests {
         let check = |failed: &[Unready], seconds: u64, expected: Option<&str>| {
             let found = rejection(failed, Duration::from_secs(seconds));
             let said = found.as_ref().map(|(driver, refusal)| {
-                assert_eq!((driver.as_str(), refusal.reason), ("d", "VolumeAttachmentLimitExceeded"));
+                assert_eq!(
+                    (driver.as_str(), refusal.reason),
+                    ("d", "VolumeAttachmentLimitExceeded")
+                );
                 refusal.message.as_str()
             });
             assert_eq!(said, expected);

@@ -71,7 +71,12 @@ fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -
         program.display()
     );
     let ended = context.run_in_machine(&Job {
-        command: vec!["/bin/busybox".to_owned(), "sh".to_owned(), "-c".to_owned(), script],
+        command: vec![
+            "/bin/busybox".to_owned(),
+            "sh".to_owned(),
+            "-c".to_owned(),
+            script,
+        ],
         files: vec![program, make],
         patience: PATIENCE,
         ..Job::default()

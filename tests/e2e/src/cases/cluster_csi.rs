@@ -121,11 +121,11 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
 
 fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outcome> {
     let rules = json!({
-            "attachRequired": false,
-            "podInfoOnMount": true,
-            "volumeLifecycleModes": ["Ephemeral"],
-            "tokenRequests": [{"audience": "vault"}],
-        });
+        "attachRequired": false,
+        "podInfoOnMount": true,
+        "volumeLifecycleModes": ["Ephemeral"],
+        "tokenRequests": [{"audience": "vault"}],
+    });
     let Some((mut world, driver)) = serve(context, &[], rules)? else {
         return Ok(no_driver());
     };

@@ -86,7 +86,12 @@ fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> R
     let Some((mut world, driver)) = serve(context, &[], rules)? else {
         return Ok(no_driver());
     };
-    claim(&world, &driver, "alone", json!({"accessModes": ["ReadWriteOncePod"]}))?;
+    claim(
+        &world,
+        &driver,
+        "alone",
+        json!({"accessModes": ["ReadWriteOncePod"]}),
+    )?;
     let first = claimant(&world, "first", "alone");
     world.apply(&first)?;
     let first = world.wait_pod("first", "Ready", LATER, |pod| {
@@ -366,10 +371,10 @@ fn wait_more_said(world: &World<'_>, pod: &ferrolet_lab::PodView, n_before: usiz
 
 fn a_driver_that_asks_for_it_is_told_again(context: &mut Context<'_>) -> Result<Outcome> {
     let rules = json!({
-            "attachRequired": false,
-            "requiresRepublish": true,
-            "tokenRequests": [{"audience": "vault", "expirationSeconds": 600}],
-        });
+        "attachRequired": false,
+        "requiresRepublish": true,
+        "tokenRequests": [{"audience": "vault", "expirationSeconds": 600}],
+    });
     let Some((mut world, driver)) = serve(context, &[], rules)? else {
         return Ok(no_driver());
     };

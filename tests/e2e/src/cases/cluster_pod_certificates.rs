@@ -220,7 +220,10 @@ fn certify(
     std::fs::write(&place, &bundle)?;
     let of_key = run("openssl", &["pkey", "-in", &place, "-pubout"])?;
     let of_certificate = run("openssl", &["x509", "-in", &place, "-noout", "-pubkey"])?;
-    ensure!(of_key == of_certificate, "the key of {name} is another one's");
+    ensure!(
+        of_key == of_certificate,
+        "the key of {name} is another one's"
+    );
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::PodView;
 use ferrolet_lab::image::{Entry, ImageSpec};
+use ferrolet_lab::process::find_program;
 use serde_json::{Value, json};
 
 use super::{LATER, SOON, cases};
@@ -21,6 +22,7 @@ cases![
     a_local_device_is_formatted_mounted_and_handed_over_raw,
     an_ephemeral_claim_belongs_to_its_pod_and_lives_on_a_host_path,
     a_server_that_cannot_be_mounted_is_reported_in_mounts_words,
+    a_disk_of_another_machine_needs_the_hosts_tools,
     mounts_travel_as_asked_and_stay_read_only_below,
 ];
 
@@ -328,6 +330,35 @@ fn a_server_that_cannot_be_mounted_is_reported_in_mounts_words(
     ensure!(
         said.starts_with("MountVolume.SetUp failed for volume \"far\" : mount failed: exit status")
             && said.contains("Mounting arguments: -t nfs"),
+        "it says {said:?}"
+    );
+    remove_and_wait(&mut world, &seen)?;
+    Ok(Outcome::Passed)
+}
+
+/// The tools log in to targets by the kernel's help, which this one has none of; so what is said without them is all there is
+/// to see here.
+fn a_disk_of_another_machine_needs_the_hosts_tools(context: &mut Context<'_>) -> Result<Outcome> {
+    if find_program("iscsiadm").is_some() {
+        return Ok(Outcome::Skipped("the host has iscsiadm".to_owned()));
+    }
+    let mut world = World::start(context)?;
+    let mut main = sleeper("main");
+    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
+    let disk =
+        json!({"targetPortal": "127.0.0.1", "iqn": "iqn.2026-01.dev.ferrolet:far", "lun": 0});
+    let pod = with(
+        world.pod("distant", &[main]),
+        json!({"spec": {"volumes": [{"name": "far", "iscsi": disk}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("distant", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&seen, "FailedMount")?;
+    ensure!(
+        said.starts_with("MountVolume.WaitForAttach failed for volume \"far\" : ")
+            && said.contains("executable file not found in $PATH: iscsiadm"),
         "it says {said:?}"
     );
     remove_and_wait(&mut world, &seen)?;

@@ -15,6 +15,7 @@
 
 mod devices;
 mod group;
+mod iscsi;
 pub(crate) mod meter;
 mod mounts;
 mod payload;

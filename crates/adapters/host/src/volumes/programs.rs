@@ -1,4 +1,4 @@
-//! The host's own programs for file systems: `mount`, `blkid`, `mkfs`, `fsck`, `losetup`. Never through a shell.
+//! The host's own programs for file systems and disks: `mount`, `blkid`, `mkfs`, `fsck`, `losetup`, `iscsiadm`. Never through a shell.
 //!
 //! In: words. Out: nothing, or what the program said, bounded, in upstream's form. A program that hangs is ended with its
 //! deadline, which holds up its own pod only.
@@ -14,9 +14,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const LONGEST_OUTPUT: u64 = 4096;
 
 /// How a program ended.
-struct Ended {
-    code: Option<i32>,
-    output: String,
+pub(super) struct Ended {
+    pub(super) code: Option<i32>,
+    pub(super) output: String,
 }
 
 /// `mount -t KIND -o OPTIONS SOURCE TARGET`.
@@ -169,7 +169,8 @@ fn plain_kind(kind: &str) -> Result<&str, HostError> {
     })
 }
 
-async fn run(program: &str, words: &[String]) -> Result<Ended, HostError> {
+/// Runs a program to its end.
+pub(super) async fn run(program: &str, words: &[String]) -> Result<Ended, HostError> {
     let refused = |cause: String| HostError {
         attempt: program.to_owned(),
         cause,
@@ -213,7 +214,8 @@ async fn run(program: &str, words: &[String]) -> Result<Ended, HostError> {
     }
 }
 
-fn status(code: Option<i32>) -> String {
+/// How a program ended, in upstream's words.
+pub(super) fn status(code: Option<i32>) -> String {
     match code {
         Some(code) => format!("exit status {code}"),
         None => "ended by a signal".to_owned(),

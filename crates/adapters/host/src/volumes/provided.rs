@@ -16,7 +16,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, Fut, GroupChange, GroupGift, HostError, MountAccess, ProgramMount,
+    DeviceMount, Fut, GroupChange, GroupGift, HostError, IscsiDisk, MountAccess, ProgramMount,
     ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
 };
 use ferrolet_types::PodUid;
@@ -28,6 +28,7 @@ use rustix::{
 use super::{
     NodeVolumes, VOLUMES, devices,
     group::{Access, give_to_group, is_given},
+    iscsi,
     mounts::{self, NAMED, mounted_on, open_across, unmount, unmount_all},
     plain, programs, records,
 };
@@ -51,10 +52,6 @@ impl NodeVolumes {
                 .and_then(|root| work(&root))
                 .map_err(|cause| refused(attempt, &cause))
         }))
-    }
-
-    fn device_path(&self, plugin: &str, name: &str) -> PathBuf {
-        self.root.join(mounts_of(plugin)).join(name)
     }
 }
 
@@ -124,8 +121,10 @@ impl ProvidedVolumes for NodeVolumes {
 
     fn mount_device<'a>(&'a self, ask: &'a DeviceMount) -> Fut<'a, Result<PathBuf, HostError>> {
         Box::pin(async move {
-            let target = self.device_path(&ask.plugin, &ask.name);
-            let (directory, name) = (mounts_of(&ask.plugin), ask.name.clone());
+            let directory = Path::new("plugins").join(&ask.directory);
+            let beneath = directory.join(&ask.name);
+            let target = self.root.join(&beneath);
+            let name = ask.name.clone();
             let wanted = format!("make place for device {}", ask.device);
             let is_there = self.at_root(wanted, move |root| {
                 let parent = root.ensure_directory(directory, PRIVATE)?;
@@ -135,7 +134,10 @@ impl ProvidedVolumes for NodeVolumes {
             if !is_there.await? {
                 let mounted = programs::format_and_mount(ask, &target).await;
                 if mounted.is_err() {
-                    self.unmount_device(&ask.plugin, &ask.name).await.ok();
+                    // What is not empty is somebody's.
+                    let wanted = format!("remove place for device {}", ask.device);
+                    let removed = self.at_root(wanted, move |root| root.remove_directory(beneath));
+                    removed.await.ok();
                 }
                 mounted?;
             }
@@ -156,6 +158,33 @@ impl ProvidedVolumes for NodeVolumes {
             }
             unmount_all(root, &path)?;
             root.remove_directory(path)
+        })
+    }
+
+    fn attach_disk<'a>(&'a self, disk: &'a IscsiDisk) -> Fut<'a, Result<String, HostError>> {
+        Box::pin(async move {
+            let own = disk.clone();
+            let attempt = format!("make place for disk {}", disk.name());
+            self.at_root(attempt, move |root| iscsi::note(root, &own))
+                .await?;
+            iscsi::System::default().attach(disk).await
+        })
+    }
+
+    fn unused_disks(&self) -> Fut<'_, Result<Vec<String>, HostError>> {
+        self.at_root("find disks that nobody has".to_owned(), iscsi::unused)
+    }
+
+    fn detach_disk<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            let (own, attempt) = (name.to_owned(), format!("let disk {name} go"));
+            let left = self.at_root(attempt.clone(), move |root| iscsi::let_go(root, &own));
+            let Some(left) = left.await? else {
+                return Ok(());
+            };
+            iscsi::detach(&left).await?;
+            self.at_root(attempt, move |root| iscsi::forget(root, &left))
+                .await
         })
     }
 

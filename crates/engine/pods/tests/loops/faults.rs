@@ -218,10 +218,7 @@ async fn a_pod_whose_volumes_find_no_room_on_the_node_fails_for_good() {
         status.reason.as_deref(),
         Some("VolumeAttachmentLimitExceeded")
     );
-    assert_eq!(
-        status.message.as_deref(),
-        Some("Pod was rejected: no room")
-    );
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: no room"));
     assert_eq!(world.sandboxes(), []);
     let events = world.recorded_events();
     let told = events

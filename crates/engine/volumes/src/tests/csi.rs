@@ -702,7 +702,11 @@ async fn a_volume_is_mounted_with_the_label_of_its_containers_where_the_driver_s
         assert_eq!(record["seLinuxMountContext"], label);
     }
     // One mount has one label: another pod shares it, or waits.
-    bench.engine.ensure(&labelled("uid-2", "s0:c1,c2")).await.unwrap();
+    bench
+        .engine
+        .ensure(&labelled("uid-2", "s0:c1,c2"))
+        .await
+        .unwrap();
     let other = labelled("uid-3", "s0:c3");
     let said = bench.refusal(&other).await;
     assert!(

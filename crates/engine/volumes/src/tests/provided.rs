@@ -368,3 +368,72 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
     issue("req-2", 1000);
     bench.files.until(has("req-2")).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_pod() {
+    let bench = Bench::new();
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "iscsi": {"targetPortal": "10.0.0.1", "portals": ["10.0.0.2:860"], "iqn": "iqn.t", "lun": 3,
+            "chapAuthSession": true, "secretRef": {"name": "chap", "namespace": "other"}},
+    });
+    bench.storage.bind_claim("mine", "pv", spec);
+    let claimant = |uid: &str| pod(claim_volume(), json!({"metadata": {"uid": uid}}));
+    assert_eq!(
+        bench.refusal(&claimant("uid-1")).await,
+        "MountVolume.WaitForAttach failed for volume \"pv\" : couldn't get secret other/chap error: secrets \"chap\" not found"
+    );
+    let secret = json!({"metadata": {}, "data": {"node.session.auth.username": "bWU="}});
+    let secret = serde_json::from_value(secret).unwrap();
+    bench.storage.change(|state| {
+        let key = ("other".to_owned(), "chap".to_owned());
+        state.secrets.insert(key, secret);
+    });
+    for uid in ["uid-1", "uid-2"] {
+        let mounts = bench.engine.ensure(&claimant(uid)).await.unwrap();
+        assert!(
+            mounts["data"]
+                .host_path
+                .ends_with(&format!("/{uid}/volumes/kubernetes.io~iscsi/pv"))
+        );
+    }
+    let name = "10.0.0.1:3260-iqn.t-lun-3";
+    let table = bench.mounts.look();
+    let disk = &table.disks[name];
+    assert_eq!(disk.portals, ["10.0.0.1:3260", "10.0.0.2:860"]);
+    assert_eq!(disk.secrets["node.session.auth.username"], "me");
+    assert_eq!(
+        table.devices[name].directory,
+        "kubernetes.io/iscsi/iface-default"
+    );
+    assert_eq!(table.devices[name].file_system, "ext4");
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert!(bench.mounts.look().disks.contains_key(name));
+    bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
+    assert!(bench.mounts.look().disks.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_cannot_be_reached_is_tried_again_after_a_pause() {
+    let bench = Bench::new();
+    bench.mounts.change(|table| {
+        let broken = ("iqn.t".to_owned(), "no route".to_owned());
+        table.broken = [broken].into();
+    });
+    let volume = json!([{"name": "far", "iscsi": {"targetPortal": "[fd00::1]:3260", "iqn": "iqn.t", "lun": 0, "initiatorName": "iqn.me"}}]);
+    let pod = pod(volume, json!({}));
+    let said = bench.refusal(&pod).await;
+    assert_eq!(
+        said,
+        "MountVolume.WaitForAttach failed for volume \"far\" : touch iqn.t: no route"
+    );
+    bench.mounts.change(|table| table.broken.clear());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bench.engine.ensure(&pod).await.unwrap();
+    let table = bench.mounts.look();
+    let (_, disk) = table.disks.first_key_value().unwrap();
+    assert_eq!(disk.own_interface(), "[fd00::1]:3260:far");
+    // One that was wanted and never reached leaves nothing behind either.
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert!(bench.mounts.look().disks.is_empty());
+}

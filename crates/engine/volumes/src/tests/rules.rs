@@ -113,10 +113,6 @@ fn kinds_that_are_not_served_yet_are_named() {
         };
         assert_eq!(found, kind);
     };
-    check(
-        json!({"iscsi": {"iqn": "q", "lun": 0, "targetPortal": "t"}}),
-        "iscsi",
-    );
     check(json!({"fc": {}}), "fc");
     check(json!({"flexVolume": {"driver": "d"}}), "flexVolume");
     let back = desired(
