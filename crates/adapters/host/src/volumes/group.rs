@@ -34,6 +34,8 @@ use crate::{rooted::Rooted, sys::chmod_entry};
 
 /// More threads than this only make the disk's queue longer.
 const MOST_WALKERS: usize = 8;
+/// Threads per processor: a volume that was just mounted has to be read, and a thread that waits for its disk needs nothing else.
+const WALKERS_PER_PROCESSOR: usize = 4;
 /// A directory with more entries than this is worth more than one thread.
 const PART: usize = 512;
 /// Parts that may wait; whoever finds more works on them himself.
@@ -166,7 +168,8 @@ impl<'a> Walk<'a> {
         if self.list().waiting.is_empty() {
             return Ok(());
         }
-        let n_walkers = std::thread::available_parallelism().map_or(1, usize::from);
+        let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let n_walkers = n_processors.saturating_mul(WALKERS_PER_PROCESSOR);
         std::thread::scope(|scope| {
             for _ in 0..n_walkers.min(MOST_WALKERS) {
                 scope.spawn(|| self.walker());
