@@ -112,6 +112,12 @@ impl Containerd {
         &self.subnet
     }
 
+    /// Whether it says which images must stay.
+    #[must_use]
+    pub fn pins_images(&self) -> bool {
+        self.tools.containerd.major >= 2
+    }
+
     /// Whether this containerd streams container events (2.x does, Debian's 1.6 does not).
     #[must_use]
     pub fn has_events(&self) -> bool {
