@@ -19,7 +19,7 @@ use crate::process::{call, output, say};
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// For overlay snapshots, pod networks, host ports, swap in memory, and a disk in a file with quotas. What they need comes along.
-const WANTED: [&str; 18] = [
+const WANTED: [&str; 17] = [
     "overlay",
     "veth",
     "bridge",
@@ -36,7 +36,6 @@ const WANTED: [&str; 18] = [
     "xt_MASQUERADE",
     "brd",
     "loop",
-    "ext4",
     "quota_v2",
 ];
 
