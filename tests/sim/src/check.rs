@@ -222,6 +222,7 @@ impl Books {
             Act::LogsRemoved => {
                 // The history is gone with the logs.
                 self.counts.retain(|(owner, _), _| owner != uid);
+                self.debugged.retain(|(owner, _)| owner != uid);
             }
             Act::ImagePulled { .. }
             | Act::ImageRemoved { .. }

@@ -179,6 +179,12 @@ impl Roster {
         {
             return None;
         }
+        // The runtime's list has no names, but a static pod of an earlier life keeps its name until it is gone.
+        let key = key.or_else(|| {
+            let mut earlier = self.earlier.iter();
+            let known = earlier.find(|(_, uids)| uids.contains(&uid));
+            known.map(|(key, _)| key.clone())
+        });
         self.at_work.insert(uid.clone(), key.clone());
         Some(Command::TakeDown { uid, key })
     }

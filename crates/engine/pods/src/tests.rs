@@ -193,6 +193,17 @@ fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
         (Ready, ""),
         (Finished(OLD), "start new"),
     ]);
+    // Nobody wanted the old one, so it is on its way out already when its name is wanted again.
+    check(vec![
+        (Earlier(OLD, key()), ""),
+        (Ready, ""),
+        (
+            Census(OLD),
+            "take down 0123456789abcdef0123456789abcdef default/web",
+        ),
+        (added(&new), ""),
+        (Finished(OLD), "start new"),
+    ]);
     // The same manifest is the same pod, and what the API may still want is not touched before the API has spoken.
     check(vec![
         (Earlier(OLD, key()), ""),
