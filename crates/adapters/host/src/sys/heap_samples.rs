@@ -89,15 +89,10 @@ unsafe impl GlobalAlloc for WatchedHeap {
 #[inline]
 fn allocated(block: *mut u8, size: usize) {
     // A thread that is being taken down has no such cell any more; what it allocates is not noted.
-    let is_due = LEFT.try_with(|left| match left.get().checked_sub(size) {
-        Some(rest) => {
-            left.set(rest);
-            false
-        }
-        None => {
-            left.set(RATE);
-            true
-        }
+    let is_due = LEFT.try_with(|left| {
+        let is_due = left.get() <= size;
+        left.set(if is_due { RATE } else { left.get() - size });
+        is_due
     });
     if is_due.unwrap_or(false) && !block.is_null() {
         note(block, size);
