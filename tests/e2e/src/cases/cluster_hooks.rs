@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::patient::{Patient, Wire};
+use ferrolet_lab::wait_until;
 use serde_json::json;
 
 use super::{LATER, SOON, cases};
@@ -134,8 +135,10 @@ fn a_sleeping_hook_after_the_start_holds_the_next_container(
     );
     world.run(&pod)?;
     let at = |name: &str| -> Result<u64> {
-        let text = fs::read_to_string(shared.join(name))?;
-        Ok(text.trim().parse()?)
+        wait_until("a container's first word", LATER, || {
+            let text = fs::read_to_string(shared.join(name))?;
+            Ok(Some(text.trim().parse()?))
+        })
     };
     let apart = at("second")?.saturating_sub(at("first")?);
     ensure!(apart >= 2, "the second began {apart} s after the first");

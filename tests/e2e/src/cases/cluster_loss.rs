@@ -1,7 +1,7 @@
 //! What is taken away from a pod behind the agent's back: its sandbox, or one of its containers.
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::PodView;
+use ferrolet_lab::{PodView, wait_until};
 use serde_json::json;
 
 use super::{LATER, cases};
@@ -79,8 +79,13 @@ fn a_container_that_vanished_has_ended_in_an_unknown_way(
     let id = before.container("main")?.id().to_owned();
     world.node.node.kill()?;
     let containerd = context.containerd()?;
-    containerd.ctr(&["tasks", "delete", "--force", &id])?;
-    containerd.ctr(&["containers", "delete", &id])?;
+    wait_until("the container to vanish", LATER, || {
+        // containerd's own watch takes the dead task away as well, and either may come second.
+        let ended = containerd.ctr(&["tasks", "delete", "--force", &id]);
+        let gone = containerd.ctr(&["containers", "delete", &id]);
+        gone.with_context(|| format!("its task: {ended:?}"))
+            .map(Some)
+    })?;
     // What it has in memory goes with it.
     containerd.kill()?;
     containerd.launch()?;
