@@ -1,9 +1,9 @@
 //! What pods were granted and what was put in force, kept on disk in upstream's format: `allocated_pods_state` and
 //! `actuated_pods_state` in the root directory.
 //!
-//! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk, because a lost note costs
-//! a repeated decision and nothing else: without the newest grant the resize is judged again, without the newest word on what
-//! is in force a container is bounded once more. A file that cannot be read is reported, set aside and begun anew, from the
+//! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk: without the newest grant a resize is
+//! judged again, and without the newest word on what is in force a container is bounded once more. Where its policy asks for a restart
+//! that would be a second one, so a resize is written at once and only a crowd of new pods waits. A file that cannot be read is reported, set aside and begun anew, from the
 //! other one or from the pods' own specifications, where upstream's kubelet refuses to start (ADR 0015).
 //! Refuses: deciding anything from what it holds.
 
