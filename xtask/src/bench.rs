@@ -31,7 +31,7 @@ mod volumes;
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::{option, span};
+use crate::{count, number, option, span};
 
 /// The command line of `bench`.
 pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
@@ -49,13 +49,13 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
         .args_conflicts_with_subcommands(true)
         .arg(fast.clone())
         .arg(agent.clone())
-        .arg(option("rounds", "N", "Rounds of both kubelets; medians count").default_value("3"))
+        .arg(count("rounds", "N", "Rounds of both kubelets; medians count").default_value("3"))
         .arg(
-            option("burst", "N,N", "Pods created at once, for each burst")
+            count("burst", "N,N", "Pods created at once, for each burst")
                 .value_delimiter(',')
                 .default_value("50,100"),
         )
-        .arg(option("rate-pods", "N", "Pods created one a second").default_value("10"))
+        .arg(count("rate-pods", "N", "Pods created one a second").default_value("10"))
         .arg(quiet.clone())
         .arg(option(
             "json",
@@ -78,15 +78,15 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                 .about("What scrapes, followed logs, forwarded ports and floods of requests cost, beside upstream's kubelet")
                 .arg(fast.clone())
                 .arg(agent.clone())
-                .arg(option("pods", "N", "Pods on the node").default_value("100"))
+                .arg(count("pods", "N", "Pods on the node").default_value("100"))
                 .arg(flag("only-ours", "Measure this agent alone")),
         )
         .subcommand(
             Command::new("start")
                 .about("How long static pods take to start, and what the agent costs")
                 .arg(fast.clone())
-                .arg(option("singles", "N", "Pods one at a time").default_value("30"))
-                .arg(option("burst", "N", "Pods started at once").default_value("50"))
+                .arg(number("singles", "N", "Pods one at a time").default_value("30"))
+                .arg(number("burst", "N", "Pods started at once").default_value("50"))
                 .arg(quiet.clone())
                 .arg(agent.clone()),
         )
@@ -94,9 +94,9 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             Command::new("life")
                 .about("How fast containers restart and pods go, and what probes cost")
                 .arg(fast.clone())
-                .arg(option("restarts", "N", "Containers that exit once").default_value("20"))
-                .arg(option("deletions", "N", "Pods that are deleted").default_value("20"))
-                .arg(option("probes", "N", "HTTP probes a second").default_value("400"))
+                .arg(number("restarts", "N", "Containers that exit once").default_value("20"))
+                .arg(number("deletions", "N", "Pods that are deleted").default_value("20"))
+                .arg(number("probes", "N", "HTTP probes a second").default_value("400"))
                 .arg(quiet.clone())
                 .arg(agent.clone()),
         )
@@ -106,10 +106,10 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                     "How soon volumes are ready, what they cost at rest, and fsGroup on many files",
                 )
                 .arg(fast)
-                .arg(option("files", "N", "Files for fsGroup").default_value("100000"))
-                .arg(option("rounds", "N", "Rounds of fsGroup; medians count").default_value("3"))
+                .arg(number("files", "N", "Files for fsGroup").default_value("100000"))
+                .arg(count("rounds", "N", "Rounds of fsGroup; medians count").default_value("3"))
                 .arg(
-                    option("pods", "N", "Pods with volumes; 0 leaves them out")
+                    number("pods", "N", "Pods with volumes; 0 leaves them out")
                         .default_value("100"),
                 )
                 .arg(quiet)

@@ -21,11 +21,11 @@ mod table;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use ferrolet_lab::{Network, isolation, parts};
 
-use crate::{build, option};
+use crate::{build, count, given, option};
 use results::Kubelet;
 
 /// What to run.
@@ -75,7 +75,7 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             )
             .requires("focus"),
         )
-        .arg(option("procs", "N", "Tests at a time").default_value("6"))
+        .arg(count("procs", "N", "Tests at a time").default_value("6"))
         .arg(flag(
             "again",
             "Only what did not pass in the last full run, and lay it over that run",
@@ -105,13 +105,6 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         .get_one::<String>("kubelet")
         .and_then(|name| Kubelet::parse(name))
         .context("the parser knows the names")?;
-    let procs = args
-        .get_one::<String>("procs")
-        .context("it has a default")?;
-    let n_procs: usize = procs
-        .parse()
-        .with_context(|| format!("--procs wants a number, not {procs:?}"))?;
-    ensure!(n_procs > 0, "--procs wants more than nothing");
     let plan = Plan {
         agent: match kubelet {
             Kubelet::Ferrolet => build::agent(args)?,
@@ -120,7 +113,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         kubelet,
         focus: args.get_one::<String>("focus").cloned(),
         is_any: args.get_flag("any"),
-        n_procs,
+        n_procs: given(args, "procs"),
         is_again: args.get_flag("again"),
         is_page_wanted: args.get_flag("write"),
     };

@@ -18,10 +18,10 @@ mod span;
 mod test;
 mod tidy;
 
-use std::process::ExitCode;
+use std::{num::NonZeroUsize, process::ExitCode};
 
 use anyhow::{Result, bail};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 fn main() -> ExitCode {
     match dispatch(&command().get_matches()) {
@@ -99,6 +99,27 @@ fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
+/// An option for a number of things that may be none.
+fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    option(name, value, help).value_parser(value_parser!(usize))
+}
+
+/// An option for a number of things, at least one.
+fn count(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    let at_least_one = |text: &str| match text.parse::<NonZeroUsize>() {
+        Ok(n) => Ok(n.get()),
+        Err(error) => Err(error.to_string()),
+    };
+    option(name, value, help).value_parser(at_least_one)
+}
+
+/// What was given for an option that has a default.
+fn given<T: Copy + Send + Sync + 'static>(args: &ArgMatches, name: &str) -> T {
+    *args
+        .get_one(name)
+        .expect("the option has a default of this type")
+}
+
 fn dispatch(matches: &ArgMatches) -> Result<u8> {
     match matches.subcommand() {
         Some(("tidy", _)) => tidy::command(),
@@ -117,5 +138,20 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_numbers_and_where_it_matters_above_zero() {
+        let check = |line: &str, is_good: bool| {
+            let words = line.split(' ');
+            let read = super::command().try_get_matches_from(words);
+            assert_eq!(read.is_ok(), is_good, "{line}");
+        };
+        check("xtask bench --burst 50,100 --rounds 1", true);
+        check("xtask bench --burst 50,0", false);
+        check("xtask bench --rounds many", false);
+        check("xtask bench volumes --pods 0", true);
+        check("xtask bench volumes --pods -1", false);
+        check("xtask conformance --procs 0", false);
     }
 }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::cost::Cost;
 use super::figures::Figures;
 use super::trace;
-use crate::build;
+use crate::{build, given};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -45,20 +45,12 @@ struct Plan {
 }
 
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
-    let number = |name: &str| -> Result<usize> {
-        let text = args.get_one::<String>(name).context("it has a default")?;
-        text.parse()
-            .with_context(|| format!("--{name} wants a number"))
-    };
     let plan = Plan {
         agent: build::agent(args)?,
-        n_restarts: number("restarts")?,
-        n_deletions: number("deletions")?,
-        n_probes: number("probes")?,
-        quiet: args
-            .get_one::<Duration>("quiet")
-            .copied()
-            .context("it has a default")?,
+        n_restarts: given(args, "restarts"),
+        n_deletions: given(args, "deletions"),
+        n_probes: given(args, "probes"),
+        quiet: given(args, "quiet"),
     };
     let tools = parts::toolbox().required()?;
     let binaries = parts::control_plane().required()?;

@@ -18,7 +18,7 @@ use super::leg::{self, Scene};
 use super::machine::Machine;
 use super::score::{Row, Values, Verdict, catalogue, missing, rows};
 use super::{chart, page, table};
-use crate::build;
+use crate::{build, given};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -106,35 +106,18 @@ fn plan(args: &ArgMatches) -> Result<Plan> {
             rest: Duration::from_secs(1),
         });
     }
-    let mut bursts = Vec::new();
-    for text in args.get_many::<String>("burst").into_iter().flatten() {
-        bursts.push(number("burst", text)?);
-    }
+    let bursts = args.get_many::<usize>("burst").into_iter().flatten();
+    let mut bursts: Vec<usize> = bursts.copied().collect();
     bursts.sort_unstable();
     bursts.dedup();
-    let of = |name: &str| {
-        let text = args.get_one::<String>(name).context("it has a default")?;
-        number(name, text)
-    };
     Ok(Plan {
         agent,
-        n_rounds: of("rounds")?,
+        n_rounds: given(args, "rounds"),
         bursts,
-        n_rate: of("rate-pods")?,
-        quiet: *args
-            .get_one::<Duration>("quiet")
-            .context("it has a default")?,
+        n_rate: given(args, "rate-pods"),
+        quiet: given(args, "quiet"),
         rest: Duration::from_secs(5),
     })
-}
-
-fn number(name: &str, text: &str) -> Result<usize> {
-    let number = text
-        .trim()
-        .parse()
-        .with_context(|| format!("--{name} wants a number, not {text:?}"))?;
-    ensure!(number > 0, "--{name} wants more than nothing");
-    Ok(number)
 }
 
 fn race(
@@ -274,12 +257,5 @@ mod tests {
             [first(0), first(1), first(2)],
             [Contender::Ours, Contender::Upstream, Contender::Ours]
         );
-    }
-
-    #[test]
-    fn sizes_are_numbers_above_zero() {
-        assert_eq!(number("burst", " 50").unwrap(), 50);
-        assert!(number("burst", "0").is_err());
-        assert!(number("burst", "many").is_err());
     }
 }

@@ -10,7 +10,7 @@
 mod leg;
 mod load;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::ArgMatches;
 use ferrolet_lab::cluster::Api;
 use ferrolet_lab::{Cluster, ClusterOptions, Network, isolation, parts};
@@ -18,7 +18,7 @@ use ferrolet_lab::{Cluster, ClusterOptions, Network, isolation, parts};
 use super::machine::Machine;
 use super::score::{Figure, Goal, Unit, Values, missing, rows};
 use super::table;
-use crate::build;
+use crate::{build, given};
 
 /// Streams that are followed at once.
 const N_FOLLOWERS: usize = 200;
@@ -38,11 +38,7 @@ pub(super) fn command(args: &ArgMatches) -> Result<u8> {
         parts::control_plane().required()?,
     );
     let agent = build::agent(args)?;
-    let text = args.get_one::<String>("pods").context("it has a default")?;
-    let n_pods: usize = text
-        .parse()
-        .with_context(|| format!("--pods wants a number, not {text:?}"))?;
-    ensure!(n_pods > 0, "--pods wants more than nothing");
+    let n_pods = given(args, "pods");
     let is_alone = args.get_flag("only-ours");
     isolation::run(Network::Private, |bench| {
         let machine = Machine::look(&tools, &binaries, &agent)?;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ArgMatches;
 use ferrolet_lab::image::BUSYBOX;
 use ferrolet_lab::{Bench, Containerd, Network, Node, NodeOptions, Toolbox, isolation, parts};
@@ -18,8 +18,8 @@ use serde_json::json;
 use super::cost::Cost;
 use super::figures::Figures;
 use super::trace;
-use crate::build;
 use crate::span::brief;
+use crate::{build, given};
 
 /// What to measure.
 struct Plan {
@@ -36,19 +36,11 @@ struct Start {
 }
 
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
-    let number = |name: &str| -> Result<usize> {
-        let text = args.get_one::<String>(name).context("it has a default")?;
-        text.parse()
-            .with_context(|| format!("--{name} wants a number"))
-    };
     let plan = Plan {
         agent: build::agent(args)?,
-        n_singles: number("singles")?,
-        n_burst: number("burst")?,
-        quiet: args
-            .get_one::<Duration>("quiet")
-            .copied()
-            .context("it has a default")?,
+        n_singles: given(args, "singles"),
+        n_burst: given(args, "burst"),
+        quiet: given(args, "quiet"),
     };
     let tools = parts::toolbox().required()?;
     isolation::run(Network::Private, |bench| measure(bench, &tools, &plan))

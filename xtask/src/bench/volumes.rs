@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 use super::cost::Cost;
 use super::figures::Figures;
 use super::trace;
-use crate::build;
 use crate::span::brief;
+use crate::{build, given};
 
 const DEFAULT: &str = "/api/v1/namespaces/default";
 const GROUP: &str = "4242";
@@ -46,21 +46,14 @@ struct Plan {
 }
 
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
-    let number = |name: &str| -> Result<usize> {
-        let text = args.get_one::<String>(name).context("it has a default")?;
-        text.parse()
-            .with_context(|| format!("--{name} wants a number"))
-    };
     let plan = Plan {
         agent: build::agent(args)?,
         ours: build::example("ferrolet-host", "give_to_group", args)?,
         theirs: parts::upstream_walk().required()?,
-        n_files: number("files")?,
-        n_rounds: number("rounds")?.max(1),
-        n_pods: number("pods")?,
-        quiet: *args
-            .get_one::<Duration>("quiet")
-            .context("it has a default")?,
+        n_files: given(args, "files"),
+        n_rounds: given(args, "rounds"),
+        n_pods: given(args, "pods"),
+        quiet: given(args, "quiet"),
     };
     let (tools, binaries) = (
         parts::toolbox().required()?,
