@@ -57,6 +57,12 @@ pub(crate) fn pod_directory(node: &Node, pod: &PodView) -> PathBuf {
     node.root().join("pods").join(pod.uid())
 }
 
+/// How many sandboxes the runtime has, of whatever pod.
+pub(crate) fn n_sandboxes(containerd: &Containerd) -> Result<usize> {
+    let all = containerd.containers()?;
+    Ok(all.iter().filter(|it| it.kind == "sandbox").count())
+}
+
 /// Fails while anything of a pod is left: sandbox, containers, cgroups, directories, logs, links.
 pub(crate) fn ensure_gone(node: &Node, containerd: &Containerd, pod: &PodView) -> Result<()> {
     let known = node.pods()?.iter().any(|it| it.uid() == pod.uid());

@@ -128,19 +128,14 @@ fn a_half_made_pod_is_completed(context: &mut Context<'_>) -> Result<Outcome> {
     node.put_pod(&pod("half", &[sleeper("a"), sleeper("b"), sleeper("c")]))?;
     // Killed as soon as the sandbox exists: whatever is missing then is the next agent's work.
     node.wait("a sandbox", SOON, |_| {
-        let made = context.containerd()?.containers()?;
-        Ok(made.iter().any(|it| it.kind == "sandbox").then_some(()))
+        let n = look::n_sandboxes(context.containerd()?)?;
+        Ok((n > 0).then_some(()))
     })?;
     node.kill()?;
     relaunch(&mut node)?;
     wait_running(&mut node, "half")?;
-    let sandboxes = context
-        .containerd()?
-        .containers()?
-        .into_iter()
-        .filter(|it| it.kind == "sandbox")
-        .count();
-    ensure!(sandboxes == 1, "{sandboxes} sandboxes");
+    let n = look::n_sandboxes(context.containerd()?)?;
+    ensure!(n == 1, "{n} sandboxes");
     Ok(Outcome::Passed)
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ferrolet_lab::Node;
+use ferrolet_lab::PodView;
 use ferrolet_lab::wait::stays_true;
 use serde_json::{Value, json};
 
@@ -66,22 +66,7 @@ fn api_pods_pass_from_upstream_to_this_agent_and_back(
     let mut world = World::start_with(context, options)?;
     world.apply(&world.object("ConfigMap", "settings", json!({"data": {"a": "b"}})))?;
     let look = |world: &mut World<'_>, context: &mut Context<'_>| -> Result<Picture> {
-        let mut containers = Vec::new();
-        for (name, _) in pods() {
-            let seen = world.wait_ready(name)?;
-            ensure!(seen.restarts() == 0, "{name} was restarted");
-            for it in seen.containers().iter().filter(|it| it.is_running()) {
-                containers.push((
-                    seen.uid().to_owned(),
-                    it.id().to_owned(),
-                    it.started_at().to_owned(),
-                ));
-            }
-        }
-        Ok(Picture {
-            containers,
-            tasks: context.containerd()?.tasks()?,
-        })
+        picture(context, |name| world.wait_ready(name))
     };
     for (_, pod) in pods() {
         let mut pod = with(
@@ -129,10 +114,13 @@ struct Picture {
     tasks: Vec<(String, u32)>,
 }
 
-fn picture(context: &mut Context<'_>, node: &mut Node) -> Result<Picture> {
+fn picture(
+    context: &mut Context<'_>,
+    mut wait: impl FnMut(&str) -> Result<PodView>,
+) -> Result<Picture> {
     let mut containers = Vec::new();
     for (name, _) in pods() {
-        let seen = wait_running(node, name)?;
+        let seen = wait(name)?;
         ensure!(seen.restarts() == 0, "{name} was restarted");
         for it in seen.containers().iter().filter(|it| it.is_running()) {
             containers.push((
@@ -174,14 +162,14 @@ fn pass_around(context: &mut Context<'_>, agents: &[PathBuf]) -> Result<Outcome>
     }
     node.launch()?;
     node.wait_healthy()?;
-    let first = picture(context, &mut node)?;
+    let first = picture(context, |name| wait_running(&mut node, name))?;
     for agent in &agents[1..] {
         node.stop()?;
         node.switch_agent(agent)?;
         node.launch()?;
         node.wait_healthy()?;
         stays_true("the same containers", Duration::from_secs(6), || {
-            let now = picture(context, &mut node)?;
+            let now = picture(context, |name| wait_running(&mut node, name))?;
             ensure!(
                 now == first,
                 "under {} there is {now:#?}\nbut first there was {first:#?}",

@@ -78,13 +78,8 @@ fn several_containers_run_in_one_pod(context: &mut Context<'_>) -> Result<Outcom
     ids.sort();
     ids.dedup();
     ensure!(ids.len() == 3, "container ids are {ids:?}");
-    let sandboxes = context
-        .containerd()?
-        .containers()?
-        .into_iter()
-        .filter(|it| it.kind == "sandbox")
-        .count();
-    ensure!(sandboxes == 1, "{sandboxes} sandboxes");
+    let n = look::n_sandboxes(context.containerd()?)?;
+    ensure!(n == 1, "{n} sandboxes");
     Ok(Outcome::Passed)
 }
 

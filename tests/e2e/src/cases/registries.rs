@@ -54,6 +54,15 @@ pub(super) fn registry(context: &mut Context<'_>, name: &str, images: &[&str]) -
     Ok(registry)
 }
 
+/// Waits until a pull has come as far as the registry lets it.
+fn wait_held(node: &mut Node, registry: &Registry) -> Result<()> {
+    node.wait("a held pull", SOON, |_| {
+        let requests = registry.requests();
+        let is_held = requests.iter().any(|it| it.path.contains("/blobs/"));
+        Ok(is_held.then_some(()))
+    })
+}
+
 fn wait_log(node: &mut Node, text: &str) -> Result<()> {
     node.wait(&format!("{text:?} in the log"), LATER, |node| {
         Ok(node.log_text().contains(text).then_some(()))
@@ -127,11 +136,7 @@ fn a_slow_registry_holds_nobody_else_up(context: &mut Context<'_>) -> Result<Out
     let mut node = context.node_with(options)?;
     node.put_pod(&of_image("slow-a", "slow.test/a:1", "IfNotPresent"))?;
     node.put_pod(&of_image("slow-b", "slow.test/b:1", "IfNotPresent"))?;
-    node.wait("a held pull", SOON, |_| {
-        let requests = slow.requests();
-        let blobs = requests.iter().any(|it| it.path.contains("/blobs/"));
-        Ok(blobs.then_some(()))
-    })?;
+    wait_held(&mut node, &slow)?;
     node.put_pod(&of_image("quick", "quick.test/a:1", "IfNotPresent"))?;
     wait_running(&mut node, "quick")?;
     for name in ["slow-a", "slow-b"] {
@@ -157,11 +162,7 @@ fn serialized_pulls_come_one_after_the_other(context: &mut Context<'_>) -> Resul
     options.configuration = json!({"serializeImagePulls": true});
     let mut node = context.node_with(options)?;
     node.put_pod(&of_image("slow", "slow.test/a:1", "IfNotPresent"))?;
-    node.wait("a held pull", SOON, |_| {
-        let requests = slow.requests();
-        let blobs = requests.iter().any(|it| it.path.contains("/blobs/"));
-        Ok(blobs.then_some(()))
-    })?;
+    wait_held(&mut node, &slow)?;
     node.put_pod(&of_image("quick", "quick.test/a:1", "IfNotPresent"))?;
     wait_log(&mut node, "Pulling image \\\"quick.test/a:1\\\"")?;
     ensure!(quick.requests().is_empty(), "{:?}", quick.requests());
