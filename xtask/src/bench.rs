@@ -79,6 +79,10 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                 .arg(fast.clone())
                 .arg(agent.clone())
                 .arg(count("pods", "N", "Pods on the node").default_value("100"))
+                .arg(
+                    option("part", "NAME", "Only this part")
+                        .value_parser(["scrapes", "starts", "logs", "port"]),
+                )
                 .arg(flag("only-ours", "Measure this agent alone")),
         )
         .subcommand(

@@ -14,7 +14,7 @@ use ferrolet_lab::{
 };
 use serde_json::{Value, json};
 
-use super::load::{Flood, Scrape};
+use super::load::{Flood, Scrape, StandIn};
 use super::{FLOOD, N_FOLLOWERS, SCRAPED};
 use crate::bench::cost::{Cost, Holding, cpu_seconds};
 use crate::bench::figures::Figures;
@@ -25,8 +25,10 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Scrapes of each path, a second apart, as from a node that several parties scrape. Both kubelets then answer some of them from what they
 /// had read before (ADR 0022).
 const N_SCRAPES: usize = 12;
-/// Pods that are started to see how long it takes.
-const N_STARTS: usize = 5;
+/// Pods that are started each way to see how long it takes.
+const N_STARTS: usize = 9;
+/// A flood is under way for so long before a pod is started in it.
+const LEAD: Duration = Duration::from_millis(700);
 /// Pods that write the logs that are followed.
 const N_TALKERS: usize = 10;
 /// Bytes that go through the forwarded port each time, and how often.
@@ -40,6 +42,8 @@ pub(super) struct Scene<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) api: Api,
     pub(super) n_pods: usize,
+    /// The only part that is measured, if not all are.
+    pub(super) part: Option<&'a str>,
 }
 
 /// Runs the sequence, and removes everything of it.
@@ -91,7 +95,10 @@ struct Leg<'a> {
     values: Values,
 }
 
-impl Leg<'_> {
+/// One of the things that are measured.
+type Part<'a> = fn(&mut Leg<'a>) -> Result<()>;
+
+impl<'a> Leg<'a> {
     fn measure(&mut self) -> Result<()> {
         self.joined.node.launch()?;
         self.joined.wait_ready(self.scene.cluster)?;
@@ -103,10 +110,18 @@ impl Leg<'_> {
         }
         self.wait_ready("quiet-", self.scene.n_pods)?;
         thread::sleep(Duration::from_secs(5));
-        self.scrapes()?;
-        self.starts()?;
-        self.followed_logs()?;
-        self.forwarded_port()
+        let parts: [(&str, Part<'a>); 4] = [
+            ("scrapes", Leg::scrapes),
+            ("starts", Leg::starts),
+            ("logs", Leg::followed_logs),
+            ("port", Leg::forwarded_port),
+        ];
+        for (name, measure) in parts {
+            if self.scene.part.is_none_or(|part| part == name) {
+                measure(self)?;
+            }
+        }
+        Ok(())
     }
 
     fn scrapes(&mut self) -> Result<()> {
@@ -132,33 +147,58 @@ impl Leg<'_> {
         Ok(())
     }
 
-    /// Pods are started one after the other, first in peace and then while everybody asks for the list of pods.
+    /// Pods are started one after the other: in peace, while everybody asks a server of our own that only sends the same bytes, and while
+    /// everybody asks the kubelet for them. In turn, so that what the machine does meanwhile falls on all three alike.
     fn starts(&mut self) -> Result<()> {
-        let alone = self.start_some("alone")?;
+        let mut spans: [Vec<f64>; 3] = Default::default();
+        let (mut n_answers, mut flooded_for, mut spent) = (0, 0.0, 0.0);
+        let (mut stand_in_for, mut stand_in_spent) = (0.0, 0.0);
+        let (pid, address) = (
+            self.joined.node.pid()?,
+            self.joined.node.read_only_address().to_owned(),
+        );
+        for n in 0..N_STARTS {
+            spans[0].push(self.start_one(&format!("alone-{n}"))?);
+            let stand_in = StandIn::copying(&address, "/pods")?;
+            let began = Instant::now();
+            let flood = Flood::start(stand_in.address(), "/pods", FLOOD);
+            thread::sleep(LEAD);
+            let span = self.start_one(&format!("beside-{n}"));
+            flood.stop()?;
+            stand_in_for += began.elapsed().as_secs_f64();
+            stand_in_spent += stand_in.stop()?;
+            spans[1].push(span?);
+            let (before, began) = (cpu_seconds(pid)?, Instant::now());
+            let flood = Flood::start(&address, "/pods", FLOOD);
+            thread::sleep(LEAD);
+            let span = self.start_one(&format!("flooded-{n}"));
+            n_answers += flood.stop()?;
+            flooded_for += began.elapsed().as_secs_f64();
+            spent += cpu_seconds(pid)? - before;
+            spans[2].push(span?);
+        }
+        let [alone, beside, flooded] = spans.map(|spans| Figures::of(spans).median);
         self.put("start_alone", alone);
-        let pid = self.joined.node.pid()?;
-        let flood = Flood::start(self.joined.node.read_only_address(), "/pods", FLOOD);
-        let (before, began) = (cpu_seconds(pid)?, Instant::now());
-        let flooded = self.start_some("flooded");
-        let span = began.elapsed().as_secs_f64();
-        let share = (cpu_seconds(pid)? - before) / span * 100.0;
-        let n_answers = flood.stop()?;
-        self.put("start_flooded", flooded?);
-        self.put("flood_rate", n_answers as f64 / span);
-        self.put("flood_cpu", share);
+        self.put("start_beside", beside);
+        self.put("start_flooded", flooded);
+        self.put("start_slowdown", flooded / beside * 100.0);
+        self.put("flood_rate", f64::from(n_answers) / flooded_for);
+        self.put("flood_cpu", spent / flooded_for * 100.0);
+        self.put("send_cpu", stand_in_spent / stand_in_for * 100.0);
         Ok(())
     }
 
-    fn start_some(&mut self, group: &str) -> Result<f64> {
-        let mut spans = Vec::new();
-        for n in 0..N_STARTS {
-            let name = format!("{group}-{n}");
-            let began = Instant::now();
-            self.create(&name, "trap 'exit 0' TERM; sleep 100000 & wait")?;
-            self.wait_ready(&name, 1)?;
-            spans.push(began.elapsed().as_secs_f64());
-        }
-        Ok(Figures::of(spans).median)
+    fn start_one(&self, name: &str) -> Result<f64> {
+        let began = Instant::now();
+        self.create(name, "trap 'exit 0' TERM; sleep 100000 & wait")?;
+        // Only this one is looked at: a list of all would take longer than the start.
+        let (scene, path) = (self.scene, format!("{PODS}/{name}"));
+        wait_until(&format!("pod {name}"), PATIENCE, || {
+            ensure!(!scene.bench.is_interrupted(), "interrupted");
+            let pod = PodView(scene.cluster.get(&path)?);
+            Ok((pod.condition("Ready") == Some("True")).then_some(()))
+        })?;
+        Ok(began.elapsed().as_secs_f64())
     }
 
     fn followed_logs(&mut self) -> Result<()> {
