@@ -2,8 +2,10 @@
 //!
 //! The list is a snapshot of shared pods; each is written out only when the client has taken the one before, so a thousand pods
 //! cost one pod's text at a time, and a client that goes away costs nothing more. Whoever asks many times a second gets the same text
-//! until a pod changes ([`LastList`]), so that a thousand readers do not take the processor away from the pods.
+//! until a pod changes, and then only that pod is written out anew ([`LastList`]), so that a thousand readers do not take the processor
+//! away from the pods.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +26,8 @@ use crate::routes::Views;
 
 /// Text is handed on in pieces of about this size.
 const PIECE: usize = 32 * 1024;
+const HEAD: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#;
+const END: &[u8] = b"]}\n";
 /// Whoever asks again within this time is not alone.
 const HURRY: Duration = Duration::from_millis(100);
 
@@ -49,8 +53,54 @@ pub(crate) struct LastList {
 #[derive(Default)]
 struct Recent {
     asked: Option<Instant>,
-    /// The pods hold their own place in memory, so that another pod cannot be taken for one of them.
-    kept: Option<(Vec<Pod>, Bytes)>,
+    kept: Option<Written>,
+}
+
+/// A list that was written out whole.
+struct Written {
+    /// Each pod and its part of the text. The pods hold their own place in memory, so that another pod cannot be taken for one of them.
+    items: Vec<(Pod, Bytes)>,
+    text: Bytes,
+}
+
+impl Written {
+    /// Writes out these pods, as far as that was not done before.
+    fn new(pods: &[Pod], before: Option<Written>) -> Self {
+        let before = before.map_or_else(Vec::new, |it| it.items);
+        let known: HashMap<_, &Bytes> = before
+            .iter()
+            .map(|(pod, item)| (Arc::as_ptr(pod), item))
+            .collect();
+        let items = pods.iter().map(|pod| {
+            let item = known.get(&Arc::as_ptr(pod)).map(|item| (*item).clone());
+            let item = item.unwrap_or_else(|| {
+                let mut item = Vec::new();
+                write_item(pod, &mut item);
+                Bytes::from(item)
+            });
+            (pod.clone(), item)
+        });
+        let items: Vec<(Pod, Bytes)> = items.collect();
+        let n_bytes: usize = items.iter().map(|(_, item)| item.len() + 1).sum();
+        let mut text = Vec::with_capacity(HEAD.len() + n_bytes + END.len());
+        text.extend(HEAD);
+        for (n, (_, item)) in items.iter().enumerate() {
+            if n > 0 {
+                text.push(b',');
+            }
+            text.extend(item);
+        }
+        text.extend(END);
+        Self {
+            items,
+            text: Bytes::from(text),
+        }
+    }
+
+    fn is_of(&self, pods: &[Pod]) -> bool {
+        let pairs = || self.items.iter().zip(pods);
+        self.items.len() == pods.len() && pairs().all(|((one, _), other)| Arc::ptr_eq(one, other))
+    }
 }
 
 impl LastList {
@@ -62,18 +112,12 @@ impl LastList {
             recent.kept = None;
             return None;
         }
-        if let Some((known, text)) = &recent.kept
-            && is_same(known, pods)
-        {
-            return Some(text.clone());
-        }
-        let mut list = PodList::new(pods.to_vec());
-        let mut text = Vec::new();
-        while let Some(piece) = list.piece() {
-            text.extend(piece);
-        }
-        let text = Bytes::from(text);
-        recent.kept = Some((pods.to_vec(), text.clone()));
+        let kept = match recent.kept.take() {
+            Some(kept) if kept.is_of(pods) => kept,
+            before => Written::new(pods, before),
+        };
+        let text = kept.text.clone();
+        recent.kept = Some(kept);
         Some(text)
     }
 }
@@ -118,7 +162,7 @@ impl PodList {
         let mut is_first = false;
         match self.next {
             Part::Head => {
-                text.extend(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
+                text.extend(HEAD);
                 (self.next, is_first) = (Part::Items, true);
             }
             Part::Items => {}
@@ -134,7 +178,7 @@ impl PodList {
                 return Some(text);
             }
         }
-        text.extend(b"]}\n");
+        text.extend(END);
         self.next = Part::End;
         Some(text)
     }
@@ -195,6 +239,19 @@ mod tests {
         assert!(new.as_ptr() != text.as_ptr() && new == text);
         let fewer = last.text_of(&other[..1], at(504)).unwrap();
         assert!(fewer.len() < new.len());
+        // Of pods that changed only those are written, and the text is what one who is alone gets.
+        let changed = vec![other[0].clone(), pod("c"), other[1].clone()];
+        let item = |at: usize| {
+            last.state.lock().unwrap().kept.as_ref().unwrap().items[at]
+                .1
+                .clone()
+        };
+        let before = item(0);
+        let text = last.text_of(&changed, at(505)).unwrap();
+        assert_eq!(item(0).as_ptr(), before.as_ptr(), "the same item");
+        let mut alone = PodList::new(changed.clone());
+        let pieces: Vec<u8> = std::iter::from_fn(|| alone.piece()).flatten().collect();
+        assert_eq!(text, pieces);
         assert_eq!(last.text_of(&other, at(5000)), None, "the hurry is over");
         assert!(last.state.lock().unwrap().kept.is_none());
     }
