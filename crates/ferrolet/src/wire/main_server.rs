@@ -2,7 +2,7 @@
 //!
 //! A node on its own has nobody to ask about callers: without `authorization.mode: AlwaysAllow` its main server stays closed.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
@@ -20,12 +20,13 @@ use ferrolet_server::{
     Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Gate, Limits,
     Machine, MainDoors, OldestTls, Server, ServingCertificate, TlsOptions, main_router, tls_setup,
 };
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
+use super::serving::{AT_MOST, READ_AGAIN, watch_around};
 use crate::logging::Verbosity;
-
-/// Authorities are read again this often, as upstream does.
-const READ_AGAIN: Duration = Duration::from_secs(60);
 
 /// True when somebody can decide about callers.
 pub(super) fn can_open(loaded: &Loaded, has_cluster: bool) -> bool {
@@ -219,8 +220,10 @@ fn follow_authorities(
         .with_context(|| format!("use clientCAFile {}", path.display()))?;
     let followed = authorities.clone();
     tasks.spawn(async move {
+        let mut around = watch_around(&path);
         loop {
-            sleep(READ_AGAIN).await;
+            // Cancel-safe: a watch keeps what it has gathered. A change that is not seen is found by looking again.
+            let _ = timeout(READ_AGAIN, around.next()).await;
             match std::fs::read(&path) {
                 Ok(text) if text != known => {
                     if let Err(error) = followed.set_pem(&text) {
@@ -231,6 +234,7 @@ fn follow_authorities(
                 Ok(_) => {}
                 Err(error) => tracing::error!(%error, path = %path.display(), "Authorities cannot be read, keeping the old ones"),
             }
+            sleep(AT_MOST).await;
         }
     });
     Ok(authorities)

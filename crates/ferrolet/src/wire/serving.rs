@@ -40,9 +40,9 @@ use tokio::{
 use super::cert_store::FileStore;
 
 /// Files are read again this often even if no change is seen, as upstream does.
-const READ_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const READ_AGAIN: Duration = Duration::from_secs(60);
 /// A directory that never rests is looked at no more often than this.
-const AT_MOST: Duration = Duration::from_secs(1);
+pub(super) const AT_MOST: Duration = Duration::from_secs(1);
 const OWN_CERTIFICATE: &str = "kubelet.crt";
 const OWN_KEY: &str = "kubelet.key";
 
@@ -205,6 +205,12 @@ fn own(store: &FileStore, host: &str, clock: &dyn Clock) -> anyhow::Result<Pair>
     }
 }
 
+/// Watches a file. Its directory and not its name, because mounted secrets change behind a link beside them.
+pub(super) fn watch_around(file: &Path) -> DirectoryWatch {
+    let parent = file.parent().filter(|it| !it.as_os_str().is_empty());
+    DirectoryWatch::directory(parent.unwrap_or(Path::new(".")))
+}
+
 /// The configured files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
@@ -238,13 +244,9 @@ impl Files {
         Ok(pair)
     }
 
-    /// Sends each new pair. Directories are watched and not names, because mounted secrets change behind a link beside them.
+    /// Sends each new pair.
     async fn follow(self, shown: watch::Sender<Option<Pair>>) {
-        let directory = |path: &Path| {
-            let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-            DirectoryWatch::directory(parent.unwrap_or(Path::new(".")))
-        };
-        let (mut one, mut other) = (directory(&self.certificate), directory(&self.key));
+        let (mut one, mut other) = (watch_around(&self.certificate), watch_around(&self.key));
         let mut told = None;
         loop {
             let hint = async {
