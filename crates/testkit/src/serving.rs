@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -278,9 +279,20 @@ pub struct FakeUsage {
     figures: Arc<Mutex<Option<Arc<UsageFigures>>>>,
     disk: Arc<Mutex<Option<Arc<DiskUsage>>>>,
     room: Arc<Mutex<Option<FileRoom>>>,
+    n_readings: Arc<AtomicUsize>,
 }
 
 impl FakeUsage {
+    /// How often anything was read.
+    pub fn n_readings(&self) -> usize {
+        self.n_readings.load(Ordering::Relaxed)
+    }
+
+    fn read<T: Clone>(&self, kept: &Mutex<Option<T>>) -> Result<T, HostError> {
+        self.n_readings.fetch_add(1, Ordering::Relaxed);
+        set(kept)
+    }
+
     /// What is used from now on; none, and reading fails.
     pub fn set(&self, snapshot: Option<UsageSnapshot>) {
         *self.snapshot.lock().expect("no panic under this lock") = snapshot.map(Arc::new);
@@ -291,10 +303,15 @@ impl FakeUsage {
         *self.figures.lock().expect("no panic under this lock") = figures.map(Arc::new);
     }
 
+    /// The room every store has from now on.
+    pub fn set_room(&self, room: FileRoom) {
+        *self.room.lock().expect("no panic under this lock") = Some(room);
+    }
+
     /// What is on disk from now on, and the room every store has.
     pub fn set_disk(&self, disk: DiskUsage, room: FileRoom) {
         *self.disk.lock().expect("no panic under this lock") = Some(Arc::new(disk));
-        *self.room.lock().expect("no panic under this lock") = Some(room);
+        self.set_room(room);
     }
 }
 
@@ -310,22 +327,22 @@ fn set<T: Clone>(kept: &Mutex<Option<T>>) -> Result<T, HostError> {
 
 impl Usage for FakeUsage {
     fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
-        let found = set(&self.snapshot);
+        let found = self.read(&self.snapshot);
         Box::pin(async move { found })
     }
 
     fn figures(&self, _: Detail, _: Duration) -> Fut<'_, Result<Arc<UsageFigures>, HostError>> {
-        let found = set(&self.figures);
+        let found = self.read(&self.figures);
         Box::pin(async move { found })
     }
 
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>> {
-        let found = set(&self.disk);
+        let found = self.read(&self.disk);
         Box::pin(async move { found })
     }
 
     fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>> {
-        let found = set(&self.disk).map(|disk| {
+        let found = self.read(&self.disk).map(|disk| {
             let mut own = (*disk).clone();
             own.container_logs.retain(|(pod, _, _)| pod == uid);
             own.pod_files.retain(|(pod, _)| pod == uid);
@@ -336,7 +353,7 @@ impl Usage for FakeUsage {
     }
 
     fn room_at<'a>(&'a self, _: &'a str) -> Fut<'a, Result<FileRoom, HostError>> {
-        let found = set(&self.room);
+        let found = self.read(&self.room);
         Box::pin(async move { found })
     }
 }

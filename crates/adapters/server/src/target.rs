@@ -4,11 +4,12 @@
 //! which pod it is; the runtime says what really runs, because a status may be a moment behind.
 
 use axum::http::StatusCode;
-use ferrolet_ports::{PodsView, Runtime, RuntimeError, RuntimeErrorKind};
+use ferrolet_ports::{PodsView, RuntimeError, RuntimeErrorKind};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{ContainerId, Pod, PodUid, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
+use crate::main_routes::Main;
 use crate::refusal::Refusal;
 
 /// The names in a path.
@@ -29,17 +30,17 @@ pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Refus
 
 /// Everything the runtime knows of the pod. A uid in the path that is not the pod's or its mirror's finds nothing, as with upstream.
 pub(crate) async fn observe(
-    runtime: &dyn Runtime,
-    pods: &dyn PodsView,
+    main: &Main,
     pod: &Pod,
     path: &PodPath,
 ) -> Result<Option<PodObservation>, Refusal> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    let asked = path.uid.as_deref().map(|asked| pods.local_uid(asked));
+    let asked = path.uid.as_deref();
+    let asked = asked.map(|asked| main.views.pods.local_uid(asked));
     if asked.is_some_and(|asked| asked.as_str() != uid) {
         return Ok(None);
     }
-    let observed = runtime.observe_pod(&PodUid::from(uid)).await;
+    let observed = main.runtime.observe_pod(&PodUid::from(uid)).await;
     observed.map(Some).map_err(|error| runtime_refusal(&error))
 }
 

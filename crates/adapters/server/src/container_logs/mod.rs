@@ -58,13 +58,7 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
         pod: path.pod.clone(),
         uid: None,
     };
-    let observed = observe(
-        main.runtime.as_ref(),
-        main.views.pods.as_ref(),
-        &pod,
-        &pod_path,
-    )
-    .await?;
+    let observed = observe(main, &pod, &pod_path).await?;
     let bare_id = id.rsplit("://").next().unwrap_or(&id);
     let file = observed.into_iter().flat_map(|it| it.containers);
     let file = file

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use ferrolet_ports::{RuntimeError, RuntimeErrorKind, TRACED};
+use ferrolet_ports::{FileRoom, RuntimeError, RuntimeErrorKind, TRACED};
 use ferrolet_testkit::FakeStreams;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -235,6 +235,27 @@ async fn a_container_is_written_to_a_named_archive() {
         .ask(Some(&reader), "POST", "/checkpoint/default/web/main", "")
         .await;
     assert_eq!(refused.0, 403);
+}
+
+/// CVE-2025-0426: archives filled the disk.
+#[tokio::test]
+async fn a_disk_that_is_nearly_full_gets_no_more_archives() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    let room = |available| FileRoom {
+        capacity: 1000,
+        available,
+        ..FileRoom::default()
+    };
+    for (available, status) in [(500, 200), (140, 500), (150, 200)] {
+        rig.usage.set_room(room(available));
+        let path = "/checkpoint/default/web/main";
+        let (got, words) = rig.ask(Some(&admin), "POST", path, "").await;
+        assert_eq!(got, status, "{available}: {words}");
+        let is_told = words.contains("less than 15 % of the disk are free");
+        assert_eq!(is_told, status == 500, "{words}");
+    }
+    assert_eq!(rig.streams.asked().len(), 2);
 }
 
 #[tokio::test]

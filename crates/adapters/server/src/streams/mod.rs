@@ -121,9 +121,7 @@ pub(crate) async fn port_forward(
             Vec::new()
         };
         let pod = find_pod(main.views.pods.as_ref(), &path)?;
-        let Some(observed) =
-            observe(main.runtime.as_ref(), main.views.pods.as_ref(), &pod, &path).await?
-        else {
+        let Some(observed) = observe(&main, &pod, &path).await? else {
             return Err(Refusal::not_found("pod not found"));
         };
         let sandbox = ready_sandbox(&observed);
@@ -180,13 +178,7 @@ async fn container(
 ) -> Result<(ferrolet_types::Pod, Option<ContainerId>), Refusal> {
     let pod_path = path.pod();
     let pod = find_pod(main.views.pods.as_ref(), &pod_path)?;
-    let observed = observe(
-        main.runtime.as_ref(),
-        main.views.pods.as_ref(),
-        &pod,
-        &pod_path,
-    )
-    .await?;
+    let observed = observe(main, &pod, &pod_path).await?;
     let id = observed.and_then(|observed| running_container(&observed, &path.container));
     Ok((pod, id))
 }
