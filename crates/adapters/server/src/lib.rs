@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod accept;
 mod activity;
 mod allocated_pods;
 mod auth;
@@ -36,6 +37,7 @@ mod metrics;
 mod page;
 mod pages;
 mod pods;
+mod protobuf;
 mod query;
 mod refusal;
 mod routes;

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use ferrolet_types::Timestamp;
 use serde_json::{Value, json};
 
+use crate::accept::{Clause, accepted};
 use crate::cbor;
 use crate::main_routes::Main;
 use crate::routes::text;
@@ -91,41 +92,20 @@ enum Form {
     },
 }
 
-/// What follows a media type.
-type Parameters<'a> = Vec<(&'a str, &'a str)>;
-
 /// What the client accepts, best first; none when nothing of it can be had.
 fn form(headers: &HeaderMap, kind: &str, pages: Pages) -> Option<Form> {
-    let accept = headers.get(header::ACCEPT);
-    let accept = accept.and_then(|it| it.to_str().ok()).unwrap_or_default();
-    if accept.trim().is_empty() {
+    let clauses = accepted(headers);
+    if clauses.is_empty() {
         return Some(Form::Text);
     }
-    let mut clauses: Vec<(f32, &str, Parameters<'_>)> = accept
-        .split(',')
-        .map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default();
-            let parameters: Parameters<'_> =
-                parts.filter_map(|part| part.split_once('=')).collect();
-            let quality = parameters.iter().find(|(name, _)| *name == "q");
-            let quality = quality.and_then(|(_, value)| value.parse().ok());
-            (quality.unwrap_or(1.0), media, parameters)
-        })
-        .collect();
-    clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut forms = clauses
         .iter()
-        .filter_map(|(_, media, parameters)| clause_form(media, parameters, kind, pages));
+        .filter_map(|clause| clause_form(clause, kind, pages));
     forms.next()
 }
 
-fn clause_form(media: &str, parameters: &[(&str, &str)], kind: &str, pages: Pages) -> Option<Form> {
-    let value = |name| {
-        let mut found = parameters.iter().filter(|(it, _)| *it == name);
-        found.next().map(|(_, value)| *value)
-    };
-    let named = [value("as"), value("v"), value("g")];
+fn clause_form(clause: &Clause<'_>, kind: &str, pages: Pages) -> Option<Form> {
+    let named = [clause.value("as"), clause.value("v"), clause.value("g")];
     let is_named = named.iter().any(Option::is_some);
     let version = match named {
         [Some(asked), Some("v1alpha1"), Some(GROUP)] if asked == kind => Some("v1alpha1"),
@@ -133,7 +113,7 @@ fn clause_form(media: &str, parameters: &[(&str, &str)], kind: &str, pages: Page
         _ => None,
     };
     let as_object = |encoding| version.map(|version| Form::Object { version, encoding });
-    match media {
+    match clause.media {
         "application/json" => as_object(Encoding::Json),
         "application/yaml" => as_object(Encoding::Yaml),
         "application/cbor" if pages.has_cbor => as_object(Encoding::Cbor),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
 use ferrolet_ports::{HealthCheck, PodsView};
@@ -141,6 +141,7 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
             get(metrics::summary).post(metrics::summary),
         )
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(metrics::as_asked))
         .with_state(doors)
 }
 

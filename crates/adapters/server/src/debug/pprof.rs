@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ferrolet_ports::Profile;
 use flate2::{Compression, write::GzEncoder};
-use prost::encoding::{WireType, encode_key, encode_varint};
+
+use crate::protobuf::{message, number};
 
 /// A kind of figure and its unit.
 pub(super) type Kind = (&'static str, &'static str);
@@ -102,17 +103,6 @@ impl Texts {
         });
         at as u64
     }
-}
-
-fn number(field: u32, value: u64, out: &mut Vec<u8>) {
-    encode_key(field, WireType::Varint, out);
-    encode_varint(value, out);
-}
-
-fn message(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

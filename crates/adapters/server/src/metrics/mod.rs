@@ -2,13 +2,16 @@
 //! `/stats/summary`, from the same readings.
 //!
 //! One [`table`] says what each family is called, of which type, with which labels and how stable; a test holds it against the
-//! list of upstream's names (`upstream.txt`). Sources ([`Measured`]) give figures by the table's names; [`text`] writes them. `resource`
+//! list of upstream's names (`upstream.txt`). Sources ([`Measured`]) give figures by the table's names; [`text`] writes them, and [`forms`]
+//! turns the text into what a client likes better. `resource`
 //! is computed from a usage snapshot at each scrape. Figures are true or absent: a family nobody measures is not shown.
 
 mod cadvisor;
+mod forms;
 mod http;
 mod layers;
 mod pods;
+mod protobuf;
 mod resource;
 pub(crate) mod slis;
 mod table;
@@ -28,6 +31,7 @@ use ferrolet_ports::{
 };
 use ferrolet_types::{Pod, Timestamp};
 
+pub(crate) use forms::as_asked;
 #[cfg(test)]
 pub(crate) use http::known_paths;
 pub(crate) use http::{HttpFigures, bounded, count};
@@ -324,6 +328,5 @@ fn answer(exposition: Exposition) -> Response {
 }
 
 fn plain(text: String) -> Response {
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], text).into_response()
+    ([(CONTENT_TYPE, forms::TEXT)], text).into_response()
 }
