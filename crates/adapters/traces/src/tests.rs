@@ -9,13 +9,15 @@ use ferrolet_testkit::World;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 use tracing::trace_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::proto::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse, Span, any_value::Value, span::Kind,
+    ExportTraceServiceRequest, ExportTraceServiceResponse, ResourceSpans, Span, any_value::Value,
+    span::Kind,
 };
 use crate::{TraceSettings, traces};
 
@@ -28,6 +30,7 @@ mod server {
 }
 use server::trace_service_server::{TraceService, TraceServiceServer};
 
+/// The service behind a [`Collecting`].
 struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
 
 #[tonic::async_trait]
@@ -59,6 +62,49 @@ async fn serve(listener: UnixListener, collector: Arc<Collector>) {
     }
 }
 
+/// A collector on a socket, and an exporter that sends to it what a subscriber's layer sees.
+struct Collecting {
+    received: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
+    collector: JoinHandle<()>,
+    exporting: JoinHandle<()>,
+    _held: tempfile::TempDir,
+}
+
+impl Collecting {
+    /// Everything that `traced` does, of which so many in a million are traced for their own sake.
+    fn of(per_million: u32, traced: impl FnOnce()) -> Collecting {
+        let held = tempfile::tempdir().unwrap();
+        let path = held.path().join("collector.sock");
+        let (sender, received) = mpsc::unbounded_channel();
+        let listener = UnixListener::bind(&path).unwrap();
+        let collector = tokio::spawn(serve(listener, Arc::new(Collector(sender))));
+        let endpoint = format!("unix://{}", path.display());
+        let (layer, exporter) = traces(settings(&endpoint, per_million), clock()).unwrap();
+        let exporting = tokio::spawn(exporter.run());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), traced);
+        Collecting {
+            received,
+            collector,
+            exporting,
+            _held: held,
+        }
+    }
+
+    /// The first spans that arrive, with whose they are; nothing is sent after them.
+    async fn spans(mut self) -> ResourceSpans {
+        let message = tokio::time::timeout(Duration::from_secs(20), self.received.recv());
+        let mut message = message.await.unwrap().unwrap();
+        // The layer went with its subscriber, and the exporter with the layer.
+        self.exporting.await.unwrap();
+        self.collector.abort();
+        message.resource_spans.remove(0)
+    }
+}
+
+fn find<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    spans.iter().find(|span| span.name == name).unwrap()
+}
+
 fn settings(endpoint: &str, per_million: u32) -> TraceSettings {
     TraceSettings {
         endpoint: endpoint.to_owned(),
@@ -88,27 +134,15 @@ fn start_a_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_receives_the_tree_of_a_pods_start() {
-    let held = tempfile::tempdir().unwrap();
-    let path = held.path().join("collector.sock");
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let listener = UnixListener::bind(&path).unwrap();
-    let collector = tokio::spawn(serve(listener, Arc::new(Collector(sender))));
-    let endpoint = format!("unix://{}", path.display());
-    let (layer, exporter) = traces(settings(&endpoint, 1_000_000), clock()).unwrap();
-    let exporting = tokio::spawn(exporter.run());
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), start_a_pod);
-    let message = tokio::time::timeout(Duration::from_secs(20), received.recv());
-    let message = message.await.unwrap().unwrap();
-    let resource = &message.resource_spans[0];
+    let resource = Collecting::of(1_000_000, start_a_pod).spans().await;
     let named = &resource.resource.as_ref().unwrap().attributes[0];
     let is_kubelet = Some(Value::Text("kubelet".to_owned()));
     assert_eq!(named.key, "service.name");
     assert_eq!(named.value.as_ref().unwrap().value, is_kubelet);
     let spans = &resource.scope_spans[0].spans;
-    let find = |name: &str| -> &Span { spans.iter().find(|span| span.name == name).unwrap() };
-    let update = find("podUpdate");
-    let turn = find("syncPod");
-    let call = find("runtime.v1.RuntimeService/RunPodSandbox");
+    let update = find(spans, "podUpdate");
+    let turn = find(spans, "syncPod");
+    let call = find(spans, "runtime.v1.RuntimeService/RunPodSandbox");
     assert_eq!(spans.len(), 3);
     assert!(update.parent_span_id.is_empty());
     assert_eq!(turn.parent_span_id, update.span_id);
@@ -122,25 +156,14 @@ async fn a_collector_receives_the_tree_of_a_pods_start() {
     assert_eq!(call.kind(), Kind::Client);
     assert_eq!(call.status.as_ref().unwrap().message, "no network");
     assert_eq!(turn.attributes[0].key, "k8s.pod.name");
-    // The layer went with its subscriber, and the exporter with the layer.
-    exporting.await.unwrap();
-    collector.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_the_child_of_whoever_sent_it_and_the_parent_of_what_it_calls() {
-    let held = tempfile::tempdir().unwrap();
-    let path = held.path().join("collector.sock");
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let listener = UnixListener::bind(&path).unwrap();
-    let collector = tokio::spawn(serve(listener, Arc::new(Collector(sender))));
-    let endpoint = format!("unix://{}", path.display());
-    // Nothing is traced for its own sake: the caller decides.
-    let (layer, exporter) = traces(settings(&endpoint, 0), clock()).unwrap();
-    let exporting = tokio::spawn(exporter.run());
     let sent = |flags: &str| format!("00-{}-b7ad6b7169203331-{flags}", "0af7".repeat(8));
     let (traced, untraced) = (TraceParent::default(), TraceParent::default());
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    // Nothing is traced for its own sake: the caller decides.
+    let collecting = Collecting::of(0, || {
         for (flags, place) in [("00", &untraced), ("01", &traced)] {
             let request = trace_span!(
                 target: TRACED,
@@ -157,12 +180,10 @@ async fn a_request_is_the_child_of_whoever_sent_it_and_the_parent_of_what_it_cal
             );
         }
     });
-    let message = tokio::time::timeout(Duration::from_secs(20), received.recv());
-    let message = message.await.unwrap().unwrap();
-    let spans = &message.resource_spans[0].scope_spans[0].spans;
+    let resource = collecting.spans().await;
+    let spans = &resource.scope_spans[0].spans;
     assert_eq!(spans.len(), 2, "{spans:?}");
-    let find = |name: &str| -> &Span { spans.iter().find(|span| span.name == name).unwrap() };
-    let (request, call) = (find("request"), find("call"));
+    let (request, call) = (find(spans, "request"), find(spans, "call"));
     assert_eq!(request.kind(), Kind::Server);
     assert_eq!(request.trace_id, [0x0a, 0xf7].repeat(8));
     assert_eq!(request.parent_span_id[..2], [0xb7, 0xad]);
@@ -172,8 +193,6 @@ async fn a_request_is_the_child_of_whoever_sent_it_and_the_parent_of_what_it_cal
     let expected = format!("00-{}-{span}-01", "0af7".repeat(8));
     assert_eq!(traced.get(), Some(expected.as_str()));
     assert_eq!(untraced.get(), None);
-    exporting.await.unwrap();
-    collector.abort();
 }
 
 #[tokio::test]

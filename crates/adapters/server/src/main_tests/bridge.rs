@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ferrolet_testkit::FakeStreams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::rig::{Rig, SOON, Wish, read_head, split};
+use super::runtime::runtime;
 
 type Client = TlsStream<TcpStream>;
 
@@ -18,29 +18,6 @@ fn agreed(protocol: &str) -> String {
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
          X-Stream-Protocol-Version: {protocol}\r\n\r\n"
     )
-}
-
-/// A runtime's streaming server: agrees to SPDY, then does what the test says.
-async fn runtime<F>(
-    answer: String,
-    then: impl FnOnce(TcpStream) -> F + Send + 'static,
-) -> (SocketAddr, JoinHandle<String>)
-where
-    F: Future<Output = ()> + Send,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let task = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        then(stream).await;
-        String::from_utf8(head).unwrap()
-    });
-    (address, task)
 }
 
 /// Kind (zero is data), stream, flags, payload.

@@ -11,7 +11,7 @@
 //! | CVE-2022-23471, CVE-2025-64329 (streams whose tasks stay) | `bridge::a_client_that_goes_ends_the_runtimes_connection`, `attackers::upgrades_that_fail_half_way_leave_nothing` |
 //! | CVE-2024-5321 | `host` `files::tests::the_layout_and_its_modes_are_upstreams` |
 //! | CVE-2024-9042 | `cve_2024_9042_a_log_query_is_a_name_and_nothing_more`, `log_query::tests`, `host` `journal::tests::names_that_are_not_plain_are_never_passed_on` |
-//! | CVE-2025-0426, CVE-2025-46599 | `cve_2025_0426_what_writes_is_not_on_the_read_only_port` |
+//! | CVE-2025-0426, CVE-2025-46599 | `cve_2025_0426_what_writes_is_not_on_the_read_only_port`, `inside::a_disk_that_is_nearly_full_gets_no_more_archives` |
 //! | kubernetes#83465, KEP-2862 | `identities::commands_need_create_whatever_the_method` |
 //! | /var/log symlinks | tests of `host::system_logs` and `host::logs`; e2e `planted_links_are_not_followed_by_any_log_endpoint` |
 //! | anonymous access | `identities::each_identity_gets_exactly_what_it_was_granted` |
@@ -25,9 +25,10 @@ use std::sync::{Arc, Mutex};
 
 use ferrolet_testkit::FakeStreams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::rig::{Rig, Wish, read_all, split};
+use super::runtime::runtime;
 use crate::{Limits, Listener, Server, Views, router};
 
 /// The status that a plain listener answers with.
@@ -136,19 +137,10 @@ async fn cve_2020_8559_redirects_of_a_runtime_are_not_passed_on() {
         "302 Found",
         "307 Temporary Redirect",
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let runtime = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
-            let answer = format!(
-                "HTTP/1.1 {code}\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
-            );
-            stream.write_all(answer.as_bytes()).await.unwrap();
-        });
+        let answer = format!(
+            "HTTP/1.1 {code}\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+        );
+        let (address, runtime) = runtime(answer, |_| async {}).await;
         let rig = Rig::new(Wish {
             streams: FakeStreams::new(Ok(format!("http://{address}/token"))),
             ..Wish::default()

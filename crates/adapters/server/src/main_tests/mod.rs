@@ -8,6 +8,8 @@ mod identities;
 mod inside;
 mod limits;
 mod logs;
+mod page;
 mod rig;
+mod runtime;
 mod streams;
 mod tls;

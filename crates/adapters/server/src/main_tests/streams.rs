@@ -6,27 +6,19 @@ use std::time::Duration;
 use ferrolet_ports::{RuntimeError, RuntimeErrorKind};
 use ferrolet_testkit::FakeStreams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::rig::{Rig, SOON, Wish, read_all, read_head, split};
+use super::runtime::runtime;
 
 /// A streaming server that answers each request with the given head, and then echoes.
 async fn backend(answer: &'static str) -> (SocketAddr, JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let task = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        stream.write_all(answer.as_bytes()).await.unwrap();
+    let echo = |mut stream: TcpStream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;
-        String::from_utf8(head).unwrap()
-    });
-    (address, task)
+    };
+    runtime(answer.to_owned(), echo).await
 }
 
 const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";

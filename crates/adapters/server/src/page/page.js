@@ -168,7 +168,9 @@ function chart(kind, known, limits) {
 }
 function charts(into, key, limits) {
   const known = points(key);
-  const has = (kind) => kind.fields.some((field) => known.some((point) => point[field] !== null));
+  // What is a difference of two looks has no point at the first one, and keeps its place.
+  const raw = (past.get(key) || {}).raw || {};
+  const has = (kind) => kind.fields.some((field) => typeof raw[field] === "number" || known.some((point) => point[field] !== null));
   const shown = CHARTS.filter(has).map((kind) => chart(kind, known, limits));
   into.replaceChildren(...(shown.length ? shown : [make("p", { class: "quiet empty", text: seen.stats ? "Nothing is measured while nothing runs." : "Figures cannot be read." })]));
 }
@@ -217,14 +219,42 @@ function trouble(container, reason, message) {
 
 // ---- pods
 
+// How rows can be ordered; the greatest or newest comes first, but for names.
+const ORDERS = {
+  name: (pod) => `${pod.namespace}/${pod.name}`,
+  restarts: (pod) => -pod.nRestarts,
+  age: (pod) => -Date.parse(pod.started || pod.created || 0),
+  cpu: (pod) => -(last(podKey(pod.uid), "cpu") || 0),
+  memory: (pod) => -(last(podKey(pod.uid), "memory") || 0),
+};
+function compare(one, other) {
+  const by = ORDERS[$("order").value];
+  if (!by) return Number(isWell(one)) - Number(isWell(other));
+  const [left, right] = [by(one), by(other)];
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+// The order that is there already, asked for again, is given up.
+function orderBy(name) {
+  $("order").value = $("order").value === name ? "" : name;
+  if (seen) showPods();
+}
+function showOrder() {
+  for (const button of document.querySelectorAll(".sort")) {
+    const cell = button.parentElement, isOurs = button.dataset.order === $("order").value;
+    if (isOurs) cell.setAttribute("aria-sort", button.dataset.order === "name" ? "ascending" : "descending");
+    else cell.removeAttribute("aria-sort");
+  }
+}
+
 const isWell = (pod) => mood(pod.word) === "good" && !pod.why.length;
 function showPods() {
   const wanted = $("filter").value.trim().toLowerCase();
-  // What is not well comes first; within each part the order stays, so that rows do not jump while nothing happens.
+  // Unless another order is chosen, what is not well comes first; equals stay in order, so that rows do not jump while nothing happens.
   const shown = seen.pods.filter((pod) => {
     const text = `${pod.namespace}/${pod.name} ${pod.word} ${pod.ip || ""}`.toLowerCase();
     return text.includes(wanted) && !($("unwell").checked && isWell(pod));
-  }).sort((one, other) => Number(isWell(one)) - Number(isWell(other)));
+  }).sort(compare);
+  showOrder();
   const unwell = seen.pods.filter((pod) => !isWell(pod)).length;
   const most = amount(((seen.node.status || {}).capacity || {}).pods);
   $("pod-count").textContent = `${seen.pods.length}${most ? ` of ${most}` : ""}${unwell ? `, ${unwell} not well` : ""}`;
@@ -252,11 +282,12 @@ function podRow(pod) {
   row.addEventListener("click", () => { if (!String(getSelection())) openPod(pod.uid); });
   return row;
 }
-function showEvents(list, events) {
+// Whose an event is need not be said where all are the same one's.
+function showEvents(list, events, whose) {
   const rows = events.map((event) => make("li", {},
     make("span", { class: "quiet", text: `${age(event.at)}${event.times > 1 ? ` ×${event.times}` : ""}` }),
     make("span", { class: event.isWarning ? "warning" : "", text: event.reason }),
-    make("span", { class: "words" }, make("span", { class: "quiet", text: `${event.object} ` }), event.message)));
+    make("span", { class: "words" }, make("span", { class: "quiet", text: event.object === whose ? "" : `${event.object} ` }), event.message)));
   list.replaceChildren(...(rows.length ? rows : [make("li", { class: "quiet", text: "None since the agent started." })]));
 }
 
@@ -304,7 +335,8 @@ function showPod() {
     cell("restarts", String(it.restarts), "number"),
     cell("cpu", cores(last(containerKey(pod.uid, it.name), "cpu")), "number"), cell("memory", bytes(last(containerKey(pod.uid, it.name), "memory")), "number"),
     make("td", { "data-label": "image", class: "image", text: it.image }))));
-  showEvents($("pod-events"), seen.events.filter((event) => event.object === `${pod.namespace}/${pod.name}`));
+  const whose = `${pod.namespace}/${pod.name}`;
+  showEvents($("pod-events"), seen.events.filter((event) => event.object === whose), whose);
 }
 async function readLog() {
   const pod = seen && seen.pods.find((it) => it.uid === open), name = $("log-of").value;
@@ -372,6 +404,10 @@ $("theme").addEventListener("click", () => {
 });
 $("filter").addEventListener("input", () => seen && showPods());
 $("unwell").addEventListener("change", () => seen && showPods());
+$("order").addEventListener("change", () => seen && showPods());
+for (const button of document.querySelectorAll(".sort")) button.addEventListener("click", () => orderBy(button.dataset.order));
+// Where there is room for it, nobody has to ask.
+$("details").open = matchMedia("(min-width: 900px)").matches;
 $("part").addEventListener("change", () => seen && showPod());
 for (const id of ["log-of", "previous"]) $(id).addEventListener("change", () => { $("log").textContent = ""; readLog(); });
 $("close").addEventListener("click", () => $("pod").close());
