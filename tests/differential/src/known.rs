@@ -18,9 +18,14 @@ pub(crate) struct Known {
     /// What differs, as a heading.
     pub(crate) title: String,
     /// Names of cases, with `*` for any text.
+    #[serde(default)]
     pub(crate) cases: Vec<String>,
     /// Paths of differences, with `*` for any text.
+    #[serde(default)]
     pub(crate) paths: Vec<String>,
+    /// For what is not in any case: the end-to-end tests that show it.
+    #[serde(default)]
+    pub(crate) tests: Vec<String>,
     /// For orders of states: the only lines that may be more or less, as they are shown, with `*` for any text.
     #[serde(default)]
     pub(crate) lines: Vec<String>,
@@ -72,13 +77,17 @@ pub(crate) fn page(list: &[Known], n_cases: usize) -> String {
          {n_cases} cases on both kubelets and fails on every difference that is not listed here.\n"
     );
     for entry in list {
+        let seen = if entry.tests.is_empty() {
+            let cases = entry.cases.join(", ").replace('*', "\\*");
+            format!("Seen in: {cases} (`{}`)", entry.paths.join("`, `"))
+        } else {
+            format!("Shown by: `{}`", entry.tests.join("`, `"))
+        };
         page.push_str(&format!(
-            "\n## {}\n\n{}\n\n**Why this is better:** {}\n\nSeen in: {} (`{}`)\n",
+            "\n## {}\n\n{}\n\n**Why this is better:** {}\n\n{seen}\n",
             entry.title.trim(),
             entry.what.trim(),
             entry.better.trim(),
-            entry.cases.join(", ").replace('*', "\\*"),
-            entry.paths.join("`, `"),
         ));
     }
     page
