@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::cluster::Identity;
 use ferrolet_lab::process::output;
 
 use crate::cluster::World;
@@ -30,6 +31,12 @@ impl Ask {
     /// The same with `/NS/` in the path standing for a namespace.
     pub(crate) fn in_namespace(mut self, namespace: &str) -> Ask {
         self.path = self.path.replace("/NS/", &format!("/{namespace}/"));
+        self
+    }
+
+    /// The same with `/UID` in the path standing for a pod's.
+    pub(crate) fn of_pod(mut self, uid: &str) -> Ask {
+        self.path = self.path.replace("/UID", &format!("/{uid}"));
         self
     }
 
@@ -63,6 +70,11 @@ pub(crate) fn bearer(token: &str) -> Vec<String> {
 /// curl's arguments for a certificate of this user.
 pub(crate) fn certificate(world: &World<'_>, name: &str, groups: &[&str]) -> Result<Vec<String>> {
     let identity = world.cluster.user_identity(name, groups)?;
+    shown(world, name, &identity)
+}
+
+/// curl's arguments for this certificate, which is put into files of that name.
+pub(crate) fn shown(world: &World<'_>, name: &str, identity: &Identity) -> Result<Vec<String>> {
     let directory = world.node.node.directory();
     let mut args = Vec::new();
     for (flag, file, text) in [

@@ -11,6 +11,7 @@
     reason = "the report of a test program goes to standard output"
 )]
 
+mod browser;
 mod build;
 mod cases;
 mod cluster;
@@ -116,6 +117,12 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_prometheus) {
         // Into the cache, where the test finds it or says why not.
         let _ = parts::prometheus();
+    }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_journal) {
+        let _ = parts::journal_writer();
+    }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_criu) {
+        let _ = parts::criu();
     }
     isolation::run(Network::Private, |bench| match &options.sample_run {
         Some(kind) => cases::bench::sample_run(bench, &tools, &options, kind),

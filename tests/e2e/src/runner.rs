@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
+use ferrolet_lab::process::find_program;
 use ferrolet_lab::{Bench, Part, Toolbox};
 
 use crate::Options;
@@ -20,6 +21,12 @@ const MOST_SECOND_TRIES: usize = 5;
 pub(crate) enum Outcome {
     Passed,
     Skipped(String),
+}
+
+/// Skips a test where a program that it needs is not installed.
+pub(crate) fn without(program: &str) -> Option<Outcome> {
+    let reason = || Outcome::Skipped(format!("{program} is not installed"));
+    find_program(program).is_none().then(reason)
 }
 
 #[derive(Default)]

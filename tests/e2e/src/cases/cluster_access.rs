@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::cluster::Api;
-use ferrolet_lab::process::find_program;
 use serde_json::{Value, json};
 
 use super::{SOON, cases};
@@ -12,11 +11,13 @@ use crate::build::script;
 use crate::cluster::World;
 use crate::context::Context;
 use crate::curl::{Ask, Curl, bearer, certificate};
-use crate::runner::Outcome;
+use crate::runner::{Outcome, without};
 
 cases![
     each_identity_gets_exactly_the_paths_that_it_was_granted,
     the_request_of_metrics_server_is_answered,
+    whoever_shows_nothing_is_judged_as_nobody_where_that_is_configured,
+    what_the_api_server_says_of_a_caller_is_asked_for_once,
 ];
 
 /// What each path needs; the server's own tests read the same list.
@@ -39,6 +40,8 @@ const GRANTS: [(&str, &str); 14] = [
     ("update", "proxy"),
     ("delete", "metrics"),
 ];
+
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A row: verb, method, path and the rights that open it.
 struct Row {
@@ -68,8 +71,8 @@ fn rows(namespace: &str) -> Result<Vec<Row>> {
 fn each_identity_gets_exactly_the_paths_that_it_was_granted(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if find_program("curl").is_none() {
-        return Ok(Outcome::Skipped("curl is not installed".to_owned()));
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
     }
     let mut world = World::start(context)?;
     let pod = world.pod("talker", &[script("main", "echo hello; exec sleep 100000")]);
@@ -132,8 +135,8 @@ fn each_identity_gets_exactly_the_paths_that_it_was_granted(
 }
 
 fn the_request_of_metrics_server_is_answered(context: &mut Context<'_>) -> Result<Outcome> {
-    if find_program("curl").is_none() {
-        return Ok(Outcome::Skipped("curl is not installed".to_owned()));
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
     }
     let mut world = World::start(context)?;
     let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 100000";
@@ -174,6 +177,79 @@ fn the_request_of_metrics_server_is_answered(context: &mut Context<'_>) -> Resul
             "the node is {:?}",
             seen.node
         );
+        Ok(Some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn whoever_shows_nothing_is_judged_as_nobody_where_that_is_configured(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
+    }
+    let mut options = context.node_options();
+    options.configuration = json!({
+        "authentication": {
+            "anonymous": {"enabled": true},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": context.cluster()?.authority_file()},
+        },
+        // Short, so that a right that is given counts soon.
+        "authorization": {"mode": "Webhook", "webhook": {"cacheUnauthorizedTTL": "1s"}},
+    });
+    let mut world = World::start_with(context, options)?;
+    let curl = Curl::new(&world)?;
+    let asks = ["/pods", "/healthz", "/configz"].map(|path| Ask::new("GET", path));
+    let statuses = |how: &[String]| -> Result<Vec<u16>> {
+        let heard = curl.ask(how, &asks)?;
+        Ok(heard.iter().map(|it| it.status).collect())
+    };
+    let refused = curl.ask(&[], &asks)?.remove(0);
+    let words =
+        "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])";
+    ensure!(
+        refused.status == 403 && refused.body.starts_with(words),
+        "nobody hears {refused:?}"
+    );
+    // Whoever shows something that does not count is not nobody.
+    let wrong = statuses(&bearer("wrong"))?;
+    ensure!(wrong == [401; 3], "a wrong token gets {wrong:?}");
+    let name = world.node_name().to_owned();
+    let rule = json!([{"apiGroups": [""], "resources": ["nodes/pods"], "resourceNames": [name], "verbs": ["get"]}]);
+    let nobody = json!({"apiGroup": RBAC, "kind": "User", "name": "system:anonymous"});
+    grant(&world, "nobody-in-particular", &rule, &nobody)?;
+    world.wait("the right to count", SOON, |_, _| {
+        let got = statuses(&[])?;
+        ensure!(got == [200, 403, 403], "nobody gets {got:?}");
+        Ok(Some(()))
+    })?;
+    Ok(Outcome::Passed)
+}
+
+fn what_the_api_server_says_of_a_caller_is_asked_for_once(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
+    }
+    let mut world = World::start(context)?;
+    let rule = json!([{"apiGroups": [""], "resources": ["nodes/stats"], "verbs": ["get"]}]);
+    let token = account(&world, "reader", &rule)?;
+    let curl = Curl::new(&world)?;
+    // Five times what is allowed, five times what is not.
+    let paths = ["/stats/summary", "/statusz"].repeat(5);
+    let asks: Vec<Ask> = paths.iter().map(|path| Ask::new("GET", path)).collect();
+    let heard = curl.ask(&bearer(&token), &asks)?;
+    let statuses: Vec<u16> = heard.iter().map(|it| it.status).collect();
+    ensure!(statuses == [200, 403].repeat(5), "it gets {statuses:?}");
+    let name = world.node_name().to_owned();
+    // An audit line is written after its answer.
+    world.wait("the reviews in the audit log", SOON, |cluster, _| {
+        let asked = cluster.asked_by(&name)?;
+        let n_of = |kind: &str| asked.iter().filter(|it| it.uri.contains(kind)).count();
+        let n = (n_of("/tokenreviews"), n_of("/subjectaccessreviews"));
+        ensure!(n == (1, 2), "there are {n:?} reviews");
         Ok(Some(()))
     })?;
     Ok(Outcome::Passed)
@@ -239,36 +315,37 @@ impl Batch {
     }
 }
 
-/// A service account with these rules for nodes, and its token.
-fn account(world: &World<'_>, name: &str, rules: &Value) -> Result<String> {
+/// Gives somebody these rules for nodes.
+fn grant(world: &World<'_>, name: &str, rules: &Value, subject: &Value) -> Result<()> {
     // Roles are not in a namespace; their names are this test's own through it.
-    let namespace = &world.namespace;
-    let role = format!("{namespace}-{name}");
-    let api = "rbac.authorization.k8s.io";
+    let role = format!("{}-{name}", world.namespace);
     let objects = [
-        world.object("ServiceAccount", name, json!({})),
         json!({
-            "apiVersion": format!("{api}/v1"), "kind": "ClusterRole",
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
             "metadata": {"name": role}, "rules": rules,
         }),
         json!({
-            "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding",
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
             "metadata": {"name": role},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
         }),
     ];
     let post = Api::new(&world.cluster.proxy_address())?;
-    for (collection, object) in [
-        format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
-        format!("/apis/{api}/v1/clusterroles"),
-        format!("/apis/{api}/v1/clusterrolebindings"),
-    ]
-    .iter()
-    .zip(&objects)
-    {
-        post.create(collection, object)?;
+    for (kind, object) in ["clusterroles", "clusterrolebindings"].iter().zip(&objects) {
+        post.create(&format!("/apis/{RBAC}/v1/{kind}"), object)?;
     }
+    Ok(())
+}
+
+/// A service account with these rules for nodes, and its token.
+fn account(world: &World<'_>, name: &str, rules: &Value) -> Result<String> {
+    let namespace = &world.namespace;
+    let post = Api::new(&world.cluster.proxy_address())?;
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    post.create(&accounts, &world.object("ServiceAccount", name, json!({})))?;
+    let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+    grant(world, name, rules, &subject)?;
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});

@@ -6,7 +6,6 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use ferrolet_lab::process::find_program;
 use serde_json::json;
 
 use super::{SOON, cases};
@@ -15,7 +14,7 @@ use crate::cluster::World;
 use crate::context::Context;
 use crate::curl::{Ask, Curl, certificate};
 use crate::look;
-use crate::runner::Outcome;
+use crate::runner::{Outcome, without};
 
 cases![
     every_endpoint_answers_with_its_status_and_type,
@@ -79,6 +78,8 @@ impl Row {
 /// What is read of the node as a whole.
 fn of_the_node() -> Vec<Row> {
     let flagz = "Accept: application/json;as=Flagz;v=v1beta1;g=config.k8s.io";
+    let protobuf = "Accept: application/vnd.google.protobuf;\
+                    proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3";
     let statusz = "Accept: application/yaml;as=Statusz;v=v1beta1;g=config.k8s.io";
     vec![
         row("GET", "/healthz", 200, TEXT).saying("ok"),
@@ -89,6 +90,8 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/healthz/log", 200, TEXT),
         row("GET", "/healthz/syncloop", 200, TEXT),
         row("GET", "/healthz/nothing", 404, TEXT),
+        // A node that has no device plugins has no check of them.
+        row("GET", "/healthz/device-plugin", 404, TEXT).upstream(200),
         row("GET", "/pods", 200, JSON).saying("\"kind\":\"PodList\""),
         row("GET", "/pods/", 200, JSON),
         row("POST", "/pods", 405, ANY),
@@ -106,6 +109,20 @@ fn of_the_node() -> Vec<Row> {
             .saying("kubelet_running_pods 1")
             .upstream(200),
         row("POST", "/metrics", 200, TEXT),
+        row("GET", "/metrics", 200, "application/vnd.google.protobuf")
+            .with(protobuf)
+            .saying("kubelet_running_pods"),
+        row(
+            "GET",
+            "/metrics/cadvisor",
+            200,
+            "application/vnd.google.protobuf",
+        )
+        .with(protobuf)
+        .saying("machine_cpu_cores"),
+        row("GET", "/metrics?name%5B%5D=kubelet_running_pods", 200, TEXT)
+            .saying("kubelet_running_pods"),
+        row("GET", "/metrics?name%5B%5D=nothing", 200, TEXT),
         row("GET", "/metrics/cadvisor", 200, TEXT).saying("machine_cpu_cores"),
         row("GET", "/metrics/resource", 200, TEXT).saying("resource_scrape_error 0"),
         row("GET", "/metrics/probes", 200, TEXT),
@@ -166,7 +183,7 @@ fn by_name() -> Vec<Row> {
     ]
 }
 
-/// What reaches into pods: `talker` runs, `NS` is its namespace.
+/// What reaches into pods: `talker` runs, `NS` is its namespace and `UID` its own.
 fn into_pods() -> Vec<Row> {
     let log = "/containerLogs/NS/talker/main";
     let query = |query: &str| format!("{log}?{query}");
@@ -205,6 +222,13 @@ fn into_pods() -> Vec<Row> {
         row("GET", "/containerLogs/NS/talker", 404, ANY),
         row("POST", log, 405, ANY),
         row("POST", "/run/NS/talker/main?cmd=echo+words", 200, ANY).saying("words\n"),
+        row("POST", "/run/NS/talker/UID/main?cmd=echo+words", 200, ANY).saying("words\n"),
+        row(
+            "POST",
+            "/run/NS/talker/00000000-0000-0000-0000-000000000000/main?cmd=id",
+            500,
+            ANY,
+        ),
         row("POST", "/run/NS/talker/main?cmd=false", 500, ANY),
         row("POST", "/run/NS/talker/nothing?cmd=id", 500, ANY).saying("container not found"),
         row("POST", "/run/NS/nobody/main?cmd=id", 404, ANY).saying("pod does not exist"),
@@ -226,12 +250,28 @@ fn into_pods() -> Vec<Row> {
             500,
             ANY,
         ),
+        row(
+            "POST",
+            "/exec/NS/talker/UID/main?command=id&output=1",
+            500,
+            ANY,
+        )
+        .saying("Upgrade request required"),
         row("PUT", "/exec/NS/talker/main?command=id&output=1", 405, ANY),
         row("GET", "/attach/NS/talker/main", 400, ANY),
         row("POST", "/attach/NS/talker/main?output=1", 500, ANY).saying("Upgrade request required"),
+        row("POST", "/attach/NS/talker/UID/main?output=1", 500, ANY)
+            .saying("Upgrade request required"),
         row("POST", "/attach/NS/nobody/main?output=1", 404, ANY),
         row("POST", "/attach/NS/talker/nothing?output=1", 500, ANY),
         row("POST", "/portForward/NS/talker", 500, ANY).saying("Upgrade request required"),
+        row("POST", "/portForward/NS/talker/UID", 500, ANY).saying("Upgrade request required"),
+        row(
+            "POST",
+            "/portForward/NS/talker/00000000-0000-0000-0000-000000000000",
+            404,
+            ANY,
+        ),
         row("POST", "/portForward/NS/nobody", 404, ANY),
         row("GET", "/portForward/NS/talker?port=0", 400, ANY)
             .with("Connection: Upgrade")
@@ -267,8 +307,8 @@ fn ambiguous() -> Vec<Row> {
 }
 
 fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) -> Result<Outcome> {
-    if find_program("curl").is_none() {
-        return Ok(Outcome::Skipped("curl is not installed".to_owned()));
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
     }
     let mut options = context.node_options();
     options.configuration = json!({"enableSystemLogQuery": true});
@@ -284,7 +324,7 @@ fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) ->
         .into_iter()
         .flatten()
         .map(|row| Row {
-            ask: row.ask.in_namespace(&namespace),
+            ask: row.ask.in_namespace(&namespace).of_pod(pod.uid()),
             ..row
         })
         .collect();
@@ -319,8 +359,8 @@ fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) ->
 fn planted_links_are_not_followed_by_any_log_endpoint(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if find_program("curl").is_none() {
-        return Ok(Outcome::Skipped("curl is not installed".to_owned()));
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
     }
     if context.is_upstream() {
         return Ok(Outcome::Skipped(
@@ -394,8 +434,8 @@ fn planted_links_are_not_followed_by_any_log_endpoint(
 fn pods_are_shown_with_what_they_were_granted_where_the_gate_is_on(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if find_program("curl").is_none() {
-        return Ok(Outcome::Skipped("curl is not installed".to_owned()));
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
     }
     let mut options = context.node_options();
     options.configuration = json!({"featureGates": {"KubeletAllocatedPodsEndpoint": true}});

@@ -5,10 +5,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::parts::{self, JournalLine};
 use ferrolet_lab::process::find_program;
+use ferrolet_lab::{Part, http};
 use serde_json::{Value, json};
 
 use super::{SOON, cases};
@@ -16,6 +17,7 @@ use crate::build::{script, sleeper, with};
 use crate::cluster::World;
 use crate::context::Context;
 use crate::runner::Outcome;
+use crate::session::Session;
 
 cases![
     profiles_are_opened_by_pprof,
@@ -23,6 +25,8 @@ cases![
     pages_are_text_or_versioned_objects,
     a_checkpoint_is_written_or_the_runtime_says_why_not,
     streams_come_by_websocket_all_the_way,
+    streams_come_by_spdy_where_websockets_are_not_offered,
+    the_journal_of_a_service_is_read_by_its_name,
 ];
 
 fn raw(world: &World<'_>, path: &str) -> String {
@@ -223,16 +227,16 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     ensure!(counted.trim() == "300000", "it counted {counted:?}");
     let n = n_by_websocket(&world, "exec");
     ensure!(n == 3, "{n} of 3 commands came by WebSocket");
-    let port = ferrolet_lab::http::free_port()?;
+    let port = http::free_port()?;
     let mut forward =
         world.spawn_kubectl(&["port-forward", "pod/worker", &format!("{port}:8080")])?;
     let answer = world.wait("an answer through the forwarded port", SOON, |_, _| {
-        Ok(fetch(port).ok())
+        Ok(http::get(&format!("127.0.0.1:{port}"), "/index.html").ok())
     });
     forward.kill().context("end kubectl port-forward")?;
     forward.wait().context("wait for kubectl port-forward")?;
     let answer = answer?;
-    ensure!(answer.ends_with("It works.\n"), "the answer is {answer:?}");
+    ensure!(answer.body == "It works.\n", "the answer is {answer:?}");
     let n = n_by_websocket(&world, "portforward");
     ensure!(n == 1, "{n} port-forwards came by WebSocket");
     // A client that knows SPDY only is served as well.
@@ -257,12 +261,129 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     Ok(Outcome::Passed)
 }
 
-fn fetch(port: u16) -> Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    ensure!(text.starts_with("HTTP/1."), "no answer yet");
-    Ok(text)
+/// The same verbs with a node that does not declare WebSockets: the API server then speaks SPDY to it, whatever kubectl speaks.
+fn streams_come_by_spdy_where_websockets_are_not_offered(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({"featureGates": {"ExtendWebSocketsToKubelet": false}});
+    let mut world = World::start_with(context, options)?;
+    let declared = world.node.object(world.cluster)?;
+    let declared = &declared["status"]["declaredFeatures"];
+    let is_offered = |all: &Vec<Value>| all.contains(&json!("ExtendWebSocketsToKubelet"));
+    ensure!(
+        !declared.as_array().is_some_and(is_offered),
+        "it declares {declared}"
+    );
+    let server = with(
+        script("main", "exec httpd -f -p 8080 -h /www"),
+        json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}),
+    );
+    let text = "while read line; do echo \"heard $line\"; done; echo no more; exec sleep 100000";
+    let parrot = with(
+        script("parrot", text),
+        json!({"stdin": true, "stdinOnce": true}),
+    );
+    let pod = world.pod("worker", &[server, parrot]);
+    world.run(&pod)?;
+    for way in ["true", "false"] {
+        let talk = |args: &[&str]| {
+            let mut command = world.kubectl_command(args);
+            command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", way);
+            Session::start(command)
+        };
+        let mut count = talk(&["exec", "-i", "worker", "-c", "main", "--", "wc", "-c"])?;
+        count.say(&"x".repeat(300_000))?;
+        count.close_input();
+        count.wait_end(SOON)?;
+        let counted = count.output();
+        ensure!(counted.trim() == "300000", "it counted {counted:?}");
+        let script = "echo out; echo bad >&2; exit 3";
+        let mut failing = talk(&["exec", "worker", "-c", "main", "--", "sh", "-c", script])?;
+        let status = failing.wait_end(SOON)?;
+        ensure!(
+            status.code() == Some(3)
+                && failing.output() == "out\n"
+                && failing.errors().starts_with("bad\n"),
+            "it ended with {status}: {:?} and {:?}",
+            failing.output(),
+            failing.errors()
+        );
+    }
+    let mut session = world.talk_to_kubectl(&["attach", "--stdin", "worker", "-c", "parrot"])?;
+    session.say("one\n")?;
+    session.wait_for("heard one\n", SOON)?;
+    session.close_input();
+    session.wait_for("no more\n", SOON)?;
+    drop(session);
+    let port = http::free_port()?;
+    let ports = format!("{port}:8080");
+    let mut forward = world.talk_to_kubectl(&["port-forward", "pod/worker", &ports])?;
+    forward.wait_for("Forwarding from", SOON)?;
+    for _ in 0..3 {
+        let answer = http::get(&format!("127.0.0.1:{port}"), "/index.html")?;
+        ensure!(answer.body == "It works.\n", "the answer is {answer:?}");
+    }
+    for kind in ["exec", "attach", "portforward"] {
+        let n = n_by_websocket(&world, kind);
+        ensure!(n == 0, "{n} of kind {kind} came by WebSocket");
+    }
+    Ok(Outcome::Passed)
+}
+
+/// systemd's own program reads a real journal; only the services that wrote it are made up.
+fn the_journal_of_a_service_is_read_by_its_name(context: &mut Context<'_>) -> Result<Outcome> {
+    let writer = match parts::journal_writer() {
+        Part::Available(writer) => writer,
+        Part::Missing(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let mut options = context.node_options();
+    options.configuration = json!({"enableSystemLogQuery": true});
+    let world = World::start_with(context, options)?;
+    let (one, other) = (
+        format!("one-{}", world.namespace),
+        format!("other-{}", world.namespace),
+    );
+    // Midnight of the first day of 2026, and a minute each.
+    let line = |service: &str, minute: u64, message: &str| JournalLine {
+        unit: format!("{service}.service"),
+        at: 1_767_225_600 + 60 * minute,
+        message: message.to_owned(),
+    };
+    let lines = [
+        line(&one, 0, "red"),
+        line(&one, 1, "green"),
+        line(&other, 2, "grey"),
+        line(&one, 3, "blue"),
+    ];
+    writer.add(&world.namespace, &lines)?;
+    let colours = |query: &str| -> Result<Vec<String>> {
+        let path = raw(&world, &format!("/logs/?query={query}"));
+        let text = world.kubectl(&["get", "--raw", &path])?;
+        let words = text.lines().filter_map(|line| line.rsplit_once("]: "));
+        Ok(words.map(|(_, word)| word.to_owned()).collect())
+    };
+    let cases: [(String, &[&str]); 6] = [
+        (one.clone(), &["red", "green", "blue"]),
+        (format!("{one}&tailLines=1"), &["blue"]),
+        (
+            format!("{one}&sinceTime=2026-01-01T00:00:30Z&untilTime=2026-01-01T00:02:00Z"),
+            &["green"],
+        ),
+        (format!("{one}&pattern=e[de]"), &["red", "green"]),
+        (format!("{one}&boot=0"), &["red", "green", "blue"]),
+        (
+            format!("{one}&query={other}"),
+            &["red", "green", "grey", "blue"],
+        ),
+    ];
+    for (query, expected) in cases {
+        let got = colours(&query)?;
+        ensure!(got == expected, "{query} gives {got:?}");
+    }
+    let path = raw(&world, &format!("/logs/?query={one}&tailLines=1"));
+    let text = world.kubectl(&["get", "--raw", &path])?;
+    let words = "Jan 01 00:03:00.000000 lab program[1]: blue";
+    ensure!(text.trim() == words, "it says {text:?}");
+    Ok(Outcome::Passed)
 }

@@ -1,22 +1,24 @@
 //! The certificate that the node serves with: its own, from files, or signed by the cluster.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::cluster::{Authority, Identity};
-use ferrolet_lab::process::find_program;
 use serde_json::json;
 
 use super::{LATER, SOON, cases};
 use crate::cluster::World;
 use crate::context::Context;
-use crate::runner::Outcome;
+use crate::curl::{self, Ask, Curl};
+use crate::runner::{Outcome, without};
 
 cases![
     a_serving_certificate_from_files_is_reloaded_when_they_change,
     a_serving_certificate_is_asked_for_and_used_once_approved,
+    callers_of_a_new_authority_are_known_without_a_restart,
     without_orders_a_node_serves_with_a_certificate_of_its_own;
     long:
     a_serving_certificate_is_renewed_before_it_ends,
@@ -47,17 +49,10 @@ fn is_same(one: &str, other: &str) -> bool {
     letters(one) == letters(other)
 }
 
-fn openssl_is_missing() -> Option<Outcome> {
-    let reason = "openssl is not installed, and nothing else here shows a served certificate";
-    find_program("openssl")
-        .is_none()
-        .then(|| Outcome::Skipped(reason.to_owned()))
-}
-
 fn without_orders_a_node_serves_with_a_certificate_of_its_own(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if let Some(skipped) = openssl_is_missing() {
+    if let Some(skipped) = without("openssl") {
         return Ok(skipped);
     }
     let mut world = World::start(context)?;
@@ -82,7 +77,7 @@ fn without_orders_a_node_serves_with_a_certificate_of_its_own(
 fn a_serving_certificate_from_files_is_reloaded_when_they_change(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if let Some(skipped) = openssl_is_missing() {
+    if let Some(skipped) = without("openssl") {
         return Ok(skipped);
     }
     let mut options = context.node_options();
@@ -90,13 +85,8 @@ fn a_serving_certificate_from_files_is_reloaded_when_they_change(
     let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
     let authority = Authority::new("somebody else")?;
     let put = |identity: &Identity| -> Result<()> {
-        // Each whole at once, as tools that renew certificates do.
-        for (path, text) in [(&certificate, &identity.certificate), (&key, &identity.key)] {
-            let draft = path.with_extension("draft");
-            fs::write(&draft, text)?;
-            fs::rename(&draft, path)?;
-        }
-        Ok(())
+        put_whole(&certificate, &identity.certificate)?;
+        put_whole(&key, &identity.key)
     };
     let names = [context.bench.node_ip()];
     let (first, second) = (
@@ -122,10 +112,68 @@ fn a_serving_certificate_from_files_is_reloaded_when_they_change(
     Ok(Outcome::Passed)
 }
 
+fn callers_of_a_new_authority_are_known_without_a_restart(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = without("curl") {
+        return Ok(skipped);
+    }
+    let mut options = context.node_options();
+    let directory = context.bench.directory(&format!("node-{}", options.name))?;
+    let file = directory.join("authorities.crt");
+    let known = fs::read_to_string(context.cluster()?.authority_file())?;
+    fs::write(&file, &known)?;
+    options.configuration = json!({"authentication": {
+        "anonymous": {"enabled": false},
+        "webhook": {"enabled": true},
+        "x509": {"clientCAFile": file},
+    }});
+    let mut world = World::start_with(context, options)?;
+    let curl = Curl::new(&world)?;
+    let authority = Authority::new("somebody else")?;
+    let master = authority.client("master", &["system:masters"])?;
+    let (theirs, ours) = (
+        curl::shown(&world, "theirs", &master)?,
+        curl::certificate(&world, "ours", &["system:masters"])?,
+    );
+    let status = |how: &[String]| -> Result<u16> {
+        Ok(curl.ask(how, &[Ask::new("GET", "/healthz")])?[0].status)
+    };
+    let before = (status(&ours)?, status(&theirs)?);
+    ensure!(before == (200, 401), "at first they get {before:?}");
+    // A file that is no certificate changes nothing.
+    put_whole(&file, "nonsense\n")?;
+    let got = (status(&ours)?, status(&theirs)?);
+    ensure!(got == (200, 401), "with nonsense they get {got:?}");
+    put_whole(&file, &format!("{known}{}", authority.certificate()))?;
+    // Upstream looks at once, or else once a minute.
+    let patience = Duration::from_secs(90);
+    world.wait("both authorities to count", patience, |_, _| {
+        let got = (status(&ours)?, status(&theirs)?);
+        ensure!(got == (200, 200), "they get {got:?}");
+        Ok(Some(()))
+    })?;
+    put_whole(&file, &known)?;
+    world.wait("the new authority to be forgotten", patience, |_, _| {
+        let got = (status(&ours)?, status(&theirs)?);
+        ensure!(got == (200, 401), "they get {got:?}");
+        Ok(Some(()))
+    })?;
+    world.node.node.expect_running()?;
+    Ok(Outcome::Passed)
+}
+
+/// Replaces a file whole at once, as tools that renew certificates do.
+fn put_whole(path: &Path, text: &str) -> Result<()> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text)?;
+    Ok(fs::rename(&draft, path)?)
+}
+
 fn a_serving_certificate_is_asked_for_and_used_once_approved(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    if let Some(skipped) = openssl_is_missing() {
+    if let Some(skipped) = without("openssl") {
         return Ok(skipped);
     }
     let mut options = context.node_options();
@@ -144,7 +192,7 @@ fn a_serving_certificate_is_asked_for_and_used_once_approved(
 }
 
 fn a_serving_certificate_is_renewed_before_it_ends(context: &mut Context<'_>) -> Result<Outcome> {
-    if let Some(skipped) = openssl_is_missing() {
+    if let Some(skipped) = without("openssl") {
         return Ok(skipped);
     }
     let mut options = context.node_options();

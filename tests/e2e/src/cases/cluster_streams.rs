@@ -1,10 +1,7 @@
 //! Into pods with kubectl: logs, commands, files and ports, through the API server and the node's own server.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::http;
 use serde_json::json;
 
 use super::{SOON, cases};
@@ -15,6 +12,7 @@ use crate::runner::Outcome;
 
 cases![
     logs_are_read_through_the_node,
+    logs_are_chosen_by_run_time_size_and_output,
     commands_run_in_containers_and_tell_their_end,
     a_port_is_forwarded,
 ];
@@ -38,6 +36,63 @@ fn logs_are_read_through_the_node(context: &mut Context<'_>) -> Result<Outcome> 
     );
     let refused = world.kubectl(&["logs", "talker", "-c", "nobody"]);
     ensure!(refused.is_err(), "the log of nobody is {refused:?}");
+    Ok(Outcome::Passed)
+}
+
+fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut options = context.node_options();
+    options.configuration = json!({"featureGates": {"PodLogsQuerySplitStreams": true}});
+    let mut world = World::start_with(context, options)?;
+    // Fails the first time and stays the second; each says which time it is.
+    let text = "if [ -e /kept/been ]; then echo second; sleep 0.3; echo oops >&2; sleep 0.3; echo end; exec sleep 100000; fi; \
+                touch /kept/been; echo first; exit 1";
+    let mounted = json!({"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]});
+    let pod = with(
+        world.pod("talker", &[with(script("main", text), mounted)]),
+        json!({"spec": {"volumes": [{"name": "kept", "emptyDir": {}}]}}),
+    );
+    world.apply(&pod)?;
+    world.wait_pod("talker", "running again", SOON, |pod| {
+        pod.container("main")
+            .is_ok_and(|it| it.restarts() == 1 && it.is_running())
+    })?;
+    world.wait("the last line", SOON, |cluster, namespace| {
+        let text = cluster.kubectl(&["logs", "--namespace", namespace, "talker"])?;
+        Ok(text.ends_with("end\n").then_some(()))
+    })?;
+    let cases: [(&[&str], &str); 8] = [
+        (&["--previous"], "first\n"),
+        (&["--limit-bytes=3"], "sec"),
+        (&["--since=1h"], "second\noops\nend\n"),
+        (
+            &["--since-time=2000-01-01T00:00:00Z"],
+            "second\noops\nend\n",
+        ),
+        (&["--since-time=2100-01-01T00:00:00Z"], ""),
+        (&["--tail=2"], "oops\nend\n"),
+        (&["--tail=0"], ""),
+        (&["--previous", "--tail=5", "--limit-bytes=2"], "fi"),
+    ];
+    for (flags, expected) in cases {
+        let said = world.kubectl(&[&["logs", "talker"], flags].concat())?;
+        ensure!(said == expected, "{flags:?} gives {said:?}");
+    }
+    // kubectl has no word for one output alone.
+    let path = format!(
+        "/api/v1/nodes/{}/proxy/containerLogs/{}/talker/main",
+        world.node_name(),
+        world.namespace
+    );
+    for (stream, expected) in [
+        ("Stdout", "second\nend\n"),
+        ("Stderr", "oops\n"),
+        ("All", "second\noops\nend\n"),
+    ] {
+        let said = world.kubectl(&["get", "--raw", &format!("{path}?stream={stream}")])?;
+        ensure!(said == expected, "{stream} gives {said:?}");
+    }
+    let refused = world.kubectl(&["get", "--raw", &format!("{path}?stream=Both")]);
+    ensure!(refused.is_err(), "a made-up output is {refused:?}");
     Ok(Outcome::Passed)
 }
 
@@ -67,25 +122,15 @@ fn a_port_is_forwarded(context: &mut Context<'_>) -> Result<Outcome> {
     );
     let pod = world.pod("server", &[main]);
     world.run(&pod)?;
-    let port = ferrolet_lab::http::free_port()?;
+    let port = http::free_port()?;
     let mut forward =
         world.spawn_kubectl(&["port-forward", "pod/server", &format!("{port}:8080")])?;
     let answer = world.wait("an answer through the forwarded port", SOON, |_, _| {
-        Ok(ask(port).ok())
+        Ok(http::get(&format!("127.0.0.1:{port}"), "/index.html").ok())
     });
     forward.kill().context("end kubectl port-forward")?;
     forward.wait().context("wait for kubectl port-forward")?;
     let answer = answer?;
-    ensure!(answer.ends_with("It works.\n"), "the answer is {answer:?}");
+    ensure!(answer.body == "It works.\n", "the answer is {answer:?}");
     Ok(Outcome::Passed)
-}
-
-fn ask(port: u16) -> Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    ensure!(text.starts_with("HTTP/1."), "no answer yet");
-    Ok(text)
 }

@@ -175,25 +175,31 @@ fn prometheus_scrapes_every_endpoint_without_a_warning(
     node.put_pod(&pod("plain", &[with(script("main", BUSY), probe)]))?;
     wait_running(&mut node, "plain")?;
     let target = format!("{}:{port}", context.bench.node_ip());
-    let mut prometheus = Prometheus::start(&programs, &node, &target)?;
-    // Three rounds: repeated samples, times that go back and series that come and go only show then.
-    prometheus.wait("min(count_over_time(up[5m]))", |least| least >= 3.0)?;
-    prometheus.wait("min(min_over_time(up[5m]))", |least| least == 1.0)?;
-    prometheus.wait("count(up)", |n| n == ENDPOINTS.len() as f64)?;
-    for query in [
-        "kubelet_running_pods",
-        "container_memory_working_set_bytes{container=\"main\",job=\"resource\"}",
-        "container_memory_working_set_bytes{container=\"main\",job=\"cadvisor\"}",
-        "prober_probe_total{probe_type=\"Readiness\",result=\"successful\"}",
-        "kubernetes_healthcheck{name=\"ping\"}",
-        "rate(container_cpu_usage_seconds_total{job=\"resource\",container=\"main\"}[1m]) + 1",
+    // One reads text, the other asks for protobuf.
+    let mut all = Vec::new();
+    for (name, flags) in [
+        ("text", &[][..]),
+        ("protobuf", &["--enable-feature=native-histograms"][..]),
     ] {
-        prometheus.wait(query, |value| value > 0.0)?;
+        let directory = node.directory().join(format!("prometheus-{name}"));
+        all.push(Prometheus::start(&programs, &directory, &target, flags)?);
     }
-    let complaints = prometheus.complaints();
-    ensure!(complaints.is_empty(), "Prometheus says {complaints:#?}");
+    for prometheus in &mut all {
+        prometheus.expect_contentment()?;
+    }
     Ok(Outcome::Passed)
 }
+
+/// What it must know after a while.
+const KNOWN: [&str; 7] = [
+    "kubelet_running_pods",
+    "container_memory_working_set_bytes{container=\"main\",job=\"resource\"}",
+    "container_memory_working_set_bytes{container=\"main\",job=\"cadvisor\"}",
+    "prober_probe_total{probe_type=\"Readiness\",result=\"successful\"}",
+    "kubernetes_healthcheck{name=\"ping\"}",
+    "rate(container_cpu_usage_seconds_total{job=\"resource\",container=\"main\"}[1m]) + 1",
+    "histogram_quantile(0.5, kubelet_pod_start_duration_seconds_bucket)",
+];
 
 /// A Prometheus that scrapes one node.
 struct Prometheus {
@@ -202,9 +208,13 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(programs: &Path, node: &Node, target: &str) -> Result<Prometheus> {
-        let directory = node.directory().join("prometheus");
-        fs::create_dir_all(&directory)?;
+    fn start(
+        programs: &Path,
+        directory: &Path,
+        target: &str,
+        flags: &[&str],
+    ) -> Result<Prometheus> {
+        fs::create_dir_all(directory)?;
         let jobs = ENDPOINTS.map(|path| {
             let name = path.rsplit('/').next().unwrap_or_default();
             json!({
@@ -231,9 +241,24 @@ impl Prometheus {
                 directory.join("data").display()
             ))
             .arg(format!("--web.listen-address={address}"))
-            .current_dir(&directory);
+            .args(flags)
+            .current_dir(directory);
         let daemon = Daemon::spawn("prometheus", command, &directory.join("log"))?;
         Ok(Prometheus { daemon, address })
+    }
+
+    /// Waits until it knows what it must, and fails if it had to complain.
+    fn expect_contentment(&mut self) -> Result<()> {
+        // Three rounds: repeated samples, times that go back and series that come and go only show then.
+        self.wait("min(count_over_time(up[5m]))", |least| least >= 3.0)?;
+        self.wait("min(min_over_time(up[5m]))", |least| least == 1.0)?;
+        self.wait("count(up)", |n| n == ENDPOINTS.len() as f64)?;
+        for query in KNOWN {
+            self.wait(query, |value| value > 0.0)?;
+        }
+        let complaints = self.complaints();
+        ensure!(complaints.is_empty(), "Prometheus says {complaints:#?}");
+        Ok(())
     }
 
     /// Waits until the first value of a query's answer holds.

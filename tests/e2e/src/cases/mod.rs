@@ -90,6 +90,16 @@ impl Case {
         self.group == "figures"
     }
 
+    /// Whether it writes containers to disk.
+    pub(crate) fn needs_criu(&self) -> bool {
+        self.name.contains("checkpoint")
+    }
+
+    /// Whether it reads a journal.
+    pub(crate) fn needs_journal(&self) -> bool {
+        self.name.contains("journal")
+    }
+
     /// Whether it needs a runc that maps the users of mounts.
     pub(crate) fn needs_newer_runc(&self) -> bool {
         self.name.contains("users_of_its_own")

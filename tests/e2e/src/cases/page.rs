@@ -1,13 +1,11 @@
 //! The node's page, as a person sees it: in a browser, on a desk and on a phone.
 
-use std::path::Path;
-use std::process::Command;
-
 use anyhow::{Context as _, Result, bail, ensure};
-use ferrolet_lab::{Node, Part, http, process, wait_until};
+use ferrolet_lab::{Node, Part, http, wait_until};
 use serde_json::{Value, json};
 
 use super::{SOON, cases, wait_running};
+use crate::browser::{Browser, Key, View};
 use crate::build::{pod, script};
 use crate::context::Context;
 use crate::runner::Outcome;
@@ -15,6 +13,8 @@ use crate::runner::Outcome;
 cases![
     the_page_tells_pods_reasons_events_and_logs,
     a_browser_shows_pods_a_chart_that_grows_and_a_log,
+    a_browser_can_be_used_with_keys_alone,
+    a_browser_shows_the_page_on_desk_and_phone_in_light_and_dark,
     a_page_for_other_machines_is_refused_at_start,
 ];
 
@@ -96,98 +96,203 @@ fn the_page_tells_pods_reasons_events_and_logs(context: &mut Context<'_>) -> Res
     Ok(Outcome::Passed)
 }
 
-fn a_browser_shows_pods_a_chart_that_grows_and_a_log(context: &mut Context<'_>) -> Result<Outcome> {
-    let browser = match &context.options.browser {
+/// A browser that looks at a busy node, the node, and the address of its page; or why not.
+fn looking(context: &mut Context<'_>) -> Result<Option<(Browser, Node, String)>> {
+    let program = match &context.options.browser {
         Part::Available(browser) => browser.clone(),
         Part::Missing(reason) => bail!(reason.clone()),
     };
     let Some((node, address)) = busy_node(context)? else {
+        return Ok(None);
+    };
+    let browser = Browser::start(&program, &node.directory().join("browser"))?;
+    Ok(Some((browser, node, format!("http://{address}/page/"))))
+}
+
+fn uid(node: &Node, name: &str) -> Result<String> {
+    let pod = node.pod(name)?;
+    let uid = pod.0["metadata"]["uid"].as_str();
+    Ok(uid
+        .with_context(|| format!("{name} has no uid"))?
+        .to_owned())
+}
+
+const ROWS: &str = "document.querySelectorAll('#pods tbody tr').length";
+
+fn a_browser_shows_pods_a_chart_that_grows_and_a_log(context: &mut Context<'_>) -> Result<Outcome> {
+    let Some((mut browser, node, address)) = looking(context)? else {
         return Ok(skipped());
     };
-    let profile = node.directory().join("browser");
-    let look = |size: &str, path: &str, more: &[&str]| {
-        let mut command = Command::new(&browser);
-        command
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-            ])
-            .args(["--disable-dev-shm-usage", "--disable-background-networking"])
-            .arg(format!("--user-data-dir={}", profile.display()))
-            .arg(format!("--window-size={size}"))
-            .arg("--virtual-time-budget=9000")
-            .args(more)
-            .arg(format!("http://{address}{path}"));
-        process::output(&mut command)
-    };
-    let uid = node.pod("talker")?.0["metadata"]["uid"]
-        .as_str()
-        .context("the talker has no uid")?
-        .to_owned();
-    let seen = look("1280,1600", &format!("/page/#pod={uid}"), &["--dump-dom"])?;
+    browser.open(View::DESK, &address)?;
+    browser.wait(&format!("{ROWS} === 2"))?;
+    let seen = browser.ask("document.body.innerText")?;
+    let seen = seen.as_str().unwrap_or_default();
     for wanted in [
         &node.pod_name("talker"),
         &node.pod_name("broken"),
         "CrashLoopBackOff",
-        "words from the talker",
         "exit code 3",
-        ">Ready<",
-    ] {
-        ensure!(
-            seen.contains(wanted),
-            "the browser does not show {wanted:?}"
-        );
-    }
-    // A curve of three points: the chart was drawn again with each look at the node.
-    let longest = seen.split("<polyline").skip(1).filter_map(|curve| {
-        let points = curve.split_once("points=\"")?.1.split_once('"')?.0;
-        Some(points.split(' ').count())
-    });
-    let longest = longest.max().unwrap_or(0);
-    ensure!(longest >= 3, "the longest curve has {longest} points");
-    for mark in [
-        "class=\"scale\"",
-        ">now<",
+        "Ready",
         " of 110",
-        "aria-label=\"Network: in ",
+        "containerd://",
+        "BackOff",
     ] {
-        ensure!(seen.contains(mark), "{mark} is not shown");
+        ensure!(seen.contains(wanted), "{wanted:?} is not in {seen}");
     }
-    let pictures = context.options.keep.with_file_name("page");
-    std::fs::create_dir_all(&pictures)?;
-    let broken = node.pod("broken")?.0["metadata"]["uid"]
-        .as_str()
-        .context("the broken pod has no uid")?
-        .to_owned();
-    // On a desk and on a phone, light and dark; somebody looks at these.
-    let (desk, phone) = ("1280,1300", "400,1700");
-    let (light, dark) = (1, 0);
-    let shots = [
-        ("desk.png", desk, "/page/".to_owned(), light),
-        ("desk-dark.png", desk, "/page/".to_owned(), dark),
-        ("phone.png", phone, "/page/".to_owned(), light),
-        ("pod.png", desk, format!("/page/#pod={uid}"), light),
-        (
-            "pod-phone-dark.png",
-            phone,
-            format!("/page/#pod={broken}"),
-            dark,
-        ),
-    ];
-    for (file, size, path, scheme) in shots {
-        let file = pictures.join(file);
-        let shot = format!("--screenshot={}", file.display());
-        let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
-        look(size, &path, &[&shot, &scheme])?;
-        ensure!(is_picture(&file), "{} is no picture", file.display());
+    // The chart is drawn again with each look at the node, and its curve grows.
+    let curve = "Math.max(0, ...[...document.querySelectorAll('#node-charts polyline')]\
+                 .map((it) => it.getAttribute('points').split(' ').length))";
+    browser.wait(&format!("{curve} >= 2"))?;
+    let before = browser.ask(curve)?.as_u64().unwrap_or(0);
+    browser.wait(&format!("{curve} > {before}"))?;
+    for title in ["CPU", "Memory", "Disk", "Network"] {
+        browser.expect(&format!(
+            "[...document.querySelectorAll('#node-charts figcaption')]\
+             .some((it) => it.innerText.startsWith('{title}'))"
+        ))?;
     }
+    // A pod, then one of its containers, each with a curve of its own, and the log.
+    browser.open(
+        View::DESK,
+        &format!("{address}#pod={}", uid(&node, "talker")?),
+    )?;
+    browser.wait("document.getElementById('log').innerText.includes('words from the talker')")?;
+    let charts = "document.querySelectorAll('#pod-charts polyline').length";
+    browser.wait(&format!("{charts} >= 1"))?;
+    browser.ask("part.value = 'main', part.dispatchEvent(new Event('change'))")?;
+    browser.wait(&format!("part.value === 'main' && {charts} >= 1"))?;
+    browser.expect("document.getElementById('containers').innerText.includes('Running')")?;
+    browser.expect("document.getElementById('pod-events').innerText.includes('Started')")?;
     Ok(Outcome::Passed)
 }
 
-fn is_picture(path: &Path) -> bool {
-    std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000)
+fn a_browser_can_be_used_with_keys_alone(context: &mut Context<'_>) -> Result<Outcome> {
+    let Some((mut browser, node, address)) = looking(context)? else {
+        return Ok(skipped());
+    };
+    let (name, uid) = (node.pod_name("broken"), uid(&node, "broken")?);
+    let is_on_row = format!("document.activeElement.dataset.uid === '{uid}'");
+    browser.open(View::DESK, &address)?;
+    browser.wait(&format!("{ROWS} === 2"))?;
+    browser.press(Key::Slash)?;
+    browser.expect("document.activeElement.id === 'filter' && filter.value === ''")?;
+    browser.write(&name)?;
+    browser.wait(&format!("{ROWS} === 1"))?;
+    browser.press(Key::Tab)?;
+    browser.expect("document.activeElement.id === 'unwell'")?;
+    // Then the columns by which rows can be ordered.
+    for order in ["name", "restarts", "age", "cpu", "memory"] {
+        browser.press(Key::Tab)?;
+        browser.expect(&format!(
+            "document.activeElement.dataset.order === '{order}'"
+        ))?;
+        if order == "restarts" {
+            browser.press(Key::Enter)?;
+            browser.expect("document.activeElement.parentElement.ariaSort === 'descending'")?;
+        }
+    }
+    browser.press(Key::Tab)?;
+    browser.expect(&is_on_row)?;
+    // The row is drawn anew every two seconds; whoever stands on it stays there.
+    let drawn = "document.querySelector('#pods tbody tr')";
+    browser.ask(&format!("{drawn}.dataset.old = 'yes'"))?;
+    browser.wait(&format!("{drawn}.dataset.old !== 'yes'"))?;
+    browser.expect(&is_on_row)?;
+    browser.expect("getComputedStyle(document.activeElement).outlineStyle !== 'none'")?;
+    browser.press(Key::Enter)?;
+    browser.wait("document.getElementById('pod').open")?;
+    browser.wait("document.getElementById('pod-why').innerText.includes('CrashLoopBackOff')")?;
+    // Whatever can be reached is in the dialog, and has a name.
+    for _ in 0..8 {
+        browser.press(Key::Tab)?;
+        browser.expect(
+            "document.activeElement === document.body || \
+             document.getElementById('pod').contains(document.activeElement)",
+        )?;
+    }
+    browser.press(Key::Escape)?;
+    browser.wait("!document.getElementById('pod').open")?;
+    browser.expect(&is_on_row)?;
+    browser.expect("location.hash === ''")?;
+    Ok(Outcome::Passed)
+}
+
+/// The contrast of every text that is seen with what is behind it, as accessibility guidelines count it: the least, and whose it is.
+const CONTRAST: &str = r"(() => {
+  const parse = (text) => (text.match(/[\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((it) => it / 255)
+    .map((it) => (it <= 0.03928 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, it, index) => sum + it * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (node) => {
+    for (let it = node; it; it = it.parentElement) {
+      const colour = parse(getComputedStyle(it).backgroundColor);
+      if (colour.length && (colour.length < 4 || colour[3] > 0.99)) return colour;
+    }
+    return [255, 255, 255];
+  };
+  let least = [21, ''];
+  for (const node of document.querySelectorAll('body *')) {
+    const own = [...node.childNodes].some((it) => it.nodeType === 3 && it.textContent.trim());
+    if (!own || !node.getClientRects().length || node.closest('script, style, .sr, .skip')) continue;
+    const [one, other] = [light(parse(getComputedStyle(node).color)), light(behind(node))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < least[0]) least = [contrast, node.outerHTML.slice(0, 120)];
+  }
+  return least;
+})()";
+
+fn a_browser_shows_the_page_on_desk_and_phone_in_light_and_dark(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let Some((mut browser, node, address)) = looking(context)? else {
+        return Ok(skipped());
+    };
+    // Somebody looks at these.
+    let pictures = context.options.keep.with_file_name("page");
+    std::fs::create_dir_all(&pictures)?;
+    let places = [
+        ("node", String::new()),
+        ("talker", format!("#pod={}", uid(&node, "talker")?)),
+        ("broken", format!("#pod={}", uid(&node, "broken")?)),
+    ];
+    let views = [
+        ("desk", View::DESK),
+        ("desk-dark", View::DESK.dark()),
+        ("phone", View::PHONE),
+        ("phone-dark", View::PHONE.dark()),
+    ];
+    for (view_name, view) in views {
+        for (place, hash) in &places {
+            browser.open(view, &format!("{address}{hash}"))?;
+            browser.wait(&format!("{ROWS} === 2"))?;
+            if !hash.is_empty() {
+                browser.wait("document.getElementById('pod').open")?;
+                browser.wait("document.getElementById('log').innerText !== ''")?;
+            }
+            let what = format!("{place} on {view_name}");
+            // Nothing is wider than what one looks with.
+            let seen = browser.ask(
+                "[document.documentElement.scrollWidth, innerWidth, \
+                 document.getElementById('pod').scrollWidth, document.getElementById('pod').clientWidth]",
+            )?;
+            let width = |index: usize| seen[index].as_u64().unwrap_or(0);
+            ensure!(
+                width(0) <= width(1) && width(2) <= width(3),
+                "{what} is wider than the window: {seen}"
+            );
+            ensure!(width(1) == u64::from(view.width), "{what} has {seen}");
+            let least = browser.ask(CONTRAST)?;
+            ensure!(
+                least[0].as_f64().is_some_and(|it| it >= 4.5),
+                "{what} is hard to read: {least}"
+            );
+            browser.shoot(&pictures.join(format!("{place}-{view_name}.png")))?;
+        }
+        let paper = browser.ask("getComputedStyle(document.documentElement).backgroundColor")?;
+        let is_dark = paper == "rgb(20, 23, 26)";
+        ensure!(is_dark == view.is_dark, "{view_name} is on {paper}");
+    }
+    Ok(Outcome::Passed)
 }
 
 fn a_page_for_other_machines_is_refused_at_start(context: &mut Context<'_>) -> Result<Outcome> {

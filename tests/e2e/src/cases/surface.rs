@@ -1,13 +1,16 @@
 //! What the agent shows: health, the list of pods, logs; and what it is told over HTTP.
 
-use anyhow::{Result, ensure};
-use ferrolet_lab::http::StaticServer;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolet_lab::http::{self, StaticServer};
+use ferrolet_lab::process::output;
 use serde_json::{Value, json};
 
 use super::{LATER, SOON, cases, wait_running};
-use crate::build::{pod, sleeper};
+use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
-use crate::runner::Outcome;
+use crate::runner::{Outcome, without};
 
 cases![
     health_answers_ok_and_lists_its_checks_when_asked,
@@ -18,6 +21,8 @@ cases![
     a_list_of_pods_comes_from_a_url,
     nothing_listens_on_the_read_only_port_unless_it_is_set,
     the_plain_ports_serve_what_upstreams_do_and_no_more,
+    versions_and_suites_of_tls_are_those_that_are_configured,
+    a_checkpoint_of_a_container_is_an_archive_of_it,
 ];
 
 /// Paths, and what the health port and the read-only port say to them.
@@ -238,5 +243,127 @@ fn the_plain_ports_serve_what_upstreams_do_and_no_more(
             "{path} is answered with {got:?}"
         );
     }
+    Ok(Outcome::Passed)
+}
+
+/// What a client offers, and whether they agree.
+type Offers<'a> = &'a [(&'a [&'a str], bool)];
+
+/// One for each kind of key that a server may have.
+const STRONG: &str = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384";
+const OTHER: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
+
+fn versions_and_suites_of_tls_are_those_that_are_configured(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(skipped) = without("openssl") {
+        return Ok(skipped);
+    }
+    let suites = [
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    ];
+    let old = ["-tls1_1", "-cipher", "ALL@SECLEVEL=0"];
+    let cases: [(Value, Offers<'_>); 3] = [
+        (
+            json!({}),
+            &[
+                (&["-tls1_3"], true),
+                (&["-tls1_2", "-cipher", STRONG], true),
+                (&["-tls1_2", "-cipher", OTHER], true),
+                (&old, false),
+            ],
+        ),
+        (
+            json!({"tlsMinVersion": "VersionTLS13"}),
+            &[(&["-tls1_3"], true), (&["-tls1_2"], false), (&old, false)],
+        ),
+        (
+            json!({"tlsMinVersion": "VersionTLS12", "tlsCipherSuites": suites}),
+            &[
+                (&["-tls1_3"], true),
+                (&["-tls1_2", "-cipher", STRONG], true),
+                (&["-tls1_2", "-cipher", OTHER], false),
+            ],
+        ),
+    ];
+    for (settings, offers) in cases {
+        let port = http::free_port()?;
+        let mut options = context.node_options();
+        options.configuration = with(json!({"port": port}), settings.clone());
+        let _node = context.node_with(options)?;
+        let address = format!("{}:{port}", context.bench.node_ip());
+        for (offer, expected) in offers {
+            let agreed = Command::new("openssl")
+                .args(["s_client", "-connect", &address])
+                .args(*offer)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .context("start openssl")?;
+            ensure!(
+                agreed.success() == *expected,
+                "with {settings}, {offer:?} ends with {agreed}"
+            );
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A refusal, with the errors of the log that it names.
+fn in_full(said: &str) -> String {
+    let log = said.split_once("path= ");
+    let log = log.and_then(|(_, rest)| rest.split([')', ' ']).next());
+    let text = log.and_then(|log| std::fs::read_to_string(log).ok());
+    let errors = text.iter().flat_map(|text| text.lines());
+    let errors: Vec<&str> = errors.filter(|line| line.contains("Error")).collect();
+    format!("{said}\n{}", errors.join("\n"))
+}
+
+/// Where CRIU and the kernel get on with one another; elsewhere they say why not, and `cluster_inside` shows that this is passed on.
+fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) -> Result<Outcome> {
+    if let Some(skipped) = without("criu").or_else(|| without("curl")) {
+        return Ok(skipped);
+    }
+    let checked = Command::new("criu").arg("check").output()?;
+    if !checked.status.success() {
+        let said = String::from_utf8_lossy(&checked.stderr);
+        let reason = said.lines().next().unwrap_or("criu check fails");
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    let port = http::free_port()?;
+    let mut options = context.node_options();
+    options.configuration = json!({"port": port});
+    let mut node = context.node_with(options)?;
+    let text = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.2; done";
+    node.put_pod(&pod("counter", &[script("main", text)]))?;
+    let before = wait_running(&mut node, "counter")?;
+    let address = format!("{}:{port}", context.bench.node_ip());
+    let path = format!("/checkpoint/default/{}/main", node.pod_name("counter"));
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--insecure", "--max-time", "120"])
+        .args(["--request", "POST"])
+        .arg(format!("https://{address}{path}"));
+    let said = output(&mut curl)?;
+    let answer: Value = serde_json::from_str(&said).with_context(|| in_full(&said))?;
+    let file = answer["items"][0].as_str().context("no file is named")?;
+    let start = node.root().join("checkpoints/checkpoint-counter-");
+    ensure!(
+        file.starts_with(&start.display().to_string()),
+        "it is called {file}"
+    );
+    let archive = std::fs::read(file).with_context(|| format!("read {file}"))?;
+    for part in ["config.dump", "spec.dump", "checkpoint/"] {
+        let is_there = archive.windows(part.len()).any(|it| it == part.as_bytes());
+        ensure!(is_there, "{part} is not in the archive");
+    }
+    // It goes on as if nothing had been.
+    let after = node.pod("counter")?;
+    ensure!(
+        after.container("main")?.id() == before.container("main")?.id()
+            && after.container("main")?.is_running(),
+        "the container did not outlive it"
+    );
     Ok(Outcome::Passed)
 }

@@ -67,31 +67,49 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Takes a package apart below `target`, whole at once, without installing it: its services must not start here.
-pub(crate) fn unpack(package: &str, target: &Path) -> Result<()> {
+/// Takes packages apart below `target`, whole at once, without installing them: their services must not start here.
+pub(crate) fn unpack(packages: &[&str], target: &Path) -> Result<()> {
     if target.exists() {
         return Ok(());
     }
     let apt = find_program("apt-get").context("no apt-get to fetch packages with")?;
-    say(&format!("apt-get download {package}"));
     let draft = target.with_extension(format!("draft-{}", std::process::id()));
     std::fs::create_dir_all(&draft)?;
-    let unpacked = unpack_into(&apt, package, &draft);
-    if let Err(error) = unpacked {
+    let placed = unpack_into(&apt, packages, &draft)
+        .with_context(|| format!("fetch {}", packages.join(", ")))
+        .and_then(|()| Ok(std::fs::rename(&draft, target)?));
+    if placed.is_err() {
         // A half-made directory is of no use to anyone.
         let _ = std::fs::remove_dir_all(&draft);
-        return Err(error.context(format!("fetch {package}")));
     }
-    std::fs::rename(&draft, target)?;
-    Ok(())
+    match placed {
+        // Somebody else was faster; theirs is as good.
+        Err(_) if target.exists() => Ok(()),
+        placed => placed,
+    }
 }
 
-fn unpack_into(apt: &Path, package: &str, directory: &Path) -> Result<()> {
+fn unpack_into(apt: &Path, packages: &[&str], directory: &Path) -> Result<()> {
+    say(&format!("apt-get download {} (once)", packages.join(" ")));
     // The unprivileged user of apt-get may not write there, and need not.
-    let fetch = ["-o", "APT::Sandbox::User=root", "download", package];
-    output(Command::new(apt).current_dir(directory).args(fetch))?;
+    let fetch = || {
+        output(
+            Command::new(apt)
+                .current_dir(directory)
+                .args(["-o", "APT::Sandbox::User=root", "download"])
+                .args(packages),
+        )
+    };
+    // Package lists may be missing or stale: fetch them once and try again.
+    if fetch().is_err() {
+        output(Command::new(apt).arg("update"))?;
+        fetch()?;
+    }
     for entry in std::fs::read_dir(directory)? {
         let archive = entry?.path();
+        if archive.extension().is_none_or(|kind| kind != "deb") {
+            continue;
+        }
         output(
             Command::new("dpkg-deb")
                 .arg("--extract")

@@ -6,6 +6,7 @@
 
 pub(crate) mod debian;
 mod go;
+mod journal;
 mod prometheus;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::process::{find_program, output, say};
 
 pub use go::cache_directory;
 use go::{CACHE, Language};
+pub use journal::{JournalLine, JournalWriter, journal_writer};
 pub use prometheus::prometheus;
 
 /// Names a directory with containerd, its shim and ctr to use instead, such as Debian's 1.6.
@@ -223,7 +225,7 @@ fn find_suite() -> Result<Suite> {
     let nginx = directory.with_file_name("nginx");
     Ok(Suite {
         source: module.source_of("k8s.io/kubernetes")?,
-        nginx: debian::unpack("nginx", &nginx).map(|()| nginx).into(),
+        nginx: debian::unpack(&["nginx"], &nginx).map(|()| nginx).into(),
         directory,
     })
 }
@@ -236,6 +238,18 @@ pub fn browser() -> Part<PathBuf> {
             debian::install(&["chromium", "fonts-dejavu-core"])?;
         }
         find_program("chromium").context("chromium is not installed")
+    };
+    find().into()
+}
+
+/// Finds or installs CRIU, which writes processes to disk; whether this kernel lets it is another matter.
+#[must_use]
+pub fn criu() -> Part<PathBuf> {
+    let find = || -> Result<PathBuf> {
+        if find_program("criu").is_none() {
+            debian::install(&["criu"])?;
+        }
+        find_program("criu").context("criu is not installed")
     };
     find().into()
 }
