@@ -29,7 +29,7 @@ use ferrolet_host::{
     paging,
     state_files::NodeState,
     usage::{UsageReader, UsageSettings},
-    volumes::NodeVolumes,
+    volumes::{NodeFlexDrivers, NodeVolumes},
 };
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{LastListing, ListingHealth, watch_containers, watch_health};
@@ -50,7 +50,7 @@ use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
-use ferrolet_volumes::{NamedUsage, SelinuxNode, VolumeEngine};
+use ferrolet_volumes::{Attaching, NamedUsage, SelinuxNode, VolumeEngine};
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::{OnceCell, mpsc, watch},
@@ -222,9 +222,15 @@ pub async fn run(
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
     let plugins = Arc::new(Registry::default());
     let node_volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
+    let flex = NodeFlexDrivers::new(&config.volumes.plugin_dir, (*node_volumes).clone());
     let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
         files: node_volumes.clone(),
         mounts: node_volumes,
+        flex: Arc::new(flex),
+        attaching: match config.volumes.controller_attach_detach {
+            true if cluster.is_some() => Attaching::ByController,
+            _ => Attaching::Ourselves,
+        },
         objects: objects.clone(),
         storage: cluster.as_ref().map(Cluster::storage),
         drivers: plugins.clone(),

@@ -12,6 +12,7 @@ mod csi;
 mod events;
 mod farewell;
 mod figures;
+mod flex;
 mod given;
 mod host;
 mod images;
@@ -55,6 +56,9 @@ pub use figures::{
     CgroupFigures, CpuFigures, DeviceFigures, DiskFigures, DiskUsage, FileRoom, InUse,
     InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,
     TrafficFigures, UsageFigures, VolumeUsage, Whose,
+};
+pub use flex::{
+    FlexAbilities, FlexAnswer, FlexCall, FlexCommand, FlexDrivers, FlexError, FlexPlace, FlexStand,
 };
 pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
 pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Fut, GroupGift, HostError, IscsiDisk,
+    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, FlexPlace, Fut, GroupGift, HostError, IscsiDisk,
     MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, RequestedCertificate,
     Retry, StorageObjects, TrustAsk, VolumePlace,
 };
@@ -248,6 +248,8 @@ pub struct MountTable {
     pub gifts: Vec<(String, GroupGift)>,
     /// How long a walk through a volume takes.
     pub walk: Duration,
+    /// Directories of volumes of drivers of the old kind, and whether one mounted something there.
+    pub flex: BTreeMap<FlexPlace, bool>,
     /// Records of drivers' volumes.
     pub records: BTreeMap<RecordPlace, BTreeMap<String, String>>,
     /// Records whose volumes are mounted.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes, SubPathBind,
+    FlexPlace, Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes, SubPathBind,
     VolumeFiles, VolumePlace, Written,
 };
 use ferrolet_types::PodUid;
@@ -180,15 +180,20 @@ impl VolumeFiles for FakeVolumeFiles {
                 RecordPlace::Pod(place) => Some(place),
                 RecordPlace::Node { .. } | RecordPlace::Device { .. } => None,
             });
+            let flex = table.flex.keys().filter_map(|place| match place {
+                FlexPlace::Pod(place) => Some(place),
+                FlexPlace::Node { .. } => None,
+            });
             let provided = records
                 .chain(table.bound.keys())
-                .chain(table.by_program.keys());
+                .chain(table.by_program.keys())
+                .chain(flex);
             let rooms = state.rooms.keys().chain(provided);
-            let rooms = rooms.filter(|place| place.uid == *uid);
+            let rooms: BTreeSet<&VolumePlace> = rooms.filter(|place| place.uid == *uid).collect();
             let devices = table.mapped.keys().filter(|place| place.uid == *uid);
             let parts = state.sub_paths.iter().filter(|(owner, _)| owner == uid);
             StoredVolumes {
-                volumes: rooms.cloned().collect(),
+                volumes: rooms.into_iter().cloned().collect(),
                 devices: devices.cloned().collect(),
                 sub_paths: parts.map(|(_, volume)| volume.clone()).collect(),
             }

@@ -6,6 +6,7 @@
 
 pub mod addresses;
 pub mod cgroups;
+mod children;
 mod clock;
 pub mod contract;
 mod farewell;

@@ -71,6 +71,7 @@ pub const EFFECTIVE: &[&str] = &[
     "configMapAndSecretChangeDetectionStrategy",
     "enableControllerAttachDetach",
     "localStorageCapacityIsolation",
+    "volumePluginDir",
     "allowedUnsafeSysctls",
     "singleProcessOOMKill",
     "rotateCertificates",

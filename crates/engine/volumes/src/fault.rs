@@ -13,6 +13,8 @@ pub(crate) enum Step {
     Verify,
     /// Making sure that it may be used on this node.
     Affinity,
+    /// Making sure that it takes the options that it is to be mounted with.
+    MountOptions,
     /// Bringing another machine's disk to this node.
     WaitForAttach,
     /// Mounting it for the node.
@@ -94,6 +96,7 @@ impl Fault {
         match self.step {
             Step::Process
             | Step::Affinity
+            | Step::MountOptions
             | Step::WaitForAttach
             | Step::MountDevice
             | Step::SetUp => "FailedMount",
@@ -117,6 +120,7 @@ impl Fault {
             Step::Attach => "AttachVolume.Attach",
             Step::Verify => "VerifyControllerAttachedVolume",
             Step::Affinity => "MountVolume.NodeAffinity check",
+            Step::MountOptions => "MountVolume.MountOptionSupport check",
             Step::Expand => "MountVolume.NodeExpandVolume",
             Step::WaitForAttach => "MountVolume.WaitForAttach",
             Step::MountDevice => "MountVolume.MountDevice",

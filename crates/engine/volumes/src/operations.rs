@@ -67,6 +67,7 @@ fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
         Backing::Local { .. } => "kubernetes.io/local-volume".to_owned(),
         Backing::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
         Backing::Iscsi(_) => "kubernetes.io/iscsi".to_owned(),
+        Backing::Flex(flex) => flex.driver.clone(),
         Backing::Unsupported(_) => "unknown".to_owned(),
     };
     match &volume.desired {

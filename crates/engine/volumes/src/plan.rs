@@ -601,9 +601,8 @@ fn unsupported(volume: &Volume) -> Desired {
     if volume.git_repo.is_some() {
         return Desired::Impossible(NO_GIT.to_owned());
     }
-    let kinds: [(&'static str, bool); 14] = [
+    let kinds: [(&'static str, bool); 13] = [
         ("fc", volume.fc.is_some()),
-        ("flexVolume", volume.flex_volume.is_some()),
         (
             "awsElasticBlockStore",
             volume.aws_elastic_block_store.is_some(),

@@ -99,7 +99,7 @@ impl Provider<'_> {
             Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
                 "volumes of kind {kind} are not supported"
             ))),
-            Backing::HostPath { .. } | Backing::Csi(_) => {
+            Backing::HostPath { .. } | Backing::Csi(_) | Backing::Flex(_) => {
                 Err(Fault::lasting("not a local or remote volume".to_owned()))
             }
         }
@@ -350,7 +350,7 @@ pub(crate) fn place_of(plan: &PodPlan, plugin: &str, name: &str) -> VolumePlace 
     }
 }
 
-fn access_of(provided: &Provided) -> MountAccess {
+pub(crate) fn access_of(provided: &Provided) -> MountAccess {
     if provided.is_read_only {
         MountAccess::ReadOnly
     } else {

@@ -102,6 +102,8 @@ pub enum Backing {
     Iscsi(IscsiVolume),
     /// A driver's.
     Csi(CsiVolume),
+    /// A driver's of the old kind.
+    Flex(FlexVolume),
     /// A kind that is not served.
     Unsupported(&'static str),
 }
@@ -114,6 +116,19 @@ pub struct IscsiVolume {
     /// The file system on it.
     pub file_system: String,
     /// The secret with its passwords: namespace (empty for the pod's own) and name.
+    pub secret: Option<(String, String)>,
+}
+
+/// A volume of a driver of the old kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlexVolume {
+    /// The driver's name, `vendor/driver`.
+    pub driver: String,
+    /// The file system; empty leaves it to the driver.
+    pub file_system: String,
+    /// What was written for the driver.
+    pub options: BTreeMap<String, String>,
+    /// A secret for the driver: namespace (empty for the pod's own) and name.
     pub secret: Option<(String, String)>,
 }
 
@@ -152,6 +167,15 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
         let secret = secret.map(|it| (String::new(), it.name.clone()));
         let backing = Backing::Iscsi(iscsi_volume(iscsi.clone(), secret, &volume.name));
         (backing, iscsi.read_only.unwrap_or(false))
+    } else if let Some(flex) = &volume.flex_volume {
+        let secret = flex.secret_ref.as_ref();
+        let backing = Backing::Flex(FlexVolume {
+            driver: flex.driver.clone(),
+            file_system: flex.fs_type.clone().unwrap_or_default(),
+            options: flex.options.clone().unwrap_or_default(),
+            secret: secret.map(|it| (String::new(), it.name.clone())),
+        });
+        (backing, flex.read_only.unwrap_or(false))
     } else {
         return None;
     };
@@ -251,10 +275,24 @@ fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
         let backing = Backing::Iscsi(iscsi_volume(source, secret, name));
         return (backing, is_read_only);
     }
+    if let Some(source) = &spec.flex_volume {
+        let secret = source.secret_ref.as_ref();
+        let backing = Backing::Flex(FlexVolume {
+            driver: source.driver.clone(),
+            file_system: source.fs_type.clone().unwrap_or_default(),
+            options: source.options.clone().unwrap_or_default(),
+            secret: secret.map(|it| {
+                (
+                    it.namespace.clone().unwrap_or_default(),
+                    it.name.clone().unwrap_or_default(),
+                )
+            }),
+        });
+        // Upstream takes the claim's word alone.
+        return (backing, false);
+    }
     let kind = if spec.fc.is_some() {
         "fc"
-    } else if spec.flex_volume.is_some() {
-        "flexVolume"
     } else {
         "unknown"
     };

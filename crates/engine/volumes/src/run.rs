@@ -11,7 +11,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    Clock, ClusterObjects, CsiDrivers, Event, EventKind, EventObject, Events, Fut, HostError,
+    Clock, ClusterObjects, CsiDrivers, Event, EventKind, EventObject, Events, FlexDrivers, Fut,
     ObjectChange, Payload, PodVolumes, ProvidedVolumes, RegisteredDriver, Retry, Room,
     StorageObjects, SubPath, SubPathBind, VolumeError, VolumeFiles, VolumeMount, VolumePlace,
 };
@@ -33,17 +33,18 @@ use tokio::{
 
 use crate::{
     credentials::Credentials,
-    csi::{CSI, CsiShell, InUse, Kept},
+    csi::{self, CsiShell, InUse},
     fault::{Fault, Step},
     figures::Standing,
+    flex::{self, Attaching, FlexShell},
     gather::{Needs, gather, gather_certificates, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
     operations,
     pauses::Pauses,
     payload::{Gathered, compute},
-    plan::{Desired, PlannedVolume, Plugin, PodPlan, plan_pod},
-    provide::{ISCSI, LOCAL, NFS, Provider, Shared},
+    plan::{Desired, PlannedVolume, PodPlan, plan_pod},
+    provide::{Provider, Shared},
     provided::{Backing, Provided},
     renewal::{back_off, renewal},
     selinux::SelinuxNode,
@@ -51,7 +52,6 @@ use crate::{
 };
 
 const FAILED_MOUNT: &str = "FailedMount";
-const FAILED_UNMOUNT: &str = "FailedUnMount";
 /// Appointments are kept by the wall clock, which may be set; a look now and then keeps sleep and wall together.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
 /// How often a driver that asks for it is told again to publish, as often as upstream looks at a settled pod.
@@ -71,6 +71,10 @@ pub struct Doors {
     pub storage: Option<Arc<dyn StorageObjects>>,
     /// Drivers that are registered on this node.
     pub drivers: Arc<dyn CsiDrivers>,
+    /// Drivers of the old kind that are installed on this node.
+    pub flex: Arc<dyn FlexDrivers>,
+    /// Who attaches their volumes.
+    pub attaching: Attaching,
     /// This node's name in the API.
     pub node_name: String,
     /// Wall time.
@@ -97,7 +101,8 @@ pub struct VolumeEngine {
     pauses: Pauses,
     memory: Memory,
     shared: Shared,
-    csi: Kept,
+    csi: csi::Kept,
+    flex: flex::Kept,
     appointments_changed: Notify,
     refreshes: Semaphore,
 }
@@ -121,7 +126,8 @@ impl VolumeEngine {
             pauses: Pauses::default(),
             memory: Memory::default(),
             shared: Shared::default(),
-            csi: Kept::default(),
+            csi: csi::Kept::default(),
+            flex: flex::Kept::default(),
             appointments_changed: Notify::new(),
             refreshes: Semaphore::new(MOST_REFRESHES),
         }
@@ -137,10 +143,12 @@ impl VolumeEngine {
         self: Arc<Self>,
         mut drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
     ) {
+        self.flex_shell().recall().await;
         if let Some(shell) = self.csi_shell() {
             shell.recall().await;
         }
         self.provider().sweep_disks().await;
+        self.flex_shell().sweep().await;
         loop {
             let names: BTreeSet<String> = drivers.borrow_and_update().keys().cloned().collect();
             if !names.is_empty() {
@@ -510,11 +518,24 @@ impl VolumeEngine {
                 };
                 self.provider().set_up(plan, &provided).await
             }
+            Backing::Flex(volume) => self.flex_shell().set_up(plan, provided, volume).await,
             _ => self.provider().set_up(plan, provided).await,
         }
     }
 
-    fn csi_shell(&self) -> Option<CsiShell<'_>> {
+    pub(crate) fn flex_shell(&self) -> FlexShell<'_> {
+        FlexShell {
+            drivers: self.doors.flex.as_ref(),
+            storage: self.doors.storage.as_deref(),
+            provider: self.provider(),
+            kept: &self.flex,
+            in_use: &self.csi,
+            node_name: &self.doors.node_name,
+            attaching: self.doors.attaching,
+        }
+    }
+
+    pub(crate) fn csi_shell(&self) -> Option<CsiShell<'_>> {
         Some(CsiShell {
             drivers: self.doors.drivers.as_ref(),
             storage: self.doors.storage.as_deref()?,
@@ -526,7 +547,7 @@ impl VolumeEngine {
         })
     }
 
-    fn provider(&self) -> Provider<'_> {
+    pub(crate) fn provider(&self) -> Provider<'_> {
         Provider {
             files: self.doors.files.as_ref(),
             mounts: self.doors.mounts.as_ref(),
@@ -564,87 +585,6 @@ impl VolumeEngine {
             Verdict::MakeFile => Ok(files.make_file(path).await?),
             Verdict::Wrong(message) => Err(Fault::later(message)),
         }
-    }
-
-    async fn release_stored(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        let refused = |volume: Option<&str>, error: HostError| VolumeError {
-            volume: volume.map(str::to_owned),
-            reason: FAILED_UNMOUNT,
-            message: match volume {
-                Some(name) => {
-                    format!("UnmountVolume.TearDown failed for volume {name:?} : {error}")
-                }
-                None => error.to_string(),
-            },
-            retry: error.retry,
-        };
-        let files = &self.doors.files;
-        let stored = files.stored(uid).await.map_err(|it| refused(None, it))?;
-        // Side by side, because the kernel takes its time over each unmount; parts before the volumes they are parts of.
-        let parts = stored.sub_paths.iter().map(async |volume| {
-            let removed = files.remove_sub_paths(uid, volume).await;
-            removed.map_err(|error| refused(Some(volume), error))
-        });
-        join_all(parts)
-            .await
-            .into_iter()
-            .collect::<Result<(), _>>()?;
-        for place in &stored.devices {
-            if let (CSI, Some(shell)) = (place.plugin.as_str(), self.csi_shell()) {
-                let taken = shell.take_away_device(place).await;
-                taken.map_err(|fault| VolumeError {
-                    volume: Some(place.name.clone()),
-                    reason: fault.reason(),
-                    message: fault.sentence(&place.name),
-                    retry: fault.retry,
-                })?;
-                continue;
-            }
-            let unmapped = self.doors.mounts.unmap_device(place).await;
-            unmapped.map_err(|error| refused(Some(&place.name), error))?;
-        }
-        let volumes = stored.volumes.iter().map(async |place| {
-            if Plugin::ALL.iter().any(|it| it.directory() == place.plugin) {
-                let removed = operations::unmount(&place.plugin, files.remove_volume(place)).await;
-                return removed.map_err(|error| refused(Some(&place.name), error));
-            }
-            let taken = match (place.plugin.as_str(), self.csi_shell()) {
-                (LOCAL | NFS | ISCSI, _) => {
-                    let provider = self.provider();
-                    Some(operations::unmount(&place.plugin, provider.take_away(place)).await)
-                }
-                (CSI, Some(shell)) => {
-                    Some(operations::unmount(&place.plugin, shell.take_away(place)).await)
-                }
-                _ => None,
-            };
-            if let Some(taken) = taken {
-                return taken.map_err(|fault| {
-                    let fault = match fault.step {
-                        Step::SetUp => fault.at(Step::TearDown),
-                        _ => fault,
-                    };
-                    VolumeError {
-                        volume: Some(place.name.clone()),
-                        reason: fault.reason(),
-                        message: fault.sentence(&place.name),
-                        retry: fault.retry,
-                    }
-                });
-            }
-            Err(VolumeError {
-                volume: Some(place.name.clone()),
-                reason: FAILED_UNMOUNT,
-                message: format!(
-                    "UnmountVolume.TearDown failed for volume {:?} : volumes of plugin {} are not supported yet",
-                    place.name,
-                    place.plugin.replace('~', "/")
-                ),
-                retry: Retry::Later,
-            })
-        });
-        // One that cannot go does not keep the others; the first is reported.
-        join_all(volumes).await.into_iter().collect()
     }
 }
 
@@ -742,13 +682,7 @@ impl PodVolumes for VolumeEngine {
             let turn = self.memory.turn(uid);
             let _turn = turn.lock().await;
             self.release_stored(uid).await?;
-            let disks = self.provider().release_disks(uid).await;
-            disks.map_err(|fault| VolumeError {
-                volume: None,
-                reason: fault.reason(),
-                message: fault.message,
-                retry: fault.retry,
-            })?;
+            self.release_node(uid).await?;
             if let Some(shell) = self.csi_shell() {
                 // What was staged and never published left nothing in the pod's directory.
                 let drivers = self.csi.drivers_left(uid);

@@ -16,6 +16,7 @@ mod cluster_csi_disks;
 mod cluster_csi_rules;
 mod cluster_describe;
 mod cluster_endpoints;
+mod cluster_flex;
 mod cluster_hooks;
 mod cluster_images;
 mod cluster_inside;
@@ -151,6 +152,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_streams::cases(),
         cluster_access::cases(),
         cluster_endpoints::cases(),
+        cluster_flex::cases(),
         cluster_kubectl::cases(),
         cluster_inside::cases(),
         cluster_static::cases(),

@@ -17,7 +17,7 @@ use super::audit::{self, Asked};
 use super::authority::{Authority, Identity};
 use super::bootstrap::{Approval, BootstrapToken, bindings};
 use super::kubeconfig::{Credential, kubeconfig};
-use super::programs::Layout;
+use super::programs::{Layout, VOLUME_PLUGINS};
 use super::watching::Watching;
 use crate::http;
 use crate::isolation::Bench;
@@ -201,6 +201,12 @@ impl Cluster {
     #[must_use]
     pub fn authority_file(&self) -> PathBuf {
         self.layout.path("ca.crt")
+    }
+
+    /// Where the controller manager looks for volume drivers of the old kind.
+    #[must_use]
+    pub fn volume_plugins(&self) -> PathBuf {
+        self.layout.path(VOLUME_PLUGINS)
     }
 
     /// The directory with logs, keys and data.

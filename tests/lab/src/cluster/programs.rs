@@ -27,6 +27,9 @@ pub(super) struct Layout {
     pub(super) signing_duration: String,
 }
 
+/// Where the controller manager looks for volume drivers.
+pub(super) const VOLUME_PLUGINS: &str = "volume-plugins";
+
 impl Layout {
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
@@ -193,6 +196,11 @@ impl Layout {
             .arg(format!("--cluster-cidr=10.{}.0.0/16", self.block))
             .arg(format!("--service-cluster-ip-range={}", self.services()))
             .arg(format!("--secure-port={}", self.manager_port))
+            // The default lies in /usr, which is the host's.
+            .arg(flag_path(
+                "--flex-volume-plugin-dir",
+                &self.path(VOLUME_PLUGINS),
+            ))
             .args([
                 "--allocate-node-cidrs=true",
                 "--node-cidr-mask-size=24",

@@ -11,14 +11,16 @@ use std::{
 };
 
 use ferrolet_ports::{Fut, HostError, NodeDockerConfig, PluginCall, RegistryLogins, Retry};
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
     time::timeout,
 };
 
-use crate::offload::{off_thread, refused};
+use crate::{
+    children::Group,
+    offload::{off_thread, refused},
+};
 
 /// How long a plugin may take.
 const TIME: Duration = Duration::from_secs(60);
@@ -123,18 +125,6 @@ impl RegistryLogins for NodeLogins {
     }
 }
 
-/// Ends a process group when it is dropped, however its run went.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            // Nobody left is as good.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-    }
-}
-
 /// Runs a plugin to its end.
 pub(super) async fn run(
     path: PathBuf,
@@ -156,8 +146,7 @@ pub(super) async fn run(
         .process_group(0)
         .kill_on_drop(true);
     let child = command.spawn().map_err(|cause| failed(cause.to_string()))?;
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    let _group = Group(id.and_then(Pid::from_raw));
+    let _group = Group::of(&child);
     match timeout(time, converse(child, call.input.as_bytes())).await {
         Ok(answer) => answer.map_err(failed),
         Err(_elapsed) => Err(failed(format!("no end within {} s", time.as_secs()))),

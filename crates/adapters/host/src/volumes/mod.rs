@@ -14,6 +14,7 @@
 //! truth after a restart is the disk and the kernel's table; nothing is remembered here.
 
 mod devices;
+mod flex;
 mod group;
 mod iscsi;
 pub(crate) mod meter;
@@ -27,6 +28,8 @@ mod sub_path;
 mod take_away;
 #[cfg(test)]
 mod tests;
+
+pub use flex::NodeFlexDrivers;
 
 use std::{
     collections::BTreeMap,

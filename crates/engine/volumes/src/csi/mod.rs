@@ -19,6 +19,6 @@ pub use limits::{LimitDoors, follow_limits};
 pub use node::{NodeDoors, publish_drivers};
 #[cfg(test)]
 pub(crate) use rules::attachment_name as attachment_of;
-pub(crate) use rules::hash as hash_of;
+pub(crate) use rules::{check_node, hash as hash_of};
 pub use shell::InUse;
 pub(crate) use shell::{CSI, CsiShell, Kept, handle_of};

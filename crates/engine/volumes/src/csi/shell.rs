@@ -85,12 +85,12 @@ impl Kept {
         drivers.insert(driver.to_owned());
     }
 
-    fn note_use(&self, volume: &str) {
+    pub(crate) fn note_use(&self, volume: &str) {
         self.in_use
             .send_if_modified(|used| used.names.insert(volume.to_owned()));
     }
 
-    pub(super) fn note_disuse(&self, volume: &str) {
+    pub(crate) fn note_disuse(&self, volume: &str) {
         self.in_use
             .send_if_modified(|used| used.names.remove(volume));
     }

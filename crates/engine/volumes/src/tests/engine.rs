@@ -5,25 +5,31 @@ use std::{sync::Arc, time::Duration};
 use ferrolet_ports::{
     ApiErrorKind, Clock, PathKind, PodVolumes as _, Retry, Room, SubPath, VolumePlace,
 };
-use ferrolet_testkit::{FakeDrivers, FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World};
+use ferrolet_testkit::{
+    FakeDrivers, FakeFlex, FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World,
+};
 use ferrolet_types::{Pod, PodUid};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{allocatable, pod};
-use crate::{Doors, SelinuxNode, VolumeEngine};
+use crate::{Attaching, Doors, SelinuxNode, VolumeEngine};
 
 pub(super) struct Bench {
     pub(super) world: World,
     pub(super) files: FakeVolumeFiles,
     pub(super) mounts: FakeMounts,
     pub(super) drivers: FakeDrivers,
+    pub(super) flex: FakeFlex,
     pub(super) storage: FakeStorage,
     pub(super) objects: FakeObjects,
     pub(super) engine: Arc<VolumeEngine>,
     became_ready: mpsc::Receiver<PodUid>,
     refresh: JoinHandle<()>,
 }
+
+/// What is outside the agent and outlives it.
+type Outside = (FakeMounts, FakeStorage, FakeDrivers, FakeFlex);
 
 impl Bench {
     pub(super) fn new() -> Self {
@@ -39,6 +45,7 @@ impl Bench {
             plain.mounts.clone(),
             plain.storage.clone(),
             plain.drivers.clone(),
+            plain.flex.clone(),
         );
         let selinux = SelinuxNode {
             file_label: "system_u:object_r:container_file_t:s0".to_owned(),
@@ -51,8 +58,10 @@ impl Bench {
     fn on(world: World, files: FakeVolumeFiles, objects: FakeObjects) -> Self {
         let (mounts, storage) = (FakeMounts::default(), FakeStorage::default());
         let drivers = FakeDrivers::on(mounts.clone());
+        let flex = FakeFlex::on(mounts.clone());
         files.beside(&mounts);
-        Self::whole(world, (files, objects), (mounts, storage, drivers), None)
+        let outside = (mounts, storage, drivers, flex);
+        Self::whole(world, (files, objects), outside, None)
     }
 
     /// The same node after the agent was killed.
@@ -61,6 +70,7 @@ impl Bench {
             self.mounts.clone(),
             self.storage.clone(),
             self.drivers.clone(),
+            self.flex.clone(),
         );
         let world = self.world.clone();
         let inside = (self.files.clone(), self.objects.clone());
@@ -70,7 +80,7 @@ impl Bench {
     fn whole(
         world: World,
         (files, objects): (FakeVolumeFiles, FakeObjects),
-        (mounts, storage, drivers): (FakeMounts, FakeStorage, FakeDrivers),
+        (mounts, storage, drivers, flex): Outside,
         selinux: Option<SelinuxNode>,
     ) -> Self {
         let (sender, became_ready) = mpsc::channel(8);
@@ -79,6 +89,8 @@ impl Bench {
             mounts: Arc::new(mounts.clone()),
             storage: Some(Arc::new(storage.clone())),
             drivers: Arc::new(drivers.clone()),
+            flex: Arc::new(flex.clone()),
+            attaching: Attaching::ByController,
             node_name: "node".to_owned(),
             objects: Some(Arc::new(objects.clone())),
             clock: world.clock(),
@@ -95,6 +107,7 @@ impl Bench {
             files,
             mounts,
             drivers,
+            flex,
             storage,
             objects,
             engine,
@@ -416,7 +429,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
     let bench = Bench::new();
     let place = VolumePlace {
         uid: PodUid::new("uid-1"),
-        plugin: "example.com~flex".to_owned(),
+        plugin: "kubernetes.io~rbd".to_owned(),
         name: "pv".to_owned(),
     };
     bench.files.change(|disk| {
@@ -435,7 +448,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
         .unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     assert!(
-        error.message.contains("example.com/flex"),
+        error.message.contains("kubernetes.io/rbd"),
         "{}",
         error.message
     );
@@ -471,6 +484,8 @@ async fn a_node_on_its_own_says_so() {
         mounts: Arc::new(FakeMounts::default()),
         storage: None,
         drivers: Arc::new(FakeDrivers::default()),
+        flex: Arc::new(FakeFlex::default()),
+        attaching: Attaching::Ourselves,
         node_name: "node".to_owned(),
         objects: None,
         clock: world.clock(),

@@ -2,6 +2,7 @@
 
 mod csi;
 mod engine;
+mod flex;
 mod provided;
 mod rules;
 
@@ -12,7 +13,7 @@ use ferrolet_types::{Pod, Quantity};
 use serde_json::{Value, json};
 
 /// A pod whose one container mounts every volume given, and more as the test says.
-fn pod(volumes: Value, more: Value) -> Pod {
+pub(crate) fn pod(volumes: Value, more: Value) -> Pod {
     let mounts: Vec<Value> = volumes
         .as_array()
         .into_iter()
@@ -29,7 +30,7 @@ fn pod(volumes: Value, more: Value) -> Pod {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-fn merge(into: &mut Value, more: Value) {
+pub(super) fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
             for (key, value) in more {
@@ -45,7 +46,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-fn allocatable() -> Amounts {
+pub(crate) fn allocatable() -> Amounts {
     let amounts = [
         ("cpu", "2"),
         ("memory", "4Gi"),

@@ -114,7 +114,6 @@ fn kinds_that_are_not_served_yet_are_named() {
         assert_eq!(found, kind);
     };
     check(json!({"fc": {}}), "fc");
-    check(json!({"flexVolume": {"driver": "d"}}), "flexVolume");
     let back = desired(
         json!({"name": "v", "hostPath": {"path": "/a/../b"}}),
         json!({}),
