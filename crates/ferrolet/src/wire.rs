@@ -227,9 +227,10 @@ pub async fn run(
         files: node_volumes.clone(),
         mounts: node_volumes,
         flex: Arc::new(flex),
-        attaching: match config.volumes.controller_attach_detach {
-            true if cluster.is_some() => Attaching::ByController,
-            _ => Attaching::Ourselves,
+        attaching: if cluster.is_some() && config.volumes.controller_attach_detach {
+            Attaching::ByController
+        } else {
+            Attaching::Ourselves
         },
         objects: objects.clone(),
         storage: cluster.as_ref().map(Cluster::storage),

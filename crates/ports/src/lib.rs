@@ -9,6 +9,7 @@ mod checkpoints;
 mod clock;
 mod cluster;
 mod csi;
+mod disks;
 mod events;
 mod farewell;
 mod figures;
@@ -50,6 +51,7 @@ pub use csi::{
     CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
     CsiStage, RegisteredDriver,
 };
+pub use disks::{Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};
 pub use farewell::Farewell;
 pub use figures::{
@@ -67,8 +69,8 @@ pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
 pub use measured::{Measured, Sample, SampleValue};
 pub use mounted::{
-    DeviceMount, GroupChange, GroupGift, IscsiDisk, MountAccess, ProgramMount, ProvidedVolumes,
-    Record, RecordPlace, Records,
+    DeviceMount, GroupChange, GroupGift, MountAccess, ProgramMount, ProvidedVolumes, Record,
+    RecordPlace, Records,
 };
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};

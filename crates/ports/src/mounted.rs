@@ -12,7 +12,7 @@ use std::{
 
 use ferrolet_types::PodUid;
 
-use crate::{Fut, HostError, VolumePlace};
+use crate::{Disk, DiskForm, DiskKey, Fut, HostError, VolumePlace};
 
 /// Mounts of provided volumes.
 pub trait ProvidedVolumes: Send + Sync {
@@ -40,11 +40,22 @@ pub trait ProvidedVolumes: Send + Sync {
         name: &'a str,
     ) -> Fut<'a, Result<(), HostError>>;
     /// Brings a disk of another machine to this node and answers with its device. Here already is success.
-    fn attach_disk<'a>(&'a self, disk: &'a IscsiDisk) -> Fut<'a, Result<String, HostError>>;
-    /// The names of such disks that are here and that no pod has.
-    fn unused_disks(&self) -> Fut<'_, Result<Vec<String>, HostError>>;
+    fn attach_disk<'a>(
+        &'a self,
+        disk: &'a Disk,
+        form: DiskForm,
+    ) -> Fut<'a, Result<String, HostError>>;
+    /// Such disks that are here and that no pod has.
+    fn unused_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>>;
     /// Takes such a disk away from this node, unless some pod has it. Absent is success.
-    fn detach_disk<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>>;
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>>;
+    /// Hands such a disk, whose device this is, to a pod as it is, and answers with the link that names it.
+    fn map_disk<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        disk: &'a Disk,
+        device: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>>;
     /// Hands a raw device to a pod and answers with the link that names it.
     fn map_device<'a>(
         &'a self,
@@ -129,59 +140,6 @@ pub struct DeviceMount {
     pub options: Vec<String>,
     /// What may be done through it.
     pub access: MountAccess,
-}
-
-/// A disk of another machine, reached by iSCSI.
-#[derive(Clone, PartialEq, Eq)]
-pub struct IscsiDisk {
-    /// Where the target answers, with ports; there is at least one, and the first gives the disk its name.
-    pub portals: Vec<String>,
-    /// The target's name.
-    pub target: String,
-    /// The disk's number at the target.
-    pub lun: i32,
-    /// The interface that the administrator prepared.
-    pub interface: String,
-    /// Our name towards the target, where the volume wants another than the node's.
-    pub initiator: Option<String>,
-    /// The volume's name.
-    pub volume: String,
-    /// Finding the target wants a password.
-    pub guards_discovery: bool,
-    /// Logging in wants a password.
-    pub guards_session: bool,
-    /// Names and passwords, by the program's keys.
-    pub secrets: BTreeMap<String, String>,
-}
-
-impl IscsiDisk {
-    /// The interface that is used: one of the disk's own where it wants a name of its own.
-    pub fn own_interface(&self) -> String {
-        match (&self.initiator, self.portals.first()) {
-            (Some(_), Some(portal)) => format!("{portal}:{}", self.volume),
-            _ => self.interface.clone(),
-        }
-    }
-
-    /// The name of its directory.
-    pub fn name(&self) -> String {
-        let portal = self.portals.first().map_or("", String::as_str);
-        format!("{portal}-{}-lun-{}", self.target, self.lun)
-    }
-
-    /// The directory of its directory, below that of plugins.
-    pub fn directory(&self) -> String {
-        format!("kubernetes.io/iscsi/iface-{}", self.own_interface())
-    }
-}
-
-// Secrets never reach a log.
-impl std::fmt::Debug for IscsiDisk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IscsiDisk")
-            .field("name", &self.name())
-            .finish_non_exhaustive()
-    }
 }
 
 /// Giving a volume to a group.

@@ -138,11 +138,7 @@ impl FlexDrivers for FakeFlex {
         let state = self.lock();
         ready(match state.broken.get(driver) {
             Some(why) => Err(FlexError::Broken(why.clone())),
-            None => state
-                .drivers
-                .get(driver)
-                .copied()
-                .ok_or(FlexError::Missing),
+            None => state.drivers.get(driver).copied().ok_or(FlexError::Missing),
         })
     }
 

@@ -11,9 +11,9 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, FlexPlace, Fut, GroupGift, HostError, IscsiDisk,
-    MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, RequestedCertificate,
-    Retry, StorageObjects, TrustAsk, VolumePlace,
+    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Disk, DiskForm, DiskKey, FlexPlace, Fut,
+    GroupGift, HostError, MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records,
+    RequestedCertificate, Retry, StorageObjects, TrustAsk, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use k8s_openapi::api::{
@@ -241,7 +241,7 @@ pub struct MountTable {
     /// Devices mounted for the node.
     pub devices: BTreeMap<String, DeviceMount>,
     /// Disks of other machines that are here, by name.
-    pub disks: BTreeMap<String, IscsiDisk>,
+    pub disks: BTreeMap<DiskKey, Disk>,
     /// Raw devices handed to pods.
     pub mapped: BTreeMap<VolumePlace, String>,
     /// Paths given to groups.
@@ -259,10 +259,14 @@ pub struct MountTable {
 }
 
 impl MountTable {
-    /// True when some pod is shown the disk.
-    fn has_disk(&self, name: &str) -> bool {
-        let device = format!("/devices/{name}");
-        self.bound.values().any(|(source, _)| *source == device)
+    /// True when some pod is shown the disk, or has it as it is.
+    fn has_disk(&self, disk: &DiskKey) -> bool {
+        let (files, raw) = (
+            format!("/devices/{}", disk.name),
+            format!("/dev/{}", disk.name),
+        );
+        let is_shown = self.bound.values().any(|(source, _)| *source == files);
+        is_shown || self.mapped.values().any(|device| *device == raw)
     }
 }
 
@@ -349,29 +353,47 @@ impl ProvidedVolumes for FakeMounts {
         })
     }
 
-    fn attach_disk<'a>(&'a self, disk: &'a IscsiDisk) -> Fut<'a, Result<String, HostError>> {
-        self.attempt(&disk.target, |table| {
-            let (name, device) = (disk.name(), format!("/dev/{}", disk.name()));
-            table.disks.insert(name, disk.clone());
+    fn attach_disk<'a>(
+        &'a self,
+        disk: &'a Disk,
+        _form: DiskForm,
+    ) -> Fut<'a, Result<String, HostError>> {
+        let key = disk.key();
+        let reached = match disk {
+            Disk::Iscsi(disk) => disk.target.clone(),
+            Disk::Fc(_) => key.name.clone(),
+        };
+        self.attempt(&reached, |table| {
+            let device = format!("/dev/{}", key.name);
+            table.disks.insert(key, disk.clone());
             device
         })
     }
 
-    fn unused_disks(&self) -> Fut<'_, Result<Vec<String>, HostError>> {
+    fn unused_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>> {
         self.attempt("disks", |table| {
-            let names = table.disks.keys();
-            let unused = names.filter(|name| !table.has_disk(name));
+            let keys = table.disks.keys();
+            let unused = keys.filter(|key| !table.has_disk(key));
             unused.cloned().collect()
         })
     }
 
-    fn detach_disk<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
-        self.attempt(name, |table| {
-            if !table.has_disk(name) {
-                table.disks.remove(name);
-                table.devices.remove(name);
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>> {
+        self.attempt(&disk.name, |table| {
+            if !table.has_disk(disk) {
+                table.disks.remove(disk);
+                table.devices.remove(&disk.name);
             }
         })
+    }
+
+    fn map_disk<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        _disk: &'a Disk,
+        device: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        self.map_device(place, device)
     }
 
     fn map_device<'a>(

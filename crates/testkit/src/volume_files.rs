@@ -7,8 +7,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    FlexPlace, Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes, SubPathBind,
-    VolumeFiles, VolumePlace, Written,
+    FlexPlace, Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes,
+    SubPathBind, VolumeFiles, VolumePlace, Written,
 };
 use ferrolet_types::PodUid;
 use tokio::sync::watch;

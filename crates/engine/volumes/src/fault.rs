@@ -21,6 +21,8 @@ pub(crate) enum Step {
     MountDevice,
     /// Mounting it for the pod.
     SetUp,
+    /// Bringing another machine's disk to this node to be handed over raw.
+    WaitForDevice,
     /// Making a raw device ready for the node.
     SetUpDevice,
     /// Handing a raw device to the pod.
@@ -102,7 +104,9 @@ impl Fault {
             | Step::SetUp => "FailedMount",
             Step::Attach | Step::Verify => "FailedAttachVolume",
             Step::Expand => "VolumeResizeFailed",
-            Step::SetUpDevice | Step::Map | Step::MapBlock => "FailedMapVolume",
+            Step::WaitForDevice | Step::SetUpDevice | Step::Map | Step::MapBlock => {
+                "FailedMapVolume"
+            }
             Step::Unmap | Step::UnmapDevice => "FailedUnmapDevice",
             Step::UnmountDevice | Step::TearDown => "FailedUnMount",
         }
@@ -125,6 +129,7 @@ impl Fault {
             Step::WaitForAttach => "MountVolume.WaitForAttach",
             Step::MountDevice => "MountVolume.MountDevice",
             Step::SetUp => "MountVolume.SetUp",
+            Step::WaitForDevice => "MapVolume.WaitForAttach",
             Step::SetUpDevice => "MapVolume.SetUpDevice",
             Step::Map => "MapVolume.MapPodDevice",
             Step::MapBlock => "MapVolume.MapBlockVolume",

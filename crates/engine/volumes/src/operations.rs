@@ -66,7 +66,7 @@ fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
         Backing::Csi(csi) => format!("kubernetes.io/csi:{}", csi.driver),
         Backing::Local { .. } => "kubernetes.io/local-volume".to_owned(),
         Backing::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
-        Backing::Iscsi(_) => "kubernetes.io/iscsi".to_owned(),
+        Backing::Disk(volume) => volume.disk.key().kind.plugin().to_owned(),
         Backing::Flex(flex) => flex.driver.clone(),
         Backing::Unsupported(_) => "unknown".to_owned(),
     };

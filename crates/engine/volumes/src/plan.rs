@@ -601,8 +601,7 @@ fn unsupported(volume: &Volume) -> Desired {
     if volume.git_repo.is_some() {
         return Desired::Impossible(NO_GIT.to_owned());
     }
-    let kinds: [(&'static str, bool); 13] = [
-        ("fc", volume.fc.is_some()),
+    let kinds: [(&'static str, bool); 12] = [
         (
             "awsElasticBlockStore",
             volume.aws_elastic_block_store.is_some(),

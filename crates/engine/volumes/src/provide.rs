@@ -14,8 +14,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, Event, EventKind, EventObject, Events, GroupGift, MountAccess, PathKind,
-    ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount, VolumePlace,
+    DeviceMount, DiskForm, DiskKey, DiskKind, Event, EventKind, EventObject, Events, GroupGift,
+    MountAccess, PathKind, ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use tokio::time::{Instant, sleep_until};
@@ -24,7 +24,7 @@ use crate::{
     fault::{Fault, Step},
     paths::has_backstep,
     plan::PodPlan,
-    provided::{Backing, Form, IscsiVolume, Provided},
+    provided::{Backing, DiskVolume, Form, Provided},
     run::mount_of,
 };
 
@@ -36,6 +36,8 @@ const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
 const LOCAL_MOUNTS: &str = "kubernetes.io/local-volume/mounts";
 /// The directory of iSCSI volumes.
 pub(crate) const ISCSI: &str = "kubernetes.io~iscsi";
+/// The directory of Fibre Channel volumes.
+pub(crate) const FC: &str = "kubernetes.io~fc";
 
 /// A walk through a volume that takes longer than this is told of, and then again every so often.
 const FIRST_WORD: Duration = Duration::from_secs(30);
@@ -46,7 +48,7 @@ const MORE_WORDS: Duration = Duration::from_secs(60);
 pub(crate) struct Shared {
     turns: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// Disks of other machines that pods have or want.
-    disks: Mutex<BTreeMap<PodUid, BTreeSet<String>>>,
+    disks: Mutex<BTreeMap<PodUid, BTreeSet<DiskKey>>>,
 }
 
 impl Shared {
@@ -62,15 +64,15 @@ impl Shared {
         turn
     }
 
-    fn disks(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<String>>> {
+    fn disks(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<DiskKey>>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_disk(&self, uid: &PodUid, name: String) {
-        self.disks().entry(uid.clone()).or_default().insert(name);
+    fn note_disk(&self, uid: &PodUid, disk: DiskKey) {
+        self.disks().entry(uid.clone()).or_default().insert(disk);
     }
 
-    fn disks_of(&self, uid: &PodUid) -> BTreeSet<String> {
+    fn disks_of(&self, uid: &PodUid) -> BTreeSet<DiskKey> {
         self.disks().get(uid).cloned().unwrap_or_default()
     }
 }
@@ -95,7 +97,7 @@ impl Provider<'_> {
                 self.local(plan, provided, path, file_system).await
             }
             Backing::Nfs { source } => self.nfs(plan, provided, source).await,
-            Backing::Iscsi(volume) => self.iscsi(plan, provided, volume).await,
+            Backing::Disk(volume) => self.disk(plan, provided, volume).await,
             Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
                 "volumes of kind {kind} are not supported"
             ))),
@@ -189,29 +191,39 @@ impl Provider<'_> {
         })
     }
 
-    /// The secrets are in the volume's disk already.
-    async fn iscsi(
+    /// A disk of another machine, with the secrets that it wants.
+    async fn disk(
         &self,
         plan: &PodPlan,
         provided: &Provided,
-        volume: &IscsiVolume,
+        volume: &DiskVolume,
     ) -> Result<VolumeMount, Fault> {
-        if provided.form == Form::Device {
-            let why = "raw iSCSI disks are not handed to pods".to_owned();
-            return Err(Fault::lasting(why).at(Step::Map));
-        }
-        let disk = &volume.disk;
-        self.shared.note_disk(&plan.uid, disk.name());
-        let turn = self.shared.turn(&disk_turn(&disk.name()));
+        let (disk, key) = (&volume.disk, volume.disk.key());
+        let place = place_of(plan, plugin_of(key.kind), &provided.spec_name);
+        self.shared.note_disk(&plan.uid, key.clone());
+        let turn = self.shared.turn(&disk_turn(&key));
         let _turn = turn.lock().await;
-        let device = self.mounts.attach_disk(disk).await;
+        let (form, step) = match provided.form {
+            Form::Files => (DiskForm::Files, Step::WaitForAttach),
+            Form::Device => (DiskForm::Raw, Step::WaitForDevice),
+        };
+        let device = self.mounts.attach_disk(disk, form).await;
         let device = device.map_err(|error| Fault {
             wants_pause: true,
-            ..Fault::from(error).at(Step::WaitForAttach)
+            ..Fault::from(error).at(step)
         })?;
+        if form == DiskForm::Raw {
+            let link = self.mounts.map_disk(&place, disk, &device).await;
+            let link = link.map_err(|error| Fault::from(error).at(Step::MapBlock))?;
+            return Ok(VolumeMount {
+                device: Some(link.display().to_string()),
+                group: provided.group,
+                ..mount_of(String::new(), provided.is_read_only, false)
+            });
+        }
         let ask = DeviceMount {
-            directory: disk.directory(),
-            name: disk.name(),
+            directory: disk.directory(form),
+            name: key.name,
             device,
             file_system: volume.file_system.clone(),
             options: provided.options.clone(),
@@ -219,7 +231,6 @@ impl Provider<'_> {
         };
         let mounted = self.mounts.mount_device(&ask).await;
         let mounted = mounted.map_err(|error| Fault::from(error).at(Step::MountDevice))?;
-        let place = place_of(plan, ISCSI, &provided.spec_name);
         let source = mounted.display().to_string();
         self.mounts
             .bind(&place, &source, access_of(provided))
@@ -229,10 +240,10 @@ impl Provider<'_> {
 
     /// Takes the disks away that a pod had or wanted, each unless somebody else has it.
     pub(crate) async fn release_disks(&self, uid: &PodUid) -> Result<(), Fault> {
-        for name in self.shared.disks_of(uid) {
-            let turn = self.shared.turn(&disk_turn(&name));
+        for disk in self.shared.disks_of(uid) {
+            let turn = self.shared.turn(&disk_turn(&disk));
             let _turn = turn.lock().await;
-            let detached = self.mounts.detach_disk(&name).await;
+            let detached = self.mounts.detach_disk(&disk).await;
             detached.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
         }
         self.shared.disks().remove(uid);
@@ -245,13 +256,13 @@ impl Provider<'_> {
             tracing::warn!(%error, "Disks of other machines cannot be listed");
             Vec::new()
         });
-        for name in unused {
-            let turn = self.shared.turn(&disk_turn(&name));
+        for disk in unused {
+            let turn = self.shared.turn(&disk_turn(&disk));
             let Ok(_turn) = turn.try_lock() else {
                 continue;
             };
-            if let Err(error) = self.mounts.detach_disk(&name).await {
-                tracing::warn!(name, %error, "Disk that nobody uses stays");
+            if let Err(error) = self.mounts.detach_disk(&disk).await {
+                tracing::warn!(?disk, %error, "Disk that nobody uses stays");
             }
         }
     }
@@ -330,16 +341,36 @@ impl Provider<'_> {
             let unmounted = self.mounts.unmount_device(LOCAL_PLUGIN, &place.name).await;
             unmounted.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
         }
-        if place.plugin == ISCSI && self.shared.disks_of(&place.uid).is_empty() {
-            // Mounted by an earlier life of ours.
+        self.sweep_after(place).await;
+        Ok(())
+    }
+
+    /// Takes a raw device away from a pod.
+    pub(crate) async fn take_away_device(&self, place: &VolumePlace) -> Result<(), Fault> {
+        let unmapped = self.mounts.unmap_device(place).await;
+        unmapped.map_err(|error| Fault::from(error).at(Step::Unmap))?;
+        self.sweep_after(place).await;
+        Ok(())
+    }
+
+    /// Takes disks away that nobody has, where the pod got its own in an earlier life of ours and we do not know which.
+    async fn sweep_after(&self, place: &VolumePlace) {
+        let is_disk = [ISCSI, FC].contains(&place.plugin.as_str());
+        if is_disk && self.shared.disks_of(&place.uid).is_empty() {
             self.sweep_disks().await;
         }
-        Ok(())
     }
 }
 
-fn disk_turn(name: &str) -> String {
-    format!("{ISCSI} disk {name}")
+fn plugin_of(kind: DiskKind) -> &'static str {
+    match kind {
+        DiskKind::Iscsi => ISCSI,
+        DiskKind::Fc => FC,
+    }
+}
+
+fn disk_turn(disk: &DiskKey) -> String {
+    format!("{} disk {}", plugin_of(disk.kind), disk.name)
 }
 
 pub(crate) fn place_of(plan: &PodPlan, plugin: &str, name: &str) -> VolumePlace {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use ferrolet_ports::IscsiDisk;
+use ferrolet_ports::{Disk, FcDisk, IscsiDisk};
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, CSIVolumeSource, ISCSIVolumeSource, NFSVolumeSource,
+    CSIPersistentVolumeSource, CSIVolumeSource, FCVolumeSource, ISCSIVolumeSource, NFSVolumeSource,
     PersistentVolume, PersistentVolumeSpec, Volume,
 };
 
@@ -99,7 +99,7 @@ pub enum Backing {
         source: String,
     },
     /// A disk of another machine.
-    Iscsi(IscsiVolume),
+    Disk(DiskVolume),
     /// A driver's.
     Csi(CsiVolume),
     /// A driver's of the old kind.
@@ -108,11 +108,11 @@ pub enum Backing {
     Unsupported(&'static str),
 }
 
-/// A disk of another machine, by iSCSI.
+/// A disk of another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IscsiVolume {
+pub struct DiskVolume {
     /// The disk, without the secrets.
-    pub disk: IscsiDisk,
+    pub disk: Disk,
     /// The file system on it.
     pub file_system: String,
     /// The secret with its passwords: namespace (empty for the pod's own) and name.
@@ -165,8 +165,10 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
     } else if let Some(iscsi) = &volume.iscsi {
         let secret = iscsi.secret_ref.as_ref();
         let secret = secret.map(|it| (String::new(), it.name.clone()));
-        let backing = Backing::Iscsi(iscsi_volume(iscsi.clone(), secret, &volume.name));
+        let backing = Backing::Disk(iscsi_volume(iscsi.clone(), secret, &volume.name));
         (backing, iscsi.read_only.unwrap_or(false))
+    } else if let Some(fc) = &volume.fc {
+        (Backing::Disk(fc_volume(fc)), fc.read_only.unwrap_or(false))
     } else if let Some(flex) = &volume.flex_volume {
         let secret = flex.secret_ref.as_ref();
         let backing = Backing::Flex(FlexVolume {
@@ -272,7 +274,7 @@ fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
             secret_ref: None,
             target_portal: source.target_portal,
         };
-        let backing = Backing::Iscsi(iscsi_volume(source, secret, name));
+        let backing = Backing::Disk(iscsi_volume(source, secret, name));
         return (backing, is_read_only);
     }
     if let Some(source) = &spec.flex_volume {
@@ -291,12 +293,11 @@ fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
         // Upstream takes the claim's word alone.
         return (backing, false);
     }
-    let kind = if spec.fc.is_some() {
-        "fc"
-    } else {
-        "unknown"
-    };
-    (Backing::Unsupported(kind), false)
+    if let Some(source) = &spec.fc {
+        // Here, too.
+        return (Backing::Disk(fc_volume(source)), false);
+    }
+    (Backing::Unsupported("unknown"), false)
 }
 
 fn nfs_backing(nfs: &NFSVolumeSource) -> Backing {
@@ -314,7 +315,7 @@ fn iscsi_volume(
     source: ISCSIVolumeSource,
     secret: Option<(String, String)>,
     name: &str,
-) -> IscsiVolume {
+) -> DiskVolume {
     let portals = [source.target_portal].into_iter();
     let portals = portals.chain(source.portals.into_iter().flatten());
     let given = |it: Option<String>| it.filter(|it| !it.is_empty());
@@ -322,8 +323,8 @@ fn iscsi_volume(
         source.chap_auth_discovery.unwrap_or(false),
         source.chap_auth_session.unwrap_or(false),
     );
-    IscsiVolume {
-        disk: IscsiDisk {
+    DiskVolume {
+        disk: Disk::Iscsi(IscsiDisk {
             portals: portals.map(|it| with_port(&it)).collect(),
             target: source.iqn,
             lun: source.lun,
@@ -333,9 +334,27 @@ fn iscsi_volume(
             guards_discovery,
             guards_session,
             secrets: BTreeMap::new(),
-        },
+        }),
         file_system: given(source.fs_type).unwrap_or_else(|| "ext4".to_owned()),
         secret: secret.filter(|_| guards_discovery || guards_session),
+    }
+}
+
+fn fc_volume(source: &FCVolumeSource) -> DiskVolume {
+    let ports = source.target_wwns.clone().unwrap_or_default();
+    let disk = match source.lun {
+        Some(lun) if !ports.is_empty() => FcDisk::Ports { names: ports, lun },
+        _ => {
+            // The kernel's helpers write names of devices without spaces.
+            let names = source.wwids.iter().flatten();
+            FcDisk::Names(names.map(|it| it.replace(' ', "_")).collect())
+        }
+    };
+    let file_system = source.fs_type.clone().filter(|it| !it.is_empty());
+    DiskVolume {
+        disk: Disk::Fc(disk),
+        file_system: file_system.unwrap_or_else(|| "ext4".to_owned()),
+        secret: None,
     }
 }
 

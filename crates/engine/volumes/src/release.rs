@@ -14,7 +14,7 @@ use crate::{
     flex::is_driver,
     operations,
     plan::Plugin,
-    provide::{ISCSI, LOCAL, NFS},
+    provide::{FC, ISCSI, LOCAL, NFS},
 };
 
 const FAILED_UNMOUNT: &str = "FailedUnMount";
@@ -44,13 +44,11 @@ impl VolumeEngine {
             .into_iter()
             .collect::<Result<(), _>>()?;
         for place in &stored.devices {
-            if let (CSI, Some(shell)) = (place.plugin.as_str(), self.csi_shell()) {
-                let taken = shell.take_away_device(place).await;
-                taken.map_err(|fault| told(&place.name, &fault))?;
-                continue;
-            }
-            let unmapped = self.doors.mounts.unmap_device(place).await;
-            unmapped.map_err(|error| refused(Some(&place.name), error))?;
+            let taken = match (place.plugin.as_str(), self.csi_shell()) {
+                (CSI, Some(shell)) => shell.take_away_device(place).await,
+                _ => self.provider().take_away_device(place).await,
+            };
+            taken.map_err(|fault| told(&place.name, &fault))?;
         }
         let volumes = stored.volumes.iter().map(async |place| {
             if Plugin::ALL.iter().any(|it| it.directory() == place.plugin) {
@@ -58,7 +56,7 @@ impl VolumeEngine {
                 return removed.map_err(|error| refused(Some(&place.name), error));
             }
             let taken = match (place.plugin.as_str(), self.csi_shell()) {
-                (LOCAL | NFS | ISCSI, _) => {
+                (LOCAL | NFS | ISCSI | FC, _) => {
                     let provider = self.provider();
                     Some(operations::unmount(&place.plugin, provider.take_away(place)).await)
                 }

@@ -510,10 +510,10 @@ impl VolumeEngine {
                 let shell = self.csi_shell().ok_or_else(|| Fault::unprocessed(why))?;
                 shell.set_up(plan, provided, volume, label).await
             }
-            Backing::Iscsi(volume) => {
+            Backing::Disk(volume) => {
                 let whole = self.with_secrets(plan, volume).await?;
                 let provided = Provided {
-                    backing: Backing::Iscsi(whole),
+                    backing: Backing::Disk(whole),
                     ..provided.clone()
                 };
                 self.provider().set_up(plan, &provided).await

@@ -1,10 +1,12 @@
 //! What a provided volume wants besides itself before it can be mounted: a label, names and passwords.
 
+use ferrolet_ports::Disk;
+
 use crate::{
     VolumeEngine,
     fault::{Fault, Step},
     plan::{PlannedVolume, PodPlan},
-    provided::{IscsiVolume, Provided},
+    provided::{DiskVolume, Provided},
     selinux::{Labelled, mount_label},
 };
 
@@ -13,8 +15,8 @@ impl VolumeEngine {
     pub(crate) async fn with_secrets(
         &self,
         plan: &PodPlan,
-        volume: &IscsiVolume,
-    ) -> Result<IscsiVolume, Fault> {
+        volume: &DiskVolume,
+    ) -> Result<DiskVolume, Fault> {
         let mut whole = volume.clone();
         if let (Some((namespace, name)), Some(storage)) = (&volume.secret, &self.doors.storage) {
             let own: &str = &plan.key.namespace;
@@ -29,9 +31,12 @@ impl VolumeEngine {
                 .at(Step::WaitForAttach)
             })?;
             let data = found.data.into_iter().flatten();
-            whole.disk.secrets = data
+            let secrets = data
                 .map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
                 .collect();
+            if let Disk::Iscsi(disk) = &mut whole.disk {
+                disk.secrets = secrets;
+            }
         }
         Ok(whole)
     }

@@ -23,6 +23,7 @@ cases![
     an_ephemeral_claim_belongs_to_its_pod_and_lives_on_a_host_path,
     a_server_that_cannot_be_mounted_is_reported_in_mounts_words,
     a_disk_of_another_machine_needs_the_hosts_tools,
+    a_disk_of_fibre_channel_that_is_not_there_is_looked_for_again,
     mounts_travel_as_asked_and_stay_read_only_below,
 ];
 
@@ -361,7 +362,83 @@ fn a_disk_of_another_machine_needs_the_hosts_tools(context: &mut Context<'_>) ->
             && said.contains("executable file not found in $PATH: iscsiadm"),
         "it says {said:?}"
     );
+    let raw = json!({"iscsi": disk, "volumeMode": "Block"});
+    let said = refused_raw(&mut world, raw)?;
+    ensure!(
+        said.starts_with("MapVolume.WaitForAttach failed for volume ")
+            && said.contains("executable file not found in $PATH: iscsiadm"),
+        "it says {said:?}"
+    );
     remove_and_wait(&mut world, &seen)?;
+    Ok(Outcome::Passed)
+}
+
+/// What is said of a raw device that does not come; its pod goes again.
+fn refused_raw(world: &mut World<'_>, spec: Value) -> Result<String> {
+    let (volume, claim) = volume_and_claim(world, "raw", spec);
+    world.apply(&volume)?;
+    world.apply(&claim)?;
+    let mut main = sleeper("main");
+    main["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/mine"}]);
+    let pod = with(
+        world.pod("raw", &[main]),
+        json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "raw"}}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("raw", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&seen, "FailedMapVolume")?;
+    remove_and_wait(world, &seen)?;
+    Ok(said)
+}
+
+/// Machines that we test on have no such disks; where there is an adapter, its bus is left alone.
+fn a_disk_of_fibre_channel_that_is_not_there_is_looked_for_again(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if Path::new("/sys/class/scsi_host").exists() {
+        return Ok(Outcome::Skipped("the host has SCSI adapters".to_owned()));
+    }
+    let mut world = World::start(context)?;
+    let mut main = sleeper("main");
+    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
+    let disk = json!({"targetWWNs": ["500a0982991b8dc5"], "lun": 2});
+    let pod = with(
+        world.pod("distant", &[main]),
+        json!({"spec": {"volumes": [{"name": "far", "fc": disk}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("distant", "known to the node", LATER, |pod| {
+        pod.0["status"]["startTime"].is_string()
+    })?;
+    let said = world.wait_event(&seen, "FailedMount")?;
+    ensure!(
+        said.starts_with("MountVolume.WaitForAttach failed for volume \"far\" : ")
+            && said.ends_with("no fc disk found"),
+        "it says {said:?}"
+    );
+    let raw =
+        json!({"fc": {"wwids": ["3600508b400105e210000900000490000"]}, "volumeMode": "Block"});
+    let said = refused_raw(&mut world, raw)?;
+    ensure!(
+        said.starts_with("MapVolume.WaitForAttach failed for volume ")
+            && said.ends_with("no fc disk found"),
+        "it says {said:?}"
+    );
+    remove_and_wait(&mut world, &seen)?;
+    // Nothing is left of a disk that was not there.
+    let left = world
+        .node
+        .node
+        .directory()
+        .join("root/plugins/kubernetes.io/fc");
+    let names = std::fs::read_dir(left).into_iter().flatten().flatten();
+    let names: Vec<_> = names
+        .map(|it| it.file_name())
+        .filter(|it| it != "volumeDevices")
+        .collect();
+    ensure!(names.is_empty(), "{names:?} are left");
     Ok(Outcome::Passed)
 }
 

@@ -4,6 +4,7 @@
 //! pods/<uid>/volumeDevices/<plugin>/<name>                          link to the device
 //! plugins/<plugin>/volumeDevices/<name>/<uid>                       the device held for one pod; a loop device over it
 //! plugins/kubernetes.io/csi/volumeDevices/<name>/dev/<uid>            keeps it open, so that it is seen to be in use
+//! plugins/kubernetes.io/{iscsi,fc}/volumeDevices/…/<disk>/<uid>     a disk of another machine ([`disks`]), held the same way
 //! plugins/kubernetes.io/csi/volumeDevices/publish/<name>/<uid>      where a driver shows it
 //! ```
 //!
@@ -21,7 +22,7 @@ use ferrolet_types::PodUid;
 use rustix::fs::{FileType, Mode};
 
 use super::{
-    DEVICES,
+    DEVICES, disks,
     mounts::{self, NAMED, open_across, unmount_all},
     plain,
     provided::ADMINISTRATORS,
@@ -43,21 +44,27 @@ pub(super) struct Mapped {
     pub(super) is_to_be_locked: bool,
 }
 
-/// Holds a device for a pod and links it.
-pub(super) fn map(root: &Rooted, place: &VolumePlace, device: &Path) -> io::Result<Mapped> {
+/// Holds a device for a pod in a directory and links it.
+pub(super) fn map(
+    root: &Rooted,
+    place: &VolumePlace,
+    directory: &Path,
+    device: &Path,
+) -> io::Result<Mapped> {
     check(place)?;
-    let held = root.ensure_directory(held_directory(place), PRIVATE)?;
+    let source = rustix::fs::open(device, ADMINISTRATORS, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode);
+    // The link first: by it the pod is known to have the device, whatever becomes of us in between.
+    link(root, place, device)?;
+    let held = root.ensure_directory(directory, PRIVATE)?;
     let uid = place.uid.as_str();
     if held.kind(uid)?.is_none() {
         held.create_new(uid, 0o640)?;
     }
-    let source = rustix::fs::open(device, ADMINISTRATORS, Mode::empty())?;
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode);
     let target = open_across(held.as_fd(), Path::new(uid), NAMED)?;
     if !is_covered(&held, uid)? {
         mounts::bind(source.as_fd(), target.as_fd())?;
     }
-    link(root, place, device)?;
     let held = held.real_path()?.join(uid);
     Ok(Mapped {
         is_to_be_locked: kind == FileType::BlockDevice && loops_over(&held)?.is_empty(),
@@ -67,22 +74,29 @@ pub(super) fn map(root: &Rooted, place: &VolumePlace, device: &Path) -> io::Resu
 
 /// Loop devices that keep the pod's device open.
 pub(super) fn locks(root: &Rooted, place: &VolumePlace) -> io::Result<Vec<PathBuf>> {
-    check(place)?;
-    match root.directory(held_directory(place)) {
-        Ok(held) => loops_over(&held.real_path()?.join(place.uid.as_str())),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(cause) => Err(cause),
+    let mut found = Vec::new();
+    for directory in held_directories(root, place)? {
+        match root.directory(directory) {
+            Ok(held) => found.extend(loops_over(&held.real_path()?.join(place.uid.as_str()))?),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(cause),
+        }
     }
+    Ok(found)
 }
 
 /// Lets the device go; the link stays.
 pub(super) fn let_go(root: &Rooted, place: &VolumePlace) -> io::Result<()> {
-    check(place)?;
-    let directory = held_directory(place);
-    let held = directory.join(place.uid.as_str());
-    unmount_all(root, &held)?;
-    root.unlink(&held)?;
-    remove_if_empty(root, &directory)
+    for directory in held_directories(root, place)? {
+        let held = directory.join(place.uid.as_str());
+        unmount_all(root, &held)?;
+        root.unlink(&held)?;
+        // That of another machine's disk is needed until the disk has gone.
+        if !disks::is_plugin(&place.plugin) {
+            remove_if_empty(root, &directory)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes away what a driver left at its place, and the link.
@@ -153,7 +167,17 @@ fn check(place: &VolumePlace) -> io::Result<()> {
     Ok(())
 }
 
-fn held_directory(place: &VolumePlace) -> PathBuf {
+/// Where devices are held for the volume's pod.
+fn held_directories(root: &Rooted, place: &VolumePlace) -> io::Result<Vec<PathBuf>> {
+    check(place)?;
+    if disks::is_plugin(&place.plugin) {
+        return disks::held_for(root, &place.plugin, &place.uid);
+    }
+    Ok(vec![held_directory(place)])
+}
+
+/// Where a device is held that is known by the volume's name.
+pub(super) fn held_directory(place: &VolumePlace) -> PathBuf {
     if place.plugin == CSI {
         return Path::new(CSI_DEVICES).join(&place.name).join("dev");
     }

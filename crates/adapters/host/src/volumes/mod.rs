@@ -14,9 +14,12 @@
 //! truth after a restart is the disk and the kernel's table; nothing is remembered here.
 
 mod devices;
+mod disks;
+mod fc;
 mod flex;
 mod group;
 mod iscsi;
+mod kernel;
 pub(crate) mod meter;
 mod mounts;
 mod payload;

@@ -33,7 +33,10 @@ pub(super) async fn mount(
     options: &[String],
 ) -> Result<(), HostError> {
     let target = target.display().to_string();
-    let mut words = vec!["-t".to_owned(), kind.to_owned()];
+    let mut words = Vec::new();
+    if !kind.is_empty() {
+        words.extend(["-t".to_owned(), kind.to_owned()]);
+    }
     if !options.is_empty() {
         words.extend(["-o".to_owned(), options.join(",")]);
     }
@@ -227,10 +230,8 @@ pub(super) async fn run_within(
         let group = Group::of(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Both at once: a program that fills the one must not wait for us to be done with the other.
-        let (said, complained) = tokio::try_join!(
-            listen(stdout, bounds.output),
-            listen(stderr, bounds.output)
-        )?;
+        let (said, complained) =
+            tokio::try_join!(listen(stdout, bounds.output), listen(stderr, bounds.output))?;
         let ended = child.wait().await?;
         group.let_live();
         let output = [said, complained].concat();

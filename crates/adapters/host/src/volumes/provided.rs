@@ -16,8 +16,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, Fut, GroupChange, GroupGift, HostError, IscsiDisk, MountAccess, ProgramMount,
-    ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
+    DeviceMount, Disk, DiskForm, DiskKey, Fut, GroupChange, GroupGift, HostError, MountAccess,
+    ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use rustix::{
@@ -26,9 +26,8 @@ use rustix::{
 };
 
 use super::{
-    NodeVolumes, VOLUMES, devices,
+    NodeVolumes, VOLUMES, devices, disks,
     group::{Access, give_to_group, is_given},
-    iscsi,
     mounts::{self, NAMED, mounted_on, open_across, unmount, unmount_all},
     plain, programs, records,
 };
@@ -52,6 +51,27 @@ impl NodeVolumes {
                 .and_then(|root| work(&root))
                 .map_err(|cause| refused(attempt, &cause))
         }))
+    }
+
+    /// Hands a raw device to a pod, held in a directory of the caller's choice.
+    fn map_held<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        device: &'a str,
+        directory: impl FnOnce(&VolumePlace) -> io::Result<PathBuf> + Send + 'static,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        let (own, device) = (place.clone(), PathBuf::from(device));
+        let attempt = format!("map device {} for volume {}", device.display(), place.name);
+        Box::pin(async move {
+            let mapped = self.at_root(attempt, move |root| {
+                devices::map(root, &own, &directory(&own)?, &device)
+            });
+            let mapped = mapped.await?;
+            if mapped.is_to_be_locked {
+                programs::lock_device(&mapped.held).await?;
+            }
+            Ok(self.root.join(devices::link_path(place)))
+        })
     }
 }
 
@@ -161,31 +181,45 @@ impl ProvidedVolumes for NodeVolumes {
         })
     }
 
-    fn attach_disk<'a>(&'a self, disk: &'a IscsiDisk) -> Fut<'a, Result<String, HostError>> {
+    fn attach_disk<'a>(
+        &'a self,
+        disk: &'a Disk,
+        form: DiskForm,
+    ) -> Fut<'a, Result<String, HostError>> {
         Box::pin(async move {
             let own = disk.clone();
-            let attempt = format!("make place for disk {}", disk.name());
-            self.at_root(attempt, move |root| iscsi::note(root, &own))
+            let attempt = format!("make place for disk {}", disk.key().name);
+            self.at_root(attempt, move |root| disks::note(root, &own, form))
                 .await?;
-            iscsi::System::default().attach(disk).await
+            disks::attach(disk).await
         })
     }
 
-    fn unused_disks(&self) -> Fut<'_, Result<Vec<String>, HostError>> {
-        self.at_root("find disks that nobody has".to_owned(), iscsi::unused)
+    fn unused_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>> {
+        self.at_root("find disks that nobody has".to_owned(), disks::unused)
     }
 
-    fn detach_disk<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>> {
         Box::pin(async move {
-            let (own, attempt) = (name.to_owned(), format!("let disk {name} go"));
-            let left = self.at_root(attempt.clone(), move |root| iscsi::let_go(root, &own));
+            let (own, attempt) = (disk.clone(), format!("let disk {} go", disk.name));
+            let left = self.at_root(attempt.clone(), move |root| disks::let_go(root, &own));
             let Some(left) = left.await? else {
                 return Ok(());
             };
-            iscsi::detach(&left).await?;
-            self.at_root(attempt, move |root| iscsi::forget(root, &left))
+            disks::detach(&left).await?;
+            self.at_root(attempt, move |root| disks::forget(root, &left))
                 .await
         })
+    }
+
+    fn map_disk<'a>(
+        &'a self,
+        place: &'a VolumePlace,
+        disk: &'a Disk,
+        device: &'a str,
+    ) -> Fut<'a, Result<PathBuf, HostError>> {
+        let own = disk.clone();
+        self.map_held(place, device, move |_| disks::raw_directory(&own))
     }
 
     fn map_device<'a>(
@@ -193,16 +227,7 @@ impl ProvidedVolumes for NodeVolumes {
         place: &'a VolumePlace,
         device: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>> {
-        let (own, device) = (place.clone(), PathBuf::from(device));
-        let attempt = format!("map device {} for volume {}", device.display(), place.name);
-        Box::pin(async move {
-            let mapped = self.at_root(attempt, move |root| devices::map(root, &own, &device));
-            let mapped = mapped.await?;
-            if mapped.is_to_be_locked {
-                programs::lock_device(&mapped.held).await?;
-            }
-            Ok(self.root.join(devices::link_path(place)))
-        })
+        self.map_held(place, device, |place| Ok(devices::held_directory(place)))
     }
 
     fn let_go_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {

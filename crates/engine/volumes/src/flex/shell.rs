@@ -79,7 +79,8 @@ impl FlexShell<'_> {
     ) -> Result<VolumeMount, Fault> {
         let (driver, name) = (volume.driver.as_str(), provided.spec_name.as_str());
         let abilities = self.drivers.abilities(driver).await.map_err(|error| {
-            let why = format!("failed to get Plugin from volumeSpec for volume {name:?} err={error}");
+            let why =
+                format!("failed to get Plugin from volumeSpec for volume {name:?} err={error}");
             Fault {
                 // One that is there and fails had better be left alone for a while.
                 wants_pause: error != FlexError::Missing,
@@ -96,7 +97,7 @@ impl FlexShell<'_> {
         }
         let place = place_of(plan, &driver.replace('/', "~"), name);
         // What is never mounted for the node is not shared, and a driver that hangs must not hold up other pods.
-        let turn = self.turn(driver, name, abilities.attaches);
+        let turn = abilities.attaches.then(|| self.turn(driver, name));
         let _turn = held(&turn).await;
         let path = self.provider.files.volume_path(&place);
         if !lock(&self.kept.mounted).contains(&place) {
@@ -221,8 +222,9 @@ impl FlexShell<'_> {
                 Ok(_) => Ok(()),
                 Err(FlexError::NotSupported) => {
                     let from = node_place(driver, &provided.spec_name);
-                    let from = self.drivers.make_place(&from).await?.path;
-                    let from = from.display().to_string();
+                    let from = self.drivers.look_at(&from).await?;
+                    let from = from.ok_or_else(|| refused(&FlexError::NotSupported))?;
+                    let from = from.path.display().to_string();
                     let mounts = self.provider.mounts;
                     Ok(mounts.bind(place, &from, access_of(provided)).await?)
                 }
@@ -238,7 +240,12 @@ impl FlexShell<'_> {
             // Upstream lets a pod start whose volume cannot be given away.
             if let Err(fault) = self.provider.give_to_group(plan, &path).await {
                 let why = fault.message;
-                tracing::warn!(driver, path, why, "Volume cannot be given to its pod's group");
+                tracing::warn!(
+                    driver,
+                    path,
+                    why,
+                    "Volume cannot be given to its pod's group"
+                );
             }
         }
         Ok(())
@@ -269,7 +276,7 @@ impl FlexShell<'_> {
         let own = FlexPlace::Pod(place.clone());
         let abilities = self.drivers.abilities(&driver).await;
         let is_shared = abilities.as_ref().is_ok_and(|it| it.attaches);
-        let turn = self.turn(&driver, &place.name, is_shared);
+        let turn = is_shared.then(|| self.turn(&driver, &place.name));
         let _turn = held(&turn).await;
         let stand = self.drivers.look_at(&own).await?;
         match (&abilities, stand) {
@@ -304,7 +311,7 @@ impl FlexShell<'_> {
     pub(crate) async fn release(&self, uid: &PodUid) -> Result<(), Fault> {
         let begun = lock(&self.kept.begun).get(uid).cloned();
         for (driver, volume) in begun.unwrap_or_default() {
-            let turn = self.provider.shared.turn(&turn_name(&driver, &volume));
+            let turn = self.turn(&driver, &volume);
             let _turn = turn.lock().await;
             if let Some(begun) = lock(&self.kept.begun).get_mut(uid) {
                 begun.remove(&(driver.clone(), volume.clone()));
@@ -372,7 +379,7 @@ impl FlexShell<'_> {
     /// Takes volumes away that no pod has, left over from an earlier life; one that is on its way to somebody is left alone.
     pub(crate) async fn sweep(&self) {
         for (driver, volume) in self.stored().await {
-            let turn = self.provider.shared.turn(&turn_name(&driver, &volume));
+            let turn = self.turn(&driver, &volume);
             let Ok(_turn) = turn.try_lock() else {
                 continue;
             };
@@ -391,9 +398,9 @@ impl FlexShell<'_> {
     }
 
     /// The turn at a volume that pods may share.
-    fn turn(&self, driver: &str, volume: &str, is_shared: bool) -> Option<Turn> {
-        let shared = self.provider.shared;
-        is_shared.then(|| shared.turn(&turn_name(driver, volume)))
+    fn turn(&self, driver: &str, volume: &str) -> Turn {
+        let name = format!("flexvolume {}", unique_name(driver, volume));
+        self.provider.shared.turn(&name)
     }
 
     fn is_by_controller(&self) -> bool {
@@ -426,10 +433,6 @@ fn node_place(driver: &str, volume: &str) -> FlexPlace {
         driver: driver.to_owned(),
         volume: volume.to_owned(),
     }
-}
-
-fn turn_name(driver: &str, volume: &str) -> String {
-    format!("flexvolume {}", unique_name(driver, volume))
 }
 
 fn refused(error: &FlexError) -> Fault {

@@ -476,15 +476,17 @@ async fn a_sub_path_that_is_refused_tells_nothing_about_the_node() {
     assert_eq!(error.message, expected);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_on_its_own_says_so() {
+/// An engine without a cluster.
+pub(super) fn alone(mounts: FakeMounts, flex: FakeFlex) -> VolumeEngine {
     let world = World::new();
-    let engine = VolumeEngine::new(Doors {
-        files: Arc::new(FakeVolumeFiles::default()),
-        mounts: Arc::new(FakeMounts::default()),
+    let files = FakeVolumeFiles::default();
+    files.beside(&mounts);
+    VolumeEngine::new(Doors {
+        files: Arc::new(files),
+        flex: Arc::new(flex),
+        mounts: Arc::new(mounts),
         storage: None,
         drivers: Arc::new(FakeDrivers::default()),
-        flex: Arc::new(FakeFlex::default()),
         attaching: Attaching::Ourselves,
         node_name: "node".to_owned(),
         objects: None,
@@ -495,7 +497,12 @@ async fn a_node_on_its_own_says_so() {
         selinux: None,
         look_again: None,
         became_ready: None,
-    });
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_on_its_own_says_so() {
+    let engine = alone(FakeMounts::default(), FakeFlex::default());
     let volumes = json!([{"name": "v", "configMap": {"name": "cm"}}]);
     let error = engine.ensure(&pod(volumes, json!({}))).await.unwrap_err();
     assert_eq!(

@@ -5,10 +5,14 @@ use std::time::Duration;
 use ferrolet_ports::{
     FlexAbilities, FlexCommand, FlexPlace, GroupChange, MountAccess, PodVolumes as _, VolumePlace,
 };
+use ferrolet_testkit::{FakeFlex, FakeMounts};
 use ferrolet_types::{Pod, PodUid};
 use serde_json::{Value, json};
 
-use super::{engine::Bench, pod};
+use super::{
+    engine::{Bench, alone},
+    pod,
+};
 
 fn inline(more: Value) -> Value {
     let mut volume = json!({"name": "data", "flexVolume": {"driver": "ours/disk"}});
@@ -65,7 +69,10 @@ async fn a_driver_mounts_a_volume_for_its_pod_once_and_takes_it_away() {
     assert_eq!(bench.flex.take_commands(), ["mount"]);
     let gifts = bench.mounts.look().gifts;
     assert_eq!(gifts.len(), 1);
-    assert_eq!((gifts[0].1.group, gifts[0].1.change), (7, GroupChange::Always));
+    assert_eq!(
+        (gifts[0].1.group, gifts[0].1.change),
+        (7, GroupChange::Always)
+    );
 
     // A new life sees the mount, and needs nothing else to take it away.
     let bench = bench.again();
@@ -99,9 +106,15 @@ async fn what_a_driver_refuses_is_told_in_its_words_and_tried_again_after_a_paus
     bench.engine.ensure(&own).await.unwrap();
 
     bench.flex.change(|state| {
-        state.broken.insert("ours/disk".to_owned(), "bad init".to_owned());
+        state
+            .broken
+            .insert("ours/disk".to_owned(), "bad init".to_owned());
     });
-    let error = bench.engine.release(&PodUid::new("uid-1")).await.unwrap_err();
+    let error = bench
+        .engine
+        .release(&PodUid::new("uid-1"))
+        .await
+        .unwrap_err();
     assert_eq!(error.reason, "FailedUnMount");
     assert_eq!(
         error.message,
@@ -117,9 +130,15 @@ async fn a_secret_is_told_to_the_driver_that_it_is_for() {
     install(&bench, PLAIN);
     let volume = inline(json!({"flexVolume": {"secretRef": {"name": "key"}, "readOnly": true}}));
     let own = pod(volume, json!({}));
-    let refused =
-        |why: &str| format!("MountVolume.SetUp failed for volume \"data\" : couldn't get secret default/key err: {why}");
-    assert_eq!(bench.refusal(&own).await, refused("secrets \"key\" not found"));
+    let refused = |why: &str| {
+        format!(
+            "MountVolume.SetUp failed for volume \"data\" : couldn't get secret default/key err: {why}"
+        )
+    };
+    assert_eq!(
+        bench.refusal(&own).await,
+        refused("secrets \"key\" not found")
+    );
     let put = |kind: &str| {
         let secret = json!({"metadata": {}, "type": kind, "data": {"word": "aHVzaA=="}});
         let secret = serde_json::from_value(secret).unwrap();
@@ -141,7 +160,8 @@ async fn a_secret_is_told_to_the_driver_that_it_is_for() {
 }
 
 fn set_node(bench: &Bench, in_use: &[&str], attached: Value) {
-    let node = json!({"metadata": {}, "status": {"volumesInUse": in_use, "volumesAttached": attached}});
+    let node =
+        json!({"metadata": {}, "status": {"volumesInUse": in_use, "volumesAttached": attached}});
     let node = serde_json::from_value(node).unwrap();
     bench.storage.change(|state| state.node = Some(node));
 }
@@ -150,7 +170,9 @@ fn set_node(bench: &Bench, in_use: &[&str], attached: Value) {
 async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_its_last_pod() {
     let bench = Bench::new();
     install(&bench, FlexAbilities::default());
-    bench.flex.change(|state| state.device = "/dev/found".to_owned());
+    bench
+        .flex
+        .change(|state| state.device = "/dev/found".to_owned());
     let spec = json!({"accessModes": ["ReadWriteOnce"],
         "flexVolume": {"driver": "ours/disk", "fsType": "xfs", "readOnly": true}});
     bench.storage.bind_claim("mine", "pv", spec);
@@ -158,12 +180,18 @@ async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_
     set_node(&bench, &[], json!([]));
     let said = refusal(&claimant("uid-1")).await;
     let verify = "VerifyControllerAttachedVolume failed for volume \"pv\" : Volume ";
-    assert!(said.starts_with(verify) && said.contains("VolumesInUse"), "{said}");
+    assert!(
+        said.starts_with(verify) && said.contains("VolumesInUse"),
+        "{said}"
+    );
     let used = bench.engine.volumes_in_use();
     assert!(used.borrow().names.contains("ours/disk/pv"));
     set_node(&bench, &["ours/disk/pv"], json!([]));
     let said = refusal(&claimant("uid-1")).await;
-    assert_eq!(said, format!("{verify}not attached according to node status"));
+    assert_eq!(
+        said,
+        format!("{verify}not attached according to node status")
+    );
     let attached = json!([{"name": "ours/disk/pv", "devicePath": "/dev/there"}]);
     set_node(&bench, &["ours/disk/pv"], attached);
     bench.flex.take_commands();
@@ -223,13 +251,19 @@ async fn what_a_driver_leaves_to_us_we_do() {
     let table = bench.mounts.look();
     let device = &table.devices["pv"];
     assert_eq!(device.device, "/dev/there");
-    assert_eq!(device.directory, "kubernetes.io/flexvolume/ours/disk/mounts");
+    assert_eq!(
+        device.directory,
+        "kubernetes.io/flexvolume/ours/disk/mounts"
+    );
     let place = VolumePlace {
         uid: PodUid::new("uid-1"),
         plugin: "ours~disk".to_owned(),
         name: "pv".to_owned(),
     };
-    let expected = ("/flex/ours/disk/mounts/pv".to_owned(), MountAccess::ReadWrite);
+    let expected = (
+        "/flex/ours/disk/mounts/pv".to_owned(),
+        MountAccess::ReadWrite,
+    );
     assert_eq!(table.bound[&place], expected);
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     let table = bench.mounts.look();
@@ -273,6 +307,16 @@ async fn what_the_protocol_has_no_words_for_is_refused() {
         bench.refusal(&claimant("uid-1")).await,
         "MountVolume.MountOptionSupport check failed for volume \"pv\" : mount options are not supported for this volume type"
     );
+    // One that neither mounts nor attaches leaves us nothing to do in its place.
+    bench
+        .flex
+        .change(|state| state.unsupported = [FlexCommand::Mount].into());
+    let other = pod(inline(json!({})), json!({"metadata": {"uid": "uid-2"}}));
+    assert_eq!(
+        bench.refusal(&other).await,
+        "MountVolume.SetUp failed for volume \"data\" : Not supported"
+    );
+    assert!(bench.mounts.look().flex.is_empty());
     let spec = json!({"volumeMode": "Block", "flexVolume": {"driver": "ours/disk"}});
     bench.storage.bind_claim("mine", "pv", spec);
     let mut raw = claimant("uid-1");
@@ -283,4 +327,30 @@ async fn what_the_protocol_has_no_words_for_is_refused() {
     let error = bench.engine.ensure(&raw).await.unwrap_err();
     assert_eq!(error.reason, "FailedMapVolume");
     assert_eq!(bench.flex.take_commands(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_on_its_own_has_volumes_attached_and_detached_by_itself() {
+    let mounts = FakeMounts::default();
+    let flex = FakeFlex::on(mounts.clone());
+    flex.change(|state| {
+        let all = FlexAbilities::default();
+        state.drivers.insert("ours/disk".to_owned(), all);
+        state.device = "/dev/ours".to_owned();
+    });
+    let engine = alone(mounts.clone(), flex.clone());
+    let own = pod(inline(json!({})), json!({}));
+    engine.ensure(&own).await.unwrap();
+    let calls = flex.look().calls;
+    assert_eq!(calls[1].words.last().unwrap(), "node");
+    assert_eq!(calls[2].words[0], "/dev/ours");
+    let bring = ["getvolumename", "attach", "waitforattach"];
+    let all = [&bring[..], &["mountdevice", "mount"]].concat();
+    assert_eq!(flex.take_commands(), all);
+    engine.release(&PodUid::new("uid-1")).await.unwrap();
+    let calls = flex.look().calls;
+    assert_eq!(calls[2].words, ["data", "node"]);
+    let leave = ["unmount", "unmountdevice", "detach"];
+    assert_eq!(flex.take_commands(), leave);
+    assert!(mounts.look().flex.is_empty());
 }

@@ -1,11 +1,13 @@
 //! Claims and what they stand for, on fakes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
-    GroupChange, GroupGift, MountAccess, PathKind, PodVolumes as _, TrustAsk, VolumePlace,
+    Disk, DiskKey, GroupChange, GroupGift, IscsiDisk, MountAccess, PathKind, PodVolumes as _,
+    TrustAsk, VolumePlace,
 };
-use ferrolet_types::PodUid;
+use ferrolet_testkit::MountTable;
+use ferrolet_types::{Pod, PodUid};
 use serde_json::{Value, json};
 
 use super::{engine::Bench, pod};
@@ -369,6 +371,18 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
     bench.files.until(has("req-2")).await;
 }
 
+fn only_disk(table: &MountTable) -> (&DiskKey, &Disk) {
+    assert_eq!(table.disks.len(), 1);
+    table.disks.first_key_value().unwrap()
+}
+
+fn iscsi_of(disk: &Disk) -> &IscsiDisk {
+    match disk {
+        Disk::Iscsi(disk) => disk,
+        Disk::Fc(_) => panic!("{disk:?}"),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_pod() {
     let bench = Bench::new();
@@ -399,7 +413,9 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     }
     let name = "10.0.0.1:3260-iqn.t-lun-3";
     let table = bench.mounts.look();
-    let disk = &table.disks[name];
+    let (key, disk) = only_disk(&table);
+    assert_eq!(key.name, name);
+    let disk = iscsi_of(disk);
     assert_eq!(disk.portals, ["10.0.0.1:3260", "10.0.0.2:860"]);
     assert_eq!(disk.secrets["node.session.auth.username"], "me");
     assert_eq!(
@@ -408,7 +424,7 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     );
     assert_eq!(table.devices[name].file_system, "ext4");
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
-    assert!(bench.mounts.look().disks.contains_key(name));
+    assert_eq!(bench.mounts.look().disks.len(), 1);
     bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
     assert!(bench.mounts.look().disks.is_empty());
 }
@@ -431,9 +447,105 @@ async fn a_disk_that_cannot_be_reached_is_tried_again_after_a_pause() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     bench.engine.ensure(&pod).await.unwrap();
     let table = bench.mounts.look();
-    let (_, disk) = table.disks.first_key_value().unwrap();
+    let disk = iscsi_of(only_disk(&table).1);
     assert_eq!(disk.own_interface(), "[fd00::1]:3260:far");
     // One that was wanted and never reached leaves nothing behind either.
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert!(bench.mounts.look().disks.is_empty());
+}
+
+/// A pod with the claim's device as it is.
+fn raw_claimant(uid: &str) -> Pod {
+    let mut raw = pod(claim_volume(), json!({"metadata": {"uid": uid}}));
+    let spec = Arc::make_mut(&mut raw).spec.as_mut().unwrap();
+    spec.containers[0].volume_mounts = None;
+    let device = json!([{"name": "data", "devicePath": "/dev/mine"}]);
+    spec.containers[0].volume_devices = serde_json::from_value(device).unwrap();
+    raw
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_another_machine_is_handed_over_as_it_is() {
+    for (source, plugin, name) in [
+        (
+            json!({"iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.t", "lun": 3}}),
+            "kubernetes.io~iscsi",
+            "10.0.0.1:3260-iqn.t-lun-3",
+        ),
+        (
+            json!({"fc": {"targetWWNs": ["5006", "5007"], "lun": 0}}),
+            "kubernetes.io~fc",
+            "5006-5007-lun-0",
+        ),
+        (
+            json!({"fc": {"wwids": ["3600 5"]}}),
+            "kubernetes.io~fc",
+            "3600_5",
+        ),
+    ] {
+        let bench = Bench::new();
+        let mut spec = source;
+        spec["volumeMode"] = json!("Block");
+        bench.storage.bind_claim("mine", "pv", spec);
+        let broken = match plugin {
+            "kubernetes.io~fc" => name,
+            _ => "iqn.t",
+        };
+        bench.mounts.change(|table| {
+            table.broken.insert(broken.to_owned(), "no way".to_owned());
+        });
+        let error = bench.engine.ensure(&raw_claimant("uid-1")).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.reason, "FailedMapVolume");
+        assert_eq!(
+            error.message,
+            format!("MapVolume.WaitForAttach failed for volume \"pv\" : touch {broken}: no way")
+        );
+        bench.mounts.change(|table| table.broken.clear());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for uid in ["uid-1", "uid-2"] {
+            let mounts = bench.engine.ensure(&raw_claimant(uid)).await.unwrap();
+            let link = mounts["data"].device.clone().unwrap();
+            let expected = format!("/{uid}/volumeDevices/{plugin}/pv");
+            assert!(link.ends_with(&expected), "{link}");
+        }
+        let table = bench.mounts.look();
+        assert_eq!(only_disk(&table).0.name, name);
+        assert!(table.devices.is_empty() && table.bound.is_empty());
+        bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+        assert_eq!(bench.mounts.look().disks.len(), 1);
+        // A new life does not know which disk the other pod has.
+        let bench = bench.again();
+        bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
+        let table = bench.mounts.look();
+        assert!(table.disks.is_empty() && table.mapped.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_fibre_channel_is_mounted_once_and_goes_with_its_last_pod() {
+    let bench = Bench::new();
+    let volume = json!([{"name": "far", "fc": {"targetWWNs": ["5006"], "lun": 2, "fsType": "xfs", "readOnly": true}}]);
+    let pods = ["uid-1", "uid-2"].map(|uid| pod(volume.clone(), json!({"metadata": {"uid": uid}})));
+    for pod in &pods {
+        let mounts = bench.engine.ensure(pod).await.unwrap();
+        let path = &mounts["far"].host_path;
+        assert!(path.ends_with("/volumes/kubernetes.io~fc/far"), "{path}");
+        assert!(mounts["far"].is_read_only);
+    }
+    let table = bench.mounts.look();
+    let name = "5006-lun-2";
+    assert_eq!(only_disk(&table).0.name, name);
+    let device = &table.devices[name];
+    assert_eq!(
+        (device.directory.as_str(), device.file_system.as_str()),
+        ("kubernetes.io/fc", "xfs")
+    );
+    assert_eq!(device.access, MountAccess::ReadOnly);
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(bench.mounts.look().disks.len(), 1);
+    let bench = bench.again();
+    bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
+    let table = bench.mounts.look();
+    assert!(table.disks.is_empty() && table.devices.is_empty() && table.bound.is_empty());
 }

@@ -113,7 +113,7 @@ fn kinds_that_are_not_served_yet_are_named() {
         };
         assert_eq!(found, kind);
     };
-    check(json!({"fc": {}}), "fc");
+    check(json!({"cephfs": {"monitors": ["m"]}}), "cephfs");
     let back = desired(
         json!({"name": "v", "hostPath": {"path": "/a/../b"}}),
         json!({}),

@@ -99,9 +99,7 @@ impl NodeFlexDrivers {
             let is_there = fs::symlink_metadata(&directory).is_ok_and(|it| it.is_dir());
             let program = directory.join(word);
             let found = fs::metadata(&program).ok().filter(fs::Metadata::is_file);
-            Ok(found
-                .filter(|_| is_there)
-                .map(|it| (program, mark_of(&it))))
+            Ok(found.filter(|_| is_there).map(|it| (program, mark_of(&it))))
         });
         match looked.await {
             Ok(found) => found.ok_or(FlexError::Missing),

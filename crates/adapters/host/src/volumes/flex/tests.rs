@@ -109,11 +109,7 @@ async fn only_what_stands_in_the_directory_is_a_driver() {
     node.install("disk", "disk", SUCCESS);
     node.install("..own", "own", SUCCESS);
     node.install("elsewhere", "disk", SUCCESS);
-    symlink(
-        node.path("exec/elsewhere"),
-        node.path("exec/linked~disk"),
-    )
-    .unwrap();
+    symlink(node.path("exec/elsewhere"), node.path("exec/linked~disk")).unwrap();
     fs::create_dir_all(node.path("exec/dir~disk/disk")).unwrap();
     node.drivers.abilities("disk").await.unwrap();
     let names = [

@@ -1,20 +1,15 @@
 //! Disks of other machines by iSCSI, with the host's own `iscsiadm`.
 //!
-//! ```text
-//! plugins/kubernetes.io/iscsi/iface-<interface>/<portal>-<target>-lun-<n>             the disk, mounted once for the node
-//!                                                                   .../iscsi.json    under the mount: what to log out of
-//! ```
-//!
 //! In: a disk. Out: its device. [`plan`] says what the program is told; here it is told, and the kernel is asked what came of it.
-//! Who uses a disk is read from the mount table, so a restart forgets nothing. Refuses: raw disks for pods, and deciding when.
+//! What has to be known to log out of a target one day is a record, which [`super::disks`] keeps. Refuses: deciding when.
 
 mod plan;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -28,21 +23,10 @@ use self::plan::{
     transport,
 };
 use super::{
-    mounts::unmount_all,
-    plain,
+    kernel,
     programs::{self, status},
 };
-use crate::{
-    mountinfo,
-    offload::off_thread,
-    rooted::{Durability, Kind, Rooted},
-};
 
-/// Where disks are mounted for the node.
-const DISKS: &str = "plugins/kubernetes.io/iscsi";
-const RECORD: &str = "iscsi.json";
-const RECORD_LIMIT: usize = 64 * 1024;
-const PRIVATE: u32 = 0o750;
 /// How often the kernel is asked for a device that should be there.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a device, and the device over several paths to it, are waited for.
@@ -122,7 +106,8 @@ impl System {
         })?;
         // This one disk only: others of the target may be nobody's business here.
         let scan = self.sys.join(format!("class/scsi_host/host{host}/scan"));
-        write(scan, format!("0 0 {}", disk.lun)).await?;
+        let scanned = kernel::write(scan, format!("0 0 {}", disk.lun)).await;
+        scanned.map_err(|error| refused(error.cause))?;
         let name = device_name(disk, portal);
         for _ in 0..DEVICE_LOOKS {
             if let Some(path) = self.device_named(&name, transport) {
@@ -156,17 +141,11 @@ impl System {
                 sleep(LOOK).await;
             }
             let found = paths.iter().find_map(|path| {
-                let name = fs::canonicalize(path).ok()?;
-                let name = name.file_name()?.to_owned();
-                let blocks = fs::read_dir(self.sys.join("block")).ok()?.flatten();
-                let mut over = blocks.filter(|it| {
-                    let is_map = it.file_name().to_string_lossy().starts_with("dm-");
-                    is_map && it.path().join("slaves").join(&name).exists()
-                });
-                Some(Path::new("/dev").join(over.next()?.file_name()))
+                let device = fs::canonicalize(path).ok()?;
+                kernel::map_over(&self.sys, device.file_name()?)
             });
-            if found.is_some() {
-                return found;
+            if let Some(map) = found {
+                return Some(Path::new("/dev").join(map));
             }
         }
         None
@@ -203,19 +182,17 @@ impl System {
     }
 
     /// Lets the kernel forget the disk, and logs out when nobody else uses the target.
-    async fn detach(&self, left: &Left) -> Result<(), HostError> {
-        let sessions = self.sessions(&left.disk.target);
+    pub(super) async fn detach(&self, disk: &IscsiDisk, target: Target) -> Result<(), HostError> {
+        let sessions = self.sessions(&disk.target);
         let is_logged_in = !sessions.is_empty();
         for session in sessions {
-            for device in disks_of(&session.place, left.disk.lun) {
-                let delete = self.sys.join("block").join(device).join("device/delete");
-                // Gone already is as good.
-                write(delete, "1".to_owned()).await.ok();
+            for device in disks_of(&session.place, disk.lun) {
+                kernel::forget(&self.sys, &device).await;
             }
         }
         // One that was never reached has nothing to log out of.
-        if left.is_last && is_logged_in {
-            self.call_all(&logout(&left.disk)).await?;
+        if target == Target::Unused && is_logged_in {
+            self.call_all(&logout(disk)).await?;
         }
         Ok(())
     }
@@ -244,135 +221,23 @@ impl System {
     }
 }
 
+/// Whether other disks of a target are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// They are.
+    Used,
+    /// There are none.
+    Unused,
+}
+
 struct Session {
     host: u32,
     place: PathBuf,
     portals: Vec<String>,
 }
 
-/// A disk that no pod has.
-pub(super) struct Left {
-    disk: IscsiDisk,
-    place: PathBuf,
-    /// No other disk of its target is here.
-    is_last: bool,
-}
-
-/// Makes the disk's directory and notes what has to be logged out of one day.
-pub(super) fn note(root: &Rooted, disk: &IscsiDisk) -> io::Result<()> {
-    let (directory, name) = (plain_directory(disk)?, disk.name());
-    plain(&name)?;
-    let parent = root.ensure_directory(Path::new("plugins").join(directory), PRIVATE)?;
-    parent.ensure_directory_across(&name, PRIVATE)?;
-    match parent.directory(&name) {
-        Ok(own) => {
-            let text = record_of(disk).to_string();
-            own.write_atomically(RECORD, text.as_bytes(), 0o600, Durability::Synced)
-        }
-        // Mounted on already, so it was noted before.
-        Err(cause) if cause.raw_os_error() == Some(libc::EXDEV) => Ok(()),
-        Err(cause) => Err(cause),
-    }
-}
-
-/// Names of disks that are here and that no pod has.
-pub(super) fn unused(root: &Rooted) -> io::Result<Vec<String>> {
-    let table = mountinfo::read()?;
-    let top = root.real_path()?.join(DISKS);
-    let mut found = Vec::new();
-    for (_, name, place) in all(root)? {
-        if !is_used(&table, &top, &place) {
-            found.push(name);
-        }
-    }
-    Ok(found)
-}
-
-/// Unmounts a disk that no pod has, and answers with what to log out of; `None` when somebody has it after all.
-pub(super) fn let_go(root: &Rooted, name: &str) -> io::Result<Option<Left>> {
-    let table = mountinfo::read()?;
-    let top = root.real_path()?.join(DISKS);
-    let known = all(root)?;
-    let Some((interface, _, place)) = known.iter().find(|(_, it, _)| it == name) else {
-        return Ok(None);
-    };
-    if is_used(&table, &top, place) {
-        return Ok(None);
-    }
-    let beneath = Path::new(DISKS).join(interface).join(name);
-    unmount_all(root, &beneath)?;
-    let text = root.read(beneath.join(RECORD), RECORD_LIMIT);
-    let disk = match text {
-        Ok(text) => disk_of(&text),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
-        Err(cause) => return Err(cause),
-    };
-    let Some(disk) = disk else {
-        // Nobody knows any more what it was; an empty directory is no harm.
-        root.remove_directory(&beneath)?;
-        return Ok(None);
-    };
-    let prefix = format!("{}-{}-lun-", disk.portals[0], disk.target);
-    let n_alike = known.iter().filter(|(_, it, _)| it.starts_with(&prefix));
-    Ok(Some(Left {
-        is_last: n_alike.count() <= 1,
-        disk,
-        place: beneath,
-    }))
-}
-
-/// Forgets a disk that is gone.
-pub(super) fn forget(root: &Rooted, left: &Left) -> io::Result<()> {
-    root.unlink(left.place.join(RECORD))?;
-    root.remove_directory(&left.place)
-}
-
-/// Lets the kernel forget a disk that was let go.
-pub(super) async fn detach(left: &Left) -> Result<(), HostError> {
-    System::default().detach(left).await
-}
-
-/// Every disk: its interface's directory, its name, and where it is.
-fn all(root: &Rooted) -> io::Result<Vec<(PathBuf, String, PathBuf)>> {
-    let disks = match root.directory(DISKS) {
-        Ok(disks) => disks,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(cause) => return Err(cause),
-    };
-    let mut found = Vec::new();
-    for interface in disks.entries()? {
-        let is_one = interface.name.to_string_lossy().starts_with("iface-");
-        if interface.kind != Kind::Directory || !is_one {
-            continue;
-        }
-        let own = disks.directory(&interface.name)?;
-        let place = own.real_path()?;
-        for disk in own.entries()? {
-            if let (Kind::Directory, Ok(name)) = (disk.kind, disk.name.into_string()) {
-                let whole = place.join(&name);
-                found.push((PathBuf::from(&interface.name), name, whole));
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// True when what is mounted at the disk's place is mounted for a pod too.
-fn is_used(table: &[mountinfo::Mount], top: &Path, place: &Path) -> bool {
-    let own = table.iter().rfind(|it| it.point == place);
-    own.is_some_and(|own| {
-        let mut alike = table.iter().filter(|it| it.device == own.device);
-        alike.any(|it| !it.point.starts_with(top))
-    })
-}
-
-fn plain_directory(disk: &IscsiDisk) -> io::Result<PathBuf> {
-    let interface = format!("iface-{}", disk.own_interface());
-    plain(&interface)?;
-    Ok(disk.directory().into())
-}
-
-fn record_of(disk: &IscsiDisk) -> Value {
+/// What has to be known to log out one day, as upstream writes it; no secrets.
+pub(super) fn record_of(disk: &IscsiDisk) -> Value {
     json!({
         "VolName": disk.volume,
         "Portals": disk.portals,
@@ -385,7 +250,7 @@ fn record_of(disk: &IscsiDisk) -> Value {
 }
 
 /// What a record tells; `None` when it is not one.
-fn disk_of(text: &[u8]) -> Option<IscsiDisk> {
+pub(super) fn disk_of(text: &[u8]) -> Option<IscsiDisk> {
     let record: Value = serde_json::from_slice(text).ok()?;
     let word = |key: &str| record[key].as_str().map(str::to_owned);
     let portals = record["Portals"].as_array()?.iter();
@@ -471,15 +336,6 @@ fn numbered(directory: &Path, word: &str) -> Vec<(String, u32)> {
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|it| !it.is_empty())
-}
-
-/// Writes one of the kernel's control files, which may take as long as the disk does.
-async fn write(path: PathBuf, text: String) -> Result<(), HostError> {
-    off_thread("write to a disk's control file", move || {
-        let written = fs::write(&path, text);
-        written.map_err(|cause| refused(format!("{}: {cause}", path.display())))
-    })
-    .await
 }
 
 fn refused(cause: String) -> HostError {

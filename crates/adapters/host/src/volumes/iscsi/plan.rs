@@ -267,21 +267,8 @@ fn settings(shown: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::disk;
     use super::*;
-
-    fn disk() -> IscsiDisk {
-        IscsiDisk {
-            portals: vec!["10.0.0.1:3260".to_owned()],
-            target: "iqn.t".to_owned(),
-            lun: 3,
-            interface: "default".to_owned(),
-            initiator: None,
-            volume: "pv".to_owned(),
-            guards_discovery: false,
-            guards_session: false,
-            secrets: BTreeMap::new(),
-        }
-    }
 
     fn shown(calls: &[Call]) -> Vec<String> {
         calls.iter().map(|it| it.words.join(" ")).collect()

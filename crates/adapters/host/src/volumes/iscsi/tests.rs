@@ -54,7 +54,8 @@ esac
     }
 }
 
-fn disk() -> IscsiDisk {
+/// A disk that asks for nothing special.
+pub(in crate::volumes) fn disk() -> IscsiDisk {
     IscsiDisk {
         portals: vec!["10.0.0.1:3260".to_owned()],
         target: "iqn.t".to_owned(),
@@ -90,19 +91,15 @@ async fn a_disk_is_logged_in_to_once_scanned_for_and_logged_out_of_last() {
     let unit = "class/iscsi_host/host7/device/session1/target7:0:0/7:0:0:3/block/sdx";
     fs::create_dir_all(sys.join(unit)).unwrap();
     fs::create_dir_all(sys.join("block/sdx/device")).unwrap();
-    let mut left = Left {
-        disk: disk(),
-        place: PathBuf::new(),
-        is_last: false,
-    };
-    played.system.detach(&left).await.unwrap();
+    let detached = played.system.detach(&disk(), Target::Used).await;
+    detached.unwrap();
     assert_eq!(
         fs::read_to_string(sys.join("block/sdx/device/delete")).unwrap(),
         "1"
     );
     assert!(played.calls().is_empty(), "another disk needs the session");
-    left.is_last = true;
-    played.system.detach(&left).await.unwrap();
+    let detached = played.system.detach(&disk(), Target::Unused).await;
+    detached.unwrap();
     assert_eq!(
         played.calls(),
         [
@@ -145,43 +142,4 @@ async fn a_host_without_the_program_says_so() {
         "{}",
         error.cause
     );
-}
-
-#[test]
-fn what_is_on_disk_is_enough_to_log_out() {
-    let held = tempfile::tempdir().unwrap();
-    let root = Rooted::open(held.path()).unwrap();
-    assert!(unused(&root).unwrap().is_empty());
-    let mut own = disk();
-    own.initiator = Some("iqn.me".to_owned());
-    let mut secret = own.clone();
-    secret.secrets = BTreeMap::from([("key".to_owned(), "hush".to_owned())]);
-    note(&root, &secret).unwrap();
-    note(&root, &secret).unwrap();
-    let place = held
-        .path()
-        .join("plugins/kubernetes.io/iscsi/iface-10.0.0.1:3260:pv/10.0.0.1:3260-iqn.t-lun-3");
-    let text = fs::read_to_string(place.join("iscsi.json")).unwrap();
-    assert!(!text.contains("hush") && !format!("{secret:?}").contains("hush"));
-    let names = unused(&root).unwrap();
-    assert_eq!(names, ["10.0.0.1:3260-iqn.t-lun-3"]);
-    let left = let_go(&root, &names[0]).unwrap().unwrap();
-    assert_eq!(left.disk, own);
-    assert!(left.is_last);
-    forget(&root, &left).unwrap();
-    assert!(!place.exists());
-    assert!(let_go(&root, &names[0]).unwrap().is_none());
-}
-
-#[test]
-fn an_interface_that_leads_elsewhere_is_refused() {
-    let held = tempfile::tempdir().unwrap();
-    let root = Rooted::open(held.path()).unwrap();
-    let mut bad = disk();
-    bad.interface = "../../x".to_owned();
-    assert!(note(&root, &bad).is_err());
-    bad = disk();
-    bad.target = "iqn/../..".to_owned();
-    assert!(note(&root, &bad).is_err());
-    assert_eq!(fs::read_dir(held.path()).unwrap().count(), 0);
 }

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command, sync::Arc};
 
 use ferrolet_ports::{
-    GroupChange, GroupGift, Medium, MountAccess, ProvidedVolumes as _, RecordPlace, SubPathBind,
+    Disk, FcDisk, FlexDrivers as _, FlexPlace, GroupChange, GroupGift, Medium, MountAccess,
+    ProvidedVolumes as _, RecordPlace, SubPathBind,
 };
 use ferrolet_types::{PodUid, Timestamp};
 
@@ -12,7 +13,7 @@ use super::{GROUP, NEEDS_ROOT, NOON, Node, facts, is_root, payload_of, place};
 use crate::{
     mountinfo,
     rooted::tests::skip,
-    volumes::{NodeVolumes, mounts, payload, room, sub_path, take_away},
+    volumes::{NodeFlexDrivers, NodeVolumes, mounts, payload, room, sub_path, take_away},
 };
 
 const INSIDE: &str = "FERROLET_TEST_MOUNT_NAMESPACE";
@@ -274,6 +275,69 @@ fn a_drivers_device_is_known_before_it_is_there_and_until_it_has_gone() {
     at_once(volumes.remove_record(&record_place)).unwrap();
     assert!(!devices.join("raw").exists());
     assert_eq!(at_once(volumes.records()).unwrap(), []);
+}
+
+#[test]
+fn another_machines_disk_is_held_in_its_own_directory_until_it_has_gone() {
+    if !is_inside("another_machines_disk_is_held_in_its_own_directory_until_it_has_gone") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let place = place("kubernetes.io~fc", "raw");
+    // One that this machine cannot have, so that nothing of the machine is touched when it goes.
+    let disk = Disk::Fc(FcDisk::Names(vec!["ferrolet.test.none".to_owned()]));
+    let link = node.path("volumeDevices/kubernetes.io~fc/raw");
+    for _ in 0..2 {
+        let mapped = at_once(volumes.map_disk(&place, &disk, "/dev/null")).unwrap();
+        assert_eq!(mapped, link);
+    }
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
+    let held = node
+        .directory
+        .path()
+        .join("plugins/kubernetes.io/fc/volumeDevices/ferrolet.test.none");
+    assert_eq!(n_mounts_below(&held.join("uid")), 1);
+    at_once(volumes.detach_disk(&disk.key())).unwrap();
+    assert_eq!(n_mounts_below(&held.join("uid")), 1);
+    for _ in 0..2 {
+        at_once(volumes.unmap_device(&place)).unwrap();
+        assert!(link.symlink_metadata().is_err());
+    }
+    assert_eq!(at_once(volumes.unused_disks()).unwrap(), [disk.key()]);
+    at_once(volumes.detach_disk(&disk.key())).unwrap();
+    assert!(!held.exists());
+}
+
+#[test]
+fn what_a_driver_mounts_is_seen_and_taken_away_where_it_leaves_that_to_us() {
+    if !is_inside("what_a_driver_mounts_is_seen_and_taken_away_where_it_leaves_that_to_us") {
+        return;
+    }
+    let node = Node::new();
+    let volumes = NodeVolumes::new(node.directory.path());
+    let drivers = NodeFlexDrivers::new(Path::new("/nowhere"), volumes);
+    let own = FlexPlace::Pod(place("ours~disk", "v"));
+    let nodes = FlexPlace::Node {
+        driver: "ours/disk".to_owned(),
+        volume: "v".to_owned(),
+    };
+    for place in [&own, &nodes] {
+        let path = at_once(drivers.make_place(place)).unwrap().path;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "tmpfs"])
+            .arg(&path)
+            .status();
+        assert!(mounted.unwrap().success());
+        fs::write(path.join("file"), "").unwrap();
+        assert!(at_once(drivers.make_place(place)).unwrap().is_mounted);
+        let seen = at_once(drivers.look_at(place)).unwrap().unwrap();
+        assert!(seen.is_mounted);
+        assert!(!at_once(drivers.stored()).unwrap().is_empty() || *place == own);
+        at_once(drivers.clear_place(place)).unwrap();
+        assert_eq!(n_mounts_below(node.directory.path()), 0);
+        assert!(!path.exists());
+    }
 }
 
 #[test]
