@@ -47,6 +47,8 @@ pub struct FlexAbilities {
     pub relabels: bool,
     /// Its volumes may be given to a group.
     pub takes_group: bool,
+    /// File systems of volumes that grow have to be told.
+    pub grows_files: bool,
 }
 
 impl Default for FlexAbilities {
@@ -55,6 +57,7 @@ impl Default for FlexAbilities {
             attaches: true,
             relabels: true,
             takes_group: true,
+            grows_files: true,
         }
     }
 }
@@ -80,6 +83,8 @@ pub enum FlexCommand {
     UnmountDevice,
     /// Detach it.
     Detach,
+    /// Have its file system use what it has become.
+    ExpandFs,
 }
 
 impl FlexCommand {
@@ -95,6 +100,7 @@ impl FlexCommand {
             Self::Unmount => "unmount",
             Self::UnmountDevice => "unmountdevice",
             Self::Detach => "detach",
+            Self::ExpandFs => "expandfs",
         }
     }
 }

@@ -33,6 +33,8 @@ pub trait ProvidedVolumes: Send + Sync {
     fn unmount<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>>;
     /// Mounts a device for the whole node, after making a file system on it when it has none, and answers where.
     fn mount_device<'a>(&'a self, ask: &'a DeviceMount) -> Fut<'a, Result<PathBuf, HostError>>;
+    /// Has the file system of a device, which is mounted there, use all of the device.
+    fn grow_files<'a>(&'a self, device: &'a str, path: &'a str) -> Fut<'a, Result<(), HostError>>;
     /// Takes a device's mount away, unless some pod still shows it. Absent is success.
     fn unmount_device<'a>(
         &'a self,

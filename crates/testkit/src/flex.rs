@@ -87,7 +87,8 @@ impl FakeFlex {
             | FlexCommand::GetVolumeName
             | FlexCommand::Attach
             | FlexCommand::WaitForAttach
-            | FlexCommand::Detach => {}
+            | FlexCommand::Detach
+            | FlexCommand::ExpandFs => {}
         }
         Ok(FlexAnswer {
             device: state.device.clone(),

@@ -240,6 +240,8 @@ pub struct MountTable {
     pub by_program: BTreeMap<VolumePlace, ProgramMount>,
     /// Devices mounted for the node.
     pub devices: BTreeMap<String, DeviceMount>,
+    /// Devices whose file systems were told to grow, and where they are mounted.
+    pub grown: Vec<(String, String)>,
     /// Disks of other machines that are here, by name.
     pub disks: BTreeMap<DiskKey, Disk>,
     /// Raw devices handed to pods.
@@ -338,6 +340,12 @@ impl ProvidedVolumes for FakeMounts {
         self.attempt(&ask.device, |table| {
             table.devices.insert(ask.name.clone(), ask.clone());
             PathBuf::from(format!("/devices/{}", ask.name))
+        })
+    }
+
+    fn grow_files<'a>(&'a self, device: &'a str, path: &'a str) -> Fut<'a, Result<(), HostError>> {
+        self.attempt(device, |table| {
+            table.grown.push((device.to_owned(), path.to_owned()));
         })
     }
 

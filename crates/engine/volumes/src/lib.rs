@@ -20,6 +20,7 @@ mod fault;
 mod figures;
 mod flex;
 mod gather;
+mod growth;
 mod host_path;
 mod kept;
 mod medium;

@@ -147,17 +147,23 @@ impl VolumeEngine {
         if let Some(shell) = self.csi_shell() {
             shell.recall().await;
         }
-        self.provider().sweep_disks().await;
-        self.flex_shell().sweep().await;
-        loop {
-            let names: BTreeSet<String> = drivers.borrow_and_update().keys().cloned().collect();
-            if !names.is_empty() {
-                self.sweep(&names).await;
+        // Side by side: a disk or a program that hangs does not keep drivers from being asked.
+        let leftovers = async {
+            self.provider().sweep_disks().await;
+            self.flex_shell().sweep().await;
+        };
+        let following = async {
+            loop {
+                let names: BTreeSet<String> = drivers.borrow_and_update().keys().cloned().collect();
+                if !names.is_empty() {
+                    self.sweep(&names).await;
+                }
+                if drivers.changed().await.is_err() {
+                    return;
+                }
             }
-            if drivers.changed().await.is_err() {
-                return;
-            }
-        }
+        };
+        futures::join!(leftovers, following);
     }
 
     pub(crate) async fn sweep(&self, registered: &BTreeSet<String>) {
@@ -271,7 +277,7 @@ impl VolumeEngine {
             About::Changed(changes) => refers_to(plan, volume, changes),
             About::Files => match volume.desired {
                 Desired::Files { .. } => true,
-                Desired::Claim(_) | Desired::Provided(_) => self.csi.is_looked_after(&plan.uid),
+                Desired::Claim(_) | Desired::Provided(_) => self.is_looked_after(&plan.uid),
                 _ => false,
             },
         };
@@ -320,13 +326,18 @@ impl VolumeEngine {
         });
         let look_again = self.doors.look_again.filter(|_| !needs.objects.is_empty());
         // Neither drivers nor claims announce themselves.
-        let republish = self.csi.is_looked_after(uid).then_some(REPUBLISH);
+        let republish = self.is_looked_after(uid).then_some(REPUBLISH);
         let periods = look_again.into_iter().chain(republish);
         let certificates = self.credentials.due(uid, now);
         tokens
             .chain(periods.map(|period| now.after(period)))
             .chain(certificates)
             .min()
+    }
+
+    /// True when drivers want some volume of the pod looked at from time to time.
+    fn is_looked_after(&self, uid: &PodUid) -> bool {
+        self.csi.is_looked_after(uid) || self.flex.is_looked_after(uid)
     }
 
     fn say_of_pod(&self, plan: &PodPlan, reason: &str, message: String) {
@@ -531,6 +542,7 @@ impl VolumeEngine {
             kept: &self.flex,
             in_use: &self.csi,
             node_name: &self.doors.node_name,
+            clock: self.doors.clock.as_ref(),
             attaching: self.doors.attaching,
         }
     }

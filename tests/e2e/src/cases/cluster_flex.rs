@@ -62,7 +62,7 @@ case "$1$is_ours" in
 init) echo '{{"status": "Success", "capabilities": {{"attach": {attaches}}}}}';;
 attach) echo '{{"status": "Success", "device": "/dev/attached"}}';;
 waitforattach) echo '{{"status": "Success", "device": "/dev/waited-for"}}';;
-detach) echo '{{"status": "Success"}}';;
+detach|expandfs) echo '{{"status": "Success"}}';;
 mount*yes) mount --bind {state}/disk "$2" && echo '{{"status": "Success"}}';;
 unmount*yes) if mountpoint -q "$2"; then umount "$2"; fi && echo '{{"status": "Success"}}';;
 *) echo '{{"status": "Not supported"}}'; exit 1;;
@@ -240,11 +240,29 @@ fn a_volume_of_the_old_kind_is_attached_by_the_cluster_and_mounted_for_the_node(
     let (volume, claim) = volume_and_claim(&world, "data", source);
     world.apply(&volume)?;
     world.apply(&claim)?;
+    let name = volume["metadata"]["name"].as_str().context("it has one")?;
+    let path = format!(
+        "/api/v1/namespaces/{}/persistentvolumeclaims/data",
+        world.namespace
+    );
+    world.wait("the claim to be bound", LATER, |cluster, _| {
+        let claim = cluster.get(&path)?;
+        Ok((claim["status"]["phase"] == "Bound").then_some(()))
+    })?;
+    // Made larger before anybody uses it: the driver hears of it when it is mounted.
+    let larger = r#"{"spec": {"capacity": {"storage": "2Gi"}}}"#;
+    world.kubectl(&["patch", "persistentvolume", name, "--patch", larger])?;
     let claimed = json!({"persistentVolumeClaim": {"claimName": "data"}});
     let pod = using(&world, "attached", claimed);
     world.apply(&pod)?;
     let seen = wait_ready(&mut world, "attached")?;
-    let name = volume["metadata"]["name"].as_str().context("it has one")?;
+    let claim = world.cluster.get(&path)?;
+    ensure!(
+        driver.n_calls("expandfs")? >= 1 && claim["status"]["capacity"]["storage"] == "2Gi",
+        "it was told {:?}, and the claim says {}",
+        driver.calls()?,
+        claim["status"]
+    );
     let unique = format!("{}/{name}", driver.name);
     let path = format!("/api/v1/nodes/{}", world.node_name());
     let node = world.cluster.get(&path)?;

@@ -104,6 +104,29 @@ pub(super) async fn format_and_mount(ask: &DeviceMount, target: &Path) -> Result
     mount(&ask.file_system, device, target, &options).await
 }
 
+/// Has a mounted file system use all of its device, with the program that belongs to it.
+pub(super) async fn grow_files(device: &str, path: &str) -> Result<(), HostError> {
+    let kind = file_system_of(device).await?;
+    let (program, words) = match kind.as_deref() {
+        Some("ext3" | "ext4") => ("resize2fs", vec![device]),
+        Some("xfs") => ("xfs_growfs", vec!["-d", path]),
+        Some("btrfs") => ("btrfs", vec!["filesystem", "resize", "max", path]),
+        other => {
+            return Err(HostError {
+                attempt: format!("resize of device {device} mounted at {path} failed"),
+                cause: format!(
+                    "resize of format {} is not supported",
+                    other.unwrap_or_default()
+                ),
+                retry: Retry::Later,
+            });
+        }
+    };
+    let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    let ended = run(program, &words).await?;
+    succeeded(&format!("resize of device {device} failed"), ended)
+}
+
 /// Keeps a device open by a loop device over it, so that it cannot be taken away and replaced by another of its name.
 pub(super) async fn lock_device(held: &Path) -> Result<(), HostError> {
     let words = ["-f".to_owned(), held.display().to_string()];

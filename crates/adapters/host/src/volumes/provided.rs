@@ -165,6 +165,10 @@ impl ProvidedVolumes for NodeVolumes {
         })
     }
 
+    fn grow_files<'a>(&'a self, device: &'a str, path: &'a str) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(programs::grow_files(device, path))
+    }
+
     fn unmount_device<'a>(
         &'a self,
         plugin: &'a str,

@@ -6,9 +6,10 @@
 //!  unmount ─► nobody else has it ─► unmountdevice ─► no longer in use
 //! ```
 //!
-//! [`rules`] says what a driver is told, [`shell`] tells it. Who uses a volume is read from directories, so a restart forgets
+//! [`rules`] says what a driver is told, [`shell`] tells it, and [`growth`] when a volume has become larger. Who uses a volume is read from directories, so a restart forgets
 //! nothing. Refuses: raw devices and mount options, which the protocol has no words for.
 
+mod growth;
 mod rules;
 mod shell;
 

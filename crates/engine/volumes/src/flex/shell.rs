@@ -6,7 +6,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, FlexAbilities, FlexAnswer, FlexCall, FlexCommand, FlexDrivers, FlexError,
+    Clock, DeviceMount, FlexAbilities, FlexAnswer, FlexCall, FlexCommand, FlexDrivers, FlexError,
     FlexPlace, StorageObjects, VolumeMount, VolumePlace,
 };
 use ferrolet_types::PodUid;
@@ -35,12 +35,28 @@ pub enum Attaching {
 #[derive(Default)]
 pub(crate) struct Kept {
     /// Volumes that drivers have mounted for pods: a driver need not leave a mount to be seen.
-    mounted: Mutex<BTreeSet<VolumePlace>>,
+    mounted: Mutex<BTreeMap<VolumePlace, Mounted>>,
     /// Volumes that pods have or want attached, by pod: driver and name.
     begun: Mutex<BTreeMap<PodUid, BTreeSet<(String, String)>>>,
 }
 
+/// A volume that is mounted for a pod.
+#[derive(Clone, Debug)]
+struct Mounted {
+    /// Where it is attached, if it is.
+    device: String,
+    /// Its claim may be told to grow while the pod runs; nobody announces that.
+    may_grow: bool,
+}
+
 impl Kept {
+    /// True when some volume of the pod has to be looked at from time to time.
+    pub(crate) fn is_looked_after(&self, uid: &PodUid) -> bool {
+        let mounted = lock(&self.mounted);
+        let mut own = mounted.iter().filter(|(place, _)| place.uid == *uid);
+        own.any(|(_, it)| it.may_grow)
+    }
+
     fn is_wanted(&self, driver: &str, volume: &str) -> bool {
         let begun = lock(&self.begun);
         let mut all = begun.values().flatten();
@@ -66,6 +82,7 @@ pub(crate) struct FlexShell<'a> {
     /// What the node says that it uses.
     pub(crate) in_use: &'a csi::Kept,
     pub(crate) node_name: &'a str,
+    pub(crate) clock: &'a dyn Clock,
     pub(crate) attaching: Attaching,
 }
 
@@ -100,13 +117,28 @@ impl FlexShell<'_> {
         let turn = abilities.attaches.then(|| self.turn(driver, name));
         let _turn = held(&turn).await;
         let path = self.provider.files.volume_path(&place);
-        if !lock(&self.kept.mounted).contains(&place) {
-            if abilities.attaches {
-                self.bring(plan, provided, volume).await?;
+        let before = lock(&self.kept.mounted).get(&place).cloned();
+        let mounted = match before {
+            Some(before) => before,
+            None => {
+                let device = if abilities.attaches {
+                    self.bring(plan, provided, volume).await?
+                } else {
+                    String::new()
+                };
+                self.mount(plan, provided, volume, &place, abilities)
+                    .await?;
+                let mounted = Mounted {
+                    device,
+                    may_grow: abilities.grows_files && provided.claim.is_some(),
+                };
+                lock(&self.kept.mounted).insert(place, mounted.clone());
+                mounted
             }
-            self.mount(plan, provided, volume, &place, abilities)
+        };
+        if mounted.may_grow {
+            self.grow(plan, provided, volume, (&mounted.device, &path))
                 .await?;
-            lock(&self.kept.mounted).insert(place);
         }
         let is_read_only = provided.is_read_only;
         Ok(VolumeMount {
@@ -119,13 +151,13 @@ impl FlexShell<'_> {
         })
     }
 
-    /// Has the volume attached and mounted for the node.
+    /// Has the volume attached and mounted for the node; answers with its device.
     async fn bring(
         &self,
         plan: &PodPlan,
         provided: &Provided,
         volume: &FlexVolume,
-    ) -> Result<(), Fault> {
+    ) -> Result<String, Fault> {
         let (driver, name) = (volume.driver.as_str(), provided.spec_name.as_str());
         let told = options(volume, provided, &Extra::new());
         let named = self.call(driver, FlexCommand::GetVolumeName, [told.clone()]);
@@ -154,27 +186,28 @@ impl FlexShell<'_> {
         let stand = self.drivers.make_place(&place).await;
         let stand = stand.map_err(|error| at(Fault::from(error)))?;
         if stand.is_mounted {
-            return Ok(());
+            return Ok(device);
         }
         let words = [stand.path.display().to_string(), device.clone(), told];
         match self.call(driver, FlexCommand::MountDevice, words).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {}
             // A driver that attaches nothing has nothing to mount for the node either.
-            Err(FlexError::NotSupported) if device.is_empty() => Ok(()),
+            Err(FlexError::NotSupported) if device.is_empty() => {}
             Err(FlexError::NotSupported) => {
                 let ask = DeviceMount {
                     directory: format!("kubernetes.io/flexvolume/{driver}/mounts"),
                     name: name.to_owned(),
-                    device,
+                    device: device.clone(),
                     file_system: volume.file_system.clone(),
                     options: Vec::new(),
                     access: access_of(provided),
                 };
                 let mounted = self.provider.mounts.mount_device(&ask).await;
-                mounted.map(drop).map_err(|error| at(Fault::from(error)))
+                mounted.map_err(|error| at(Fault::from(error)))?;
             }
-            Err(error) => Err(at(refused(&error))),
+            Err(error) => return Err(at(refused(&error))),
         }
+        Ok(device)
     }
 
     /// The device of a volume that is attached to this node.
@@ -407,7 +440,7 @@ impl FlexShell<'_> {
         self.attaching == Attaching::ByController && self.storage.is_some()
     }
 
-    async fn call(
+    pub(super) async fn call(
         &self,
         driver: &str,
         command: FlexCommand,
@@ -435,6 +468,6 @@ fn node_place(driver: &str, volume: &str) -> FlexPlace {
     }
 }
 
-fn refused(error: &FlexError) -> Fault {
+pub(super) fn refused(error: &FlexError) -> Fault {
     Fault::refused(error.to_string())
 }

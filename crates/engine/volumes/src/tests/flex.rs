@@ -35,6 +35,7 @@ const PLAIN: FlexAbilities = FlexAbilities {
     attaches: false,
     relabels: true,
     takes_group: true,
+    grows_files: true,
 };
 
 /// The options that the last call was given.
@@ -353,4 +354,53 @@ async fn a_node_on_its_own_has_volumes_attached_and_detached_by_itself() {
     let leave = ["unmount", "unmountdevice", "detach"];
     assert_eq!(flex.take_commands(), leave);
     assert!(mounts.look().flex.is_empty());
+}
+
+fn set_capacity(bench: &Bench, volume: &str, claim: &str) {
+    bench.storage.change(|state| {
+        let spec = json!({"capacity": {"storage": volume}});
+        let found = state.volumes.get_mut("pv").unwrap().spec.as_mut().unwrap();
+        let given: k8s_openapi::api::core::v1::PersistentVolumeSpec =
+            serde_json::from_value(spec).unwrap();
+        found.capacity = given.capacity;
+        let key = ("default".to_owned(), "mine".to_owned());
+        let status = json!({"phase": "Bound", "capacity": {"storage": claim}});
+        let found = state.claims.get_mut(&key).unwrap();
+        found.status = serde_json::from_value(status).unwrap();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_has_grown_is_told_to_the_driver_also_while_its_pod_runs() {
+    let bench = Bench::new();
+    install(&bench, PLAIN);
+    let spec = json!({"flexVolume": {"driver": "ours/disk"}});
+    bench.storage.bind_claim("mine", "pv", spec);
+    set_capacity(&bench, "10", "10");
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    assert_eq!(bench.flex.take_commands(), ["mount"]);
+    set_capacity(&bench, "20", "10");
+    bench.flex.change(|state| {
+        state.faults.insert(FlexCommand::ExpandFs, "no".to_owned());
+    });
+    let error = bench.engine.ensure(&claimant("uid-1")).await.unwrap_err();
+    assert_eq!(error.reason, "VolumeResizeFailed");
+    bench.flex.change(|state| state.faults.clear());
+    bench.flex.take_commands();
+    // Nobody announces it; the engine looks by itself.
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let calls = bench.flex.look().calls;
+    assert!(!calls.is_empty(), "it was not told");
+    assert_eq!(calls[0].command, FlexCommand::ExpandFs);
+    assert!(calls[0].words[2].ends_with("/volumes/ours~disk/pv"));
+    assert_eq!(calls[0].words[3..], ["20", "10"]);
+    let told = bench.storage.look().patches;
+    assert_eq!(told[0]["status"]["capacity"]["storage"], "20");
+
+    // What a driver leaves to us is done by the file system's own program.
+    bench
+        .flex
+        .change(|state| state.unsupported = [FlexCommand::ExpandFs].into());
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    assert!(!bench.mounts.look().grown.is_empty());
 }

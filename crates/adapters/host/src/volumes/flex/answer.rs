@@ -48,6 +48,7 @@ fn parse(command: FlexCommand, output: &str) -> Result<Status, FlexError> {
                 ("attach", &mut abilities.attaches),
                 ("selinuxRelabel", &mut abilities.relabels),
                 ("fsGroup", &mut abilities.takes_group),
+                ("requiresFSResize", &mut abilities.grows_files),
             ] {
                 match found(given, key) {
                     None | Some(Value::Null) => {}

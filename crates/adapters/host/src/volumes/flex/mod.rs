@@ -257,7 +257,10 @@ impl FlexDrivers for NodeFlexDrivers {
 
 fn patience(command: FlexCommand) -> Duration {
     match command {
-        FlexCommand::WaitForAttach | FlexCommand::MountDevice | FlexCommand::Mount => LONG,
+        FlexCommand::WaitForAttach
+        | FlexCommand::MountDevice
+        | FlexCommand::Mount
+        | FlexCommand::ExpandFs => LONG,
         FlexCommand::Init
         | FlexCommand::GetVolumeName
         | FlexCommand::Attach

@@ -1,0 +1,182 @@
+//! Volumes that have become larger: what is left to do on the node, and what claims are told of it.
+//!
+//! The control plane makes a volume larger and says so in the volume's capacity and the claim's status; the rest is the node's
+//! part, when the volume is mounted or while it is. [`growth`] and the patches are pure. Refuses: knowing how a volume grows.
+
+use ferrolet_ports::{Event, EventKind, EventObject, Events, StorageObjects};
+use serde_json::{Value, json};
+
+use crate::{
+    fault::{Fault, Step},
+    plan::PodPlan,
+    provided::Provided,
+};
+
+const IN_PROGRESS: &str = "NodeResizeInProgress";
+/// What claims say while they grow; none of it stays when they have.
+const CONDITIONS: [&str; 4] = [
+    "FileSystemResizePending",
+    "Resizing",
+    "ControllerResizeError",
+    "NodeResizeError",
+];
+
+/// The size that a volume is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: i64,
+    /// What the claim was told to have until now, in bytes.
+    pub(crate) before: i64,
+    text: String,
+    /// The controller follows how far it is.
+    pub(crate) is_tracked: bool,
+}
+
+/// What a volume has to grow to; `None` when it need not, may not, or is not the node's turn.
+pub(crate) fn growth(provided: &Provided) -> Option<Size> {
+    let claim = provided.claim.as_ref()?;
+    let (wanted, told) = (provided.capacity?, claim.capacity?);
+    if wanted <= told || provided.is_read_only {
+        return None;
+    }
+    match (claim.resize_status.as_deref(), &claim.allocated) {
+        // An older controller.
+        (None, None) => Some(Size {
+            bytes: wanted,
+            before: told,
+            text: claim.volume_capacity.clone(),
+            is_tracked: false,
+        }),
+        (Some("NodeResizePending" | IN_PROGRESS), Some((text, bytes))) => Some(Size {
+            bytes: *bytes,
+            before: told,
+            text: text.clone(),
+            is_tracked: true,
+        }),
+        _ => None,
+    }
+}
+
+/// The node has begun.
+pub(crate) fn begun() -> Value {
+    json!({"status": {"allocatedResourceStatuses": {"storage": IN_PROGRESS}}})
+}
+
+/// The node is done.
+pub(crate) fn finished(size: &Size) -> Value {
+    let gone = CONDITIONS.map(|kind| json!({"$patch": "delete", "type": kind}));
+    let mut status = json!({"capacity": {"storage": size.text}, "conditions": gone});
+    if size.is_tracked {
+        status["allocatedResourceStatuses"] = json!({"storage": null});
+    }
+    json!({"status": status})
+}
+
+/// The node cannot, for now.
+pub(crate) fn failed(why: &str, now: &str) -> Value {
+    json!({"status": {"conditions": [{
+        "type": "NodeResizeError",
+        "status": "True",
+        "lastTransitionTime": now,
+        "message": format!("failed to expand pvc with {why}"),
+    }]}})
+}
+
+/// The node cannot, and never will: the control plane may try another size.
+pub(crate) fn given_up(why: &str, now: &str) -> Value {
+    let mut patch = failed(why, now);
+    patch["status"]["allocatedResourceStatuses"] = json!({"storage": "NodeResizeInfeasible"});
+    patch
+}
+
+/// Tells the claim.
+pub(crate) async fn tell_claim(
+    storage: &dyn StorageObjects,
+    plan: &PodPlan,
+    provided: &Provided,
+    patch: &Value,
+) -> Result<(), Fault> {
+    let Some(claim) = &provided.claim else {
+        return Ok(());
+    };
+    let namespace = &plan.key.namespace;
+    let told = storage.patch_claim_status(namespace, &claim.name, patch);
+    told.await
+        .map(drop)
+        .map_err(|error| Fault::later(error.message).at(Step::Expand))
+}
+
+/// Tells of the pod whose volume has grown.
+pub(crate) fn say_grown(events: &dyn Events, plan: &PodPlan, provided: &Provided, node_name: &str) {
+    events.record(Event {
+        object: EventObject::Pod {
+            uid: plan.uid.clone(),
+            key: plan.key.clone(),
+            field_path: None,
+        },
+        kind: EventKind::Normal,
+        reason: "FileSystemResizeSuccessful".to_owned(),
+        message: format!(
+            "MountVolume.NodeExpandVolume succeeded for volume {:?} {node_name}",
+            provided.spec_name
+        ),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provided::{Backing, BoundClaim, Form};
+
+    #[test]
+    fn a_volume_grows_when_it_is_the_nodes_turn() {
+        let check = |told: i64, is_read_only: bool, tracked: (&str, i64), expected: Option<i64>| {
+            let (status, allocated) = tracked;
+            let provided = Provided {
+                spec_name: "pv".to_owned(),
+                backing: Backing::Unsupported("test"),
+                is_read_only,
+                options: Vec::new(),
+                access_modes: Vec::new(),
+                group: None,
+                capacity: Some(20),
+                form: Form::Files,
+                affinity_fault: None,
+                claim: Some(BoundClaim {
+                    name: "c".to_owned(),
+                    capacity: Some(told),
+                    volume_capacity: "20".to_owned(),
+                    resize_status: Some(status.to_owned()).filter(|it| !it.is_empty()),
+                    allocated: Some((allocated.to_string(), allocated)).filter(|it| it.1 > 0),
+                }),
+            };
+            let found = growth(&provided).map(|it| it.bytes);
+            assert_eq!(found, expected, "{told} {tracked:?}");
+        };
+        check(20, false, ("", 0), None);
+        check(10, true, ("", 0), None);
+        check(10, false, ("", 0), Some(20));
+        check(10, false, ("NodeResizePending", 18), Some(18));
+        check(10, false, ("NodeResizeInProgress", 18), Some(18));
+        check(10, false, ("ControllerResizeInProgress", 18), None);
+        check(10, false, ("NodeResizeInfeasible", 18), None);
+        check(10, false, ("", 18), None);
+    }
+
+    #[test]
+    fn a_claim_that_has_grown_says_nothing_of_growing_any_more() {
+        let size = Size {
+            bytes: 1,
+            before: 0,
+            text: "1".to_owned(),
+            is_tracked: true,
+        };
+        let patch = finished(&size);
+        assert_eq!(patch["status"]["capacity"]["storage"], "1");
+        assert_eq!(
+            patch["status"]["allocatedResourceStatuses"],
+            json!({"storage": null})
+        );
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 4);
+    }
+}
