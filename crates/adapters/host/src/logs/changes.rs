@@ -2,10 +2,17 @@
 //!
 //! A follower watches the directory its log is in and is woken by any change there; it then looks for itself. Where the kernel
 //! gives no watch, followers still look once a second. Owned by `NodeLogs`; one task runs [`Changes::run`].
+//!
+//! A log that is rotated is opened under its new name at once and handed to all who follow it, because by the time a slow reader comes to it
+//! the file may be compressed or gone. Each keeps a few of them and no more: a reader that stands still must not fill the disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,7 +20,32 @@ use futures::StreamExt as _;
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::sync::Notify;
 
+use crate::offload::{off_thread, refused};
 use crate::rooted::Rooted;
+
+/// Rotated files that one follower may be behind; what is rotated beyond them is lost to it.
+const MOST_BEHIND: usize = 8;
+
+/// An open log, and which file it is.
+#[derive(Clone)]
+pub(super) struct LogFile {
+    pub(super) file: Arc<File>,
+    id: (u64, u64),
+}
+
+impl LogFile {
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
+            file: Arc::new(file),
+            id: (metadata.dev(), metadata.ino()),
+        })
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
 
 pub(super) struct Changes {
     state: Mutex<State>,
@@ -27,10 +59,14 @@ struct State {
 }
 
 /// What a follower waits for.
-#[derive(Default)]
 pub(super) struct Signal {
+    directory: Arc<Rooted>,
+    /// The log's name while it is written.
+    name: OsString,
     stirred: Notify,
     has_new_file: AtomicBool,
+    /// Logs of that name that were rotated since, in this order.
+    rotated: Mutex<VecDeque<LogFile>>,
 }
 
 impl Signal {
@@ -42,6 +78,31 @@ impl Signal {
     pub(super) fn take_new_file(&self) -> bool {
         self.has_new_file.swap(false, Ordering::Relaxed)
     }
+
+    /// The next of the rotated files after this one; nothing when this one or what is written now is the newest.
+    pub(super) fn next_after(&self, current: &LogFile) -> Option<LogFile> {
+        let mut rotated = self.rotated.lock().expect("no panic under this lock");
+        if let Some(place) = rotated.iter().rposition(|it| it.is_same(current)) {
+            rotated.drain(..=place);
+        }
+        rotated.pop_front()
+    }
+
+    fn note_rotated(&self, file: &LogFile) {
+        let mut rotated = self.rotated.lock().expect("no panic under this lock");
+        if rotated.len() < MOST_BEHIND {
+            rotated.push_back(file.clone());
+        }
+    }
+}
+
+/// Whether a file of this name is what became of the log: `0.log.20261116-013000` of `0.log`, and nothing made of it later.
+fn is_rotated(name: &OsStr, log: &OsStr) -> bool {
+    let stamp = name
+        .as_bytes()
+        .strip_prefix(log.as_bytes())
+        .and_then(|it| it.strip_prefix(b"."));
+    stamp.is_some_and(|it| it.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
 }
 
 /// A watch over one directory, given back when dropped.
@@ -83,6 +144,12 @@ impl Changes {
                 Ok(event) => {
                     let appeared = EventMask::CREATE | EventMask::MOVED_TO | EventMask::IGNORED;
                     let is_new = event.mask.intersects(appeared);
+                    if let Some(name) = event
+                        .name
+                        .filter(|_| event.mask.contains(EventMask::MOVED_TO))
+                    {
+                        self.hand_out(&event.wd, name).await;
+                    }
                     let state = self.lock();
                     for signal in state.followers.get(&event.wd).into_iter().flatten() {
                         wake(signal, is_new);
@@ -97,9 +164,37 @@ impl Changes {
         std::future::pending().await
     }
 
-    /// Watches a directory for a follower.
-    pub(super) fn follow(self: &Arc<Self>, directory: &Rooted) -> Following {
-        let signal = Arc::new(Signal::default());
+    /// Opens a log that was just rotated, once, for everybody who follows it.
+    async fn hand_out(&self, watch: &WatchDescriptor, name: OsString) {
+        let followers: Vec<Arc<Signal>> = {
+            let state = self.lock();
+            let all = state.followers.get(watch).into_iter().flatten();
+            all.filter(|it| is_rotated(&name, &it.name))
+                .cloned()
+                .collect()
+        };
+        let Some(directory) = followers.first().map(|it| it.directory.clone()) else {
+            return;
+        };
+        let opened = off_thread("open a rotated log", move || {
+            let opened = directory.open_file(&name).and_then(LogFile::new);
+            opened.map_err(|cause| refused("open a rotated log", &cause))
+        });
+        match opened.await {
+            Ok(file) => followers.iter().for_each(|it| it.note_rotated(&file)),
+            Err(error) => tracing::debug!(err = %error, "A rotated log cannot be followed"),
+        }
+    }
+
+    /// Watches a directory for a follower of the log of this name.
+    pub(super) fn follow(self: &Arc<Self>, directory: &Arc<Rooted>, name: &OsStr) -> Following {
+        let signal = Arc::new(Signal {
+            directory: directory.clone(),
+            name: name.to_owned(),
+            stirred: Notify::new(),
+            has_new_file: AtomicBool::new(false),
+            rotated: Mutex::default(),
+        });
         let mut state = self.lock();
         let watch = state.watch(directory);
         if let Ok(Some(watch)) = &watch {
@@ -121,6 +216,14 @@ impl Changes {
     #[cfg(test)]
     pub(super) fn n_watched(&self) -> usize {
         self.lock().followers.len()
+    }
+
+    /// Rotated files that followers have yet to read.
+    #[cfg(test)]
+    pub(super) fn n_behind(&self) -> usize {
+        let state = self.lock();
+        let all = state.followers.values().flatten();
+        all.map(|it| it.rotated.lock().unwrap().len()).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -165,4 +268,27 @@ fn wake(signal: &Signal, is_new: bool) {
         signal.has_new_file.store(true, Ordering::Relaxed);
     }
     signal.stirred.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_log_became_itself_is_its_rotated_file() {
+        for (name, expected) in [
+            ("0.log.20261116-013000", true),
+            ("0.log", false),
+            ("0.log.20261116-013000.gz", false),
+            ("0.log.20261116-013000.gz.tmp", false),
+            ("10.log.20261116-013000", false),
+            ("1.log.20261116-013000", false),
+        ] {
+            assert_eq!(
+                is_rotated(name.as_ref(), "0.log".as_ref()),
+                expected,
+                "{name}"
+            );
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //!  reader ── reads bytes, off the async threads ──► shape (pure: lines, times, limits) ──► piece
 //!    └ at the end of a followed file: waits for [`changes`] (one inotify for all followers) or a second,
-//!      goes on in the file that took its place once the runtime has left the old one
+//!      goes on in the file that took its place once the runtime has left the old one, through every file in between
 //! ```
 //!
 //! Must never happen: following a link, reading outside the log directory, holding a whole log in memory, one inotify instance per
@@ -27,7 +27,7 @@ use ferrolet_ports::{Fut, HostError, LogAsk, LogFiles, LogPieces};
 
 use crate::offload::{never, off_thread, refused};
 use crate::rooted::Rooted;
-use changes::Changes;
+use changes::{Changes, LogFile};
 use reader::Reader;
 
 /// The logs of this node's pods.
@@ -78,7 +78,7 @@ impl LogFiles for NodeLogs {
                         Some(lines) => tail::start_of(&file, lines)?,
                         None => 0,
                     };
-                    Ok((directory, name, file, start))
+                    Ok((directory, name, LogFile::new(file)?, start))
                 };
                 open().map_err(|cause| refused(&what, &cause))
             });

@@ -1,16 +1,15 @@
 //! Reads one log, and goes on where it went when it is followed.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{Fut, HostError, LogAsk, LogPieces, StillWritten};
 use tokio::time::Instant;
 
-use super::changes::{Changes, Following};
+use super::changes::{Changes, Following, LogFile};
 use super::shape::Shape;
 use crate::offload::{never, off_thread, refused};
 use crate::rooted::Rooted;
@@ -30,7 +29,7 @@ pub(super) struct Place {
 
 pub(super) struct Reader {
     place: Place,
-    file: Arc<File>,
+    file: LogFile,
     position: u64,
     shape: Shape,
     follow: Option<Follow>,
@@ -44,14 +43,16 @@ struct Follow {
     /// When the end of the file was last reached.
     looked: Option<Instant>,
     /// The file that took the log's place, and when it was seen. The writer may need a moment to move there.
-    successor: Option<(Arc<File>, Instant)>,
+    successor: Option<(LogFile, Instant)>,
+    /// The next file, when that was rotated too while we read this one.
+    overdue: Option<LogFile>,
     is_writer_gone: bool,
 }
 
 impl Reader {
     pub(super) fn new(
         place: Place,
-        file: File,
+        file: LogFile,
         position: u64,
         ask: LogAsk,
         changes: Arc<Changes>,
@@ -59,14 +60,15 @@ impl Reader {
         let shape = Shape::new(&ask);
         let follow = ask.follow.map(|writer| Follow {
             writer,
-            following: changes.follow(&place.directory),
+            following: changes.follow(&place.directory, &place.name),
             looked: None,
             successor: None,
+            overdue: None,
             is_writer_gone: false,
         });
         Self {
             place,
-            file: Arc::new(file),
+            file,
             position,
             shape,
             follow,
@@ -93,7 +95,7 @@ impl Reader {
     }
 
     async fn read(&self) -> Result<Vec<u8>, HostError> {
-        let (file, position) = (self.file.clone(), self.position);
+        let (file, position) = (self.file.file.clone(), self.position);
         off_thread("read log", move || {
             let mut bytes = vec![0; PIECE];
             let n = file
@@ -114,6 +116,18 @@ impl Reader {
             let finished = self.shape.finish(out);
             return finished.map_err(|cause| never("read log", cause));
         };
+        if let Some(next) = follow.overdue.take() {
+            let finished = self.shape.finish(out);
+            finished.map_err(|cause| never("read log", cause))?;
+            (self.file, self.position) = (next, 0);
+            return Ok(());
+        }
+        if let Some(next) = follow.following.signal.next_after(&self.file) {
+            // Its writer left this file a rotation ago, perhaps after our last read: once more, and on. It may also have written to later ones.
+            follow.overdue = Some(next);
+            (follow.successor, follow.is_writer_gone) = (None, false);
+            return Ok(());
+        }
         if let Some((successor, seen)) = follow.successor.take() {
             if seen.elapsed() < AT_MOST_EVERY {
                 follow.successor = Some((successor, seen));
@@ -155,22 +169,14 @@ impl Reader {
         let file = self.file.clone();
         let (current, size) = off_thread("look for a rotated log", move || {
             let look = || {
-                let own = file.metadata()?;
+                let size = file.file.metadata()?.len();
                 let current = match directory.open_file(&name) {
-                    Ok(current) => Some(current),
+                    Ok(current) => Some(LogFile::new(current)?),
                     // Between two names.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                     Err(error) => return Err(error),
                 };
-                let is_other = |current: &File| -> io::Result<bool> {
-                    let there = current.metadata()?;
-                    Ok((there.dev(), there.ino()) != (own.dev(), own.ino()))
-                };
-                let current = match current {
-                    Some(current) if is_other(&current)? => Some(current),
-                    _ => None,
-                };
-                Ok((current, own.len()))
+                Ok((current.filter(|it| !it.is_same(&file)), size))
             };
             look().map_err(|cause| refused("look for a rotated log", &cause))
         })
@@ -179,7 +185,7 @@ impl Reader {
             self.position = 0;
         }
         if let (Some(current), Some(follow)) = (current, &mut self.follow) {
-            follow.successor = Some((Arc::new(current), Instant::now()));
+            follow.successor = Some((current, Instant::now()));
         }
         Ok(())
     }

@@ -325,6 +325,45 @@ async fn a_followed_log_survives_rotation_and_ends_with_its_writer() {
     }
 }
 
+/// A fast writer and a slow reader: the log is rotated several times while the reader is at its first file, and what was rotated is
+/// compressed or removed before it gets there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_some_rotations_behind_misses_none_of_them() {
+    for is_writer_gone in [false, true] {
+        let home = Home::new();
+        let watch = tokio::spawn(home.logs.watch_changes());
+        home.append(&line(0, "stdout", "F", "0"));
+        let (mut follower, writer) = follow(&home, plain()).await;
+        follower.until("0\n").await;
+        let mut expected = "0\n".to_owned();
+        for n in 1..=5 {
+            let rotated = format!("0.log.20260101-00000{n}");
+            let rotated = home.path().with_file_name(rotated);
+            fs::rename(home.path(), &rotated).unwrap();
+            home.append(&line(n, "stdout", "F", &n.to_string()));
+            expected += &format!("{n}\n");
+        }
+        let behind = async {
+            while home.logs.changes.n_behind() < 5 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(SOON, behind).await.unwrap();
+        for n in 1..=5 {
+            let rotated = format!("0.log.20260101-00000{n}");
+            fs::remove_file(home.path().with_file_name(rotated)).unwrap();
+        }
+        if is_writer_gone {
+            writer.0.store(false, Ordering::Relaxed);
+        }
+        follower.until(&expected).await;
+        assert_eq!(home.logs.changes.n_behind(), 0);
+        writer.0.store(false, Ordering::Relaxed);
+        follower.end().await;
+        watch.abort();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_is_cut_short_is_read_from_its_start() {
     let home = Home::new();
