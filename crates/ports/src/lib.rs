@@ -17,6 +17,7 @@ mod flex;
 mod given;
 mod host;
 mod images;
+mod kernel_log;
 mod logs;
 mod lookups;
 mod measured;
@@ -65,6 +66,7 @@ pub use flex::{
 pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
 pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
+pub use kernel_log::KernelLog;
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
 pub use measured::{Measured, Sample, SampleValue};

@@ -12,6 +12,7 @@ pub mod contract;
 mod farewell;
 pub mod files;
 mod journal;
+mod kernel_log;
 pub mod log_store;
 pub mod logs;
 pub mod machine;
@@ -40,6 +41,7 @@ pub mod watch;
 
 pub use clock::SystemClock;
 pub use farewell::QuickFarewell;
+pub use kernel_log::KernelRecords;
 pub use offload::off_thread;
 pub use own::OwnFigures;
 pub use profile::OwnProfiler;

@@ -22,6 +22,7 @@ mod cgroup;
 mod container;
 mod cpu;
 mod oom;
+mod oom_log;
 mod resize;
 mod storage;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use container::{
 };
 pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares};
 pub use oom::oom_score_adj;
+pub use oom_log::{OomKill, OomLog, Shortage};
 pub use resize::{
     ResizeNeed, ResizeNeeds, ResizePlan, ResizeStep, is_resizing, plan_resize, resize_needs,
 };

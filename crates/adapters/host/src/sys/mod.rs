@@ -9,6 +9,7 @@ mod heap_samples;
 mod linger;
 mod modes;
 mod quotas;
+mod readiness;
 mod unwind;
 
 pub(crate) use cpu_samples::{CpuSamples, RATE as CPU_RATE};
@@ -17,6 +18,7 @@ pub(crate) use heap_samples::{RATE as HEAP_RATE, places};
 pub(crate) use linger::keep_no_remains;
 pub(crate) use modes::chmod_entry;
 pub(crate) use quotas::{project_of, project_usage, set_project};
+pub(crate) use readiness::watch_readable;
 
 use crate::own_pages::CleanMapping;
 
