@@ -22,6 +22,7 @@ mod containers;
 mod inputs;
 mod merge;
 mod normalize;
+mod once;
 mod patch;
 mod phase;
 mod resources;
@@ -37,5 +38,6 @@ pub use merge::{
     RunningContainers, TransitionError, check_transition, is_same_for_kubelet, merge_for_api,
 };
 pub use normalize::normalize;
+pub use once::{OncePod, OnceVerdict, Patience, judge_once};
 pub use patch::{plan_difference, plan_patch};
 pub use why::{Trouble, headline, why};

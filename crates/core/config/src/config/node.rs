@@ -59,7 +59,7 @@ pub struct Node {
 
 pub(super) fn read(r: &Reader<'_>) -> Node {
     if r.flag("runOnce") {
-        r.refuse("runOnce", "this mode is gone and must not be set");
+        r.refuse("runOnce", "this mode is gone and must not be set; --run-once-within=TIME starts pods once and leaves");
     }
     let max_images = r.int("nodeStatusMaxImages");
     if max_images < -1 {

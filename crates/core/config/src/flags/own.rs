@@ -44,6 +44,8 @@ pub struct Flags {
     pub seccomp_default: bool,
     /// Labels for registration.
     pub node_labels: BTreeMap<String, String>,
+    /// How long pods are waited for by an agent that starts them once and leaves; none for one that stays. Ours, not upstream's.
+    pub run_once_within: Option<Duration>,
     /// The file that keeps a second kubelet out.
     pub lock_file: Option<PathBuf>,
     /// Whether we exit when somebody else wants that file.
@@ -110,6 +112,13 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         period("minimum-container-ttl-duration"),
         period("housekeeping-interval"),
     );
+    let run_once_within = Some(period("run-once-within")).filter(|it| !it.is_zero());
+    if run_once_within.is_some() && optional("kubeconfig").is_some() {
+        faults.push(
+            "--run-once-within: a node that has a cluster (--kubeconfig) stays; take one of the two away"
+                .to_owned(),
+        );
+    }
     let labels = given
         .get("node-labels")
         .and_then(Value::as_object)
@@ -137,6 +146,7 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         root_dir: text("root-dir").into(),
         seccomp_default: switch("seccomp-default"),
         node_labels,
+        run_once_within,
         lock_file: path("lock-file"),
         exit_on_lock_contention: switch("exit-on-lock-contention"),
         minimum_container_ttl,

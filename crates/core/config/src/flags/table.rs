@@ -233,6 +233,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     field("manifest-url", Text, "staticPodURL", StaticPods, "Address that answers with a manifest."),
     field("manifest-url-header", Headers, "staticPodURLHeader", StaticPods, "Headers for that request, name:value with commas."),
     field("http-check-frequency", Duration, "httpCheckFrequency", StaticPods, "How often that address is asked."),
+    own("run-once-within", Duration, "0s", StaticPods, "Ferrolet's own: start the pods of files and of the URL, and exit when each runs or has ended, or after this time; 0 for a node that stays."),
 
     field("container-runtime-endpoint", Text, "containerRuntimeEndpoint", Runtime, "Unix socket of the container runtime."),
     field("image-service-endpoint", Text, "imageServiceEndpoint", Runtime, "Unix socket of the image service, if it is another one."),

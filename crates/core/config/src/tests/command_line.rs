@@ -42,7 +42,7 @@ fn the_flags_are_those_of_the_specification() {
         "version",
         "help",
     ];
-    let ours = ["offline-start", "page-address"];
+    let ours = ["offline-start", "page-address", "run-once-within"];
     let upstreams = rows().map(|[name, ..]| name).chain(others);
     let expected: BTreeSet<_> = upstreams.chain(ours).collect();
     let found: BTreeSet<_> = flag_names().collect();
@@ -290,6 +290,24 @@ fn own_flags_have_their_defaults_and_take_values() {
     assert_eq!(flags.config.unwrap().to_str(), Some("x.yaml"));
     assert_eq!(flags.node_ips.len(), 2);
     assert_eq!(flags.node_labels["c"], "");
+}
+
+#[test]
+fn an_agent_stays_unless_it_is_told_to_run_pods_once_and_has_no_cluster() {
+    assert_eq!(command_line(&[]).flags.run_once_within, None);
+    let once = command_line(&["--run-once-within=2m"]).flags;
+    assert_eq!(once.run_once_within.map(|it| it.as_secs()), Some(120));
+    for (flags, part) in [
+        (
+            &["--run-once-within=1m", "--kubeconfig=k"][..],
+            "--kubeconfig",
+        ),
+        (&["--run-once-within=-1s"], "must not be negative"),
+        (&["--run-once-within=soon"], "run-once-within"),
+    ] {
+        let error = parse(flags).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]
