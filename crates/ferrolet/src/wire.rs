@@ -17,7 +17,7 @@ use ferrolet_config::{
 };
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    QuickFarewell, SystemClock, SystemLogs,
+    KernelRecords, QuickFarewell, SystemClock, SystemLogs,
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     logs::NodeLogs,
@@ -26,13 +26,14 @@ use ferrolet_host::{
     },
     mountinfo,
     names::NameFiles,
+    notify::Notifier,
     paging,
     state_files::NodeState,
     usage::{UsageReader, UsageSettings},
     volumes::{NodeFlexDrivers, NodeVolumes},
 };
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_observe::{LastListing, ListingHealth, watch_containers, watch_health};
+use ferrolet_observe::{LastListing, ListingHealth, watch_containers, watch_health, watch_kernel};
 use ferrolet_plugins::{PodNews, Registry, Sockets};
 use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
@@ -65,6 +66,7 @@ mod main_server;
 mod node_facts;
 mod node_views;
 mod offline;
+mod once;
 mod portrait;
 mod pulls;
 mod reclaim;
@@ -72,6 +74,7 @@ mod resolver;
 mod serving;
 mod sources;
 mod statics;
+mod watchdog;
 
 use self::{
     cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, portrait::Portrait,
@@ -110,7 +113,7 @@ pub fn traces(loaded: &Loaded) -> anyhow::Result<Option<(TraceLayer, Exporter)>>
     Ok(Some(made.context("use tracing.endpoint")?))
 }
 
-/// Runs the agent until something it cannot do without fails.
+/// Runs the agent until something it cannot do without fails, or until pods that run once have come up.
 pub async fn run(
     command_line: &CommandLine,
     loaded: &Loaded,
@@ -313,6 +316,15 @@ pub async fn run(
     );
     let (update_sender, updates) = mpsc::channel(CHANNEL);
     let (change_sender, changes) = mpsc::channel(CHANNEL);
+    let (changes, once) = match flags.run_once_within {
+        None => (changes, None),
+        Some(within) => {
+            let (onwards, noted) = mpsc::channel(CHANNEL);
+            let (wanted_sender, wanted) = watch::channel(None);
+            tasks.spawn(once::note_wanted(changes, onwards, wanted_sender));
+            (noted, Some(once::await_all(wanted, board.clone(), within)))
+        }
+    };
     let (hint_sender, hints) = mpsc::channel(HINTS);
     let configured = match &cluster {
         None => sources::start(loaded, &node_name, update_sender.clone(), &mut tasks)?,
@@ -330,6 +342,11 @@ pub async fn run(
             configured
         }
     };
+    if once.is_some() && configured.is_empty() {
+        bail!(
+            "--run-once-within: there are no pods to start without staticPodPath or staticPodURL"
+        );
+    }
     tasks.spawn(merge::run(
         Merger::new(configured),
         updates,
@@ -339,6 +356,14 @@ pub async fn run(
 
     let listing = Arc::new(ListingHealth::default());
     tasks.spawn(probe_loop.run());
+    match KernelRecords::open() {
+        Ok(log) => {
+            tasks.spawn(watch_kernel(Box::new(log), world.events.clone()));
+        }
+        Err(error) => {
+            tracing::info!(%error, "Nobody will be told when the machine runs out of memory");
+        }
+    }
     tasks.spawn(watch_containers(
         runtime.clone(),
         hint_sender,
@@ -510,6 +535,13 @@ pub async fn run(
             tokio::time::sleep(TRIM_PERIOD).await;
         }
     });
+    let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
+    let said = |name: &str| std::env::var(name).ok();
+    let (interval, pid) = (said("WATCHDOG_USEC"), said("WATCHDOG_PID"));
+    let pace = watchdog::pace(interval.as_deref(), pid.as_deref(), std::process::id());
+    if let Some(pace) = pace {
+        tasks.spawn(watchdog::run(notifier.clone(), pace, pulse.clone()));
+    }
     tasks.spawn(ferrolet_pods::run(
         world,
         Inputs {
@@ -522,12 +554,24 @@ pub async fn run(
         },
         pulse,
     ));
-    tell_systemd();
+    if let Err(error) = notifier.ready() {
+        tracing::warn!(%error, "The service manager cannot be told that the agent is ready");
+    }
 
-    // Every task here lives as long as the agent: one that ends is a fault.
-    match tasks.join_next().await {
-        Some(Err(error)) => bail!("a part of the agent failed: {error}"),
-        _ => bail!("a part of the agent ended"),
+    // Only an agent that runs pods once has anything to wait for besides its end.
+    let all_up = async {
+        match once {
+            Some(all_up) => all_up.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = all_up => ended,
+        // Every task here lives as long as the agent: one that ends is a fault.
+        ended = tasks.join_next() => match ended {
+            Some(Err(error)) => bail!("a part of the agent failed: {error}"),
+            _ => bail!("a part of the agent ended"),
+        },
     }
 }
 
@@ -635,6 +679,10 @@ fn spec_facts(
         has_static_memory: config.resources.memory_policy == MemoryManagerPolicy::Static,
         // Two per processor keep every processor busy; more only make the median pod wait for the last one.
         n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
+        n_dead_kept: flags
+            .maximum_dead_containers_per_container
+            .map(usize::try_from)
+            .transpose()?,
         spec: ferrolet_spec::NodeFacts {
             resources: NodeResources {
                 cgroup_mode: mode,
@@ -726,11 +774,4 @@ fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNod
     // Nobody has asked the runtime yet, and on a node on its own nobody will.
     node.has_supplemental_groups_policy = true;
     node
-}
-
-fn tell_systemd() {
-    let notifier = ferrolet_host::notify::Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
-    if let Err(error) = notifier.ready() {
-        tracing::warn!(%error, "The service manager cannot be told that the agent is ready");
-    }
 }

@@ -36,6 +36,11 @@ impl World {
         self.look(|state| state.cgroups.clone())
     }
 
+    /// Takes a pod's cgroup away and leaves what runs in it running, as when the node's cgroups begin elsewhere from now on.
+    pub fn lose_cgroup(&self, uid: &PodUid) {
+        self.change(|state| state.cgroups.remove(uid));
+    }
+
     /// The CPU weight of all burstable pods together; `None` before anybody set it.
     pub fn burstable_shares(&self) -> Option<u64> {
         self.look(|state| state.burstable_shares)

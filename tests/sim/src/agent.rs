@@ -137,5 +137,6 @@ fn node() -> NodeFacts {
         has_static_cpus: false,
         has_static_memory: false,
         n_parallel_sandboxes: 2,
+        n_dead_kept: Some(1),
     }
 }

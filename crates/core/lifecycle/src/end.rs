@@ -6,7 +6,7 @@ use ferrolet_types::{
     pod::{ContainerKind, PodView},
 };
 
-use crate::{Action, Facts, PodState, Stage, Step, StopCause, Wish, facts::Presence};
+use crate::{Action, Facts, Kept, PodState, Stage, Step, StopCause, Wish, facts::Presence};
 
 /// Even an impatient stop leaves a process this long to end by itself.
 const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
@@ -128,10 +128,11 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
     settle(facts, now)
 }
 
-/// Keeps what logs and status need, or nothing at all when the pod is to be forgotten.
+/// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all when it is to be forgotten.
 pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
-    if !matches!(facts.wish, Wish::Forget { .. }) {
-        let step = Step::rest(PodState::Settled).then(surplus(facts.seen));
+    let is_forgotten = matches!(facts.wish, Wish::Forget { .. });
+    if let (false, Kept::Newest(n_kept)) = (is_forgotten, facts.kept) {
+        let step = Step::rest(PodState::Settled).then(surplus(facts.seen, n_kept));
         return held_back(step, facts, now);
     }
     let containers: Stage = facts
@@ -162,27 +163,29 @@ pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
         );
     }
     let mut remains = Vec::new();
-    if facts.setup.files != Presence::Absent {
+    if is_forgotten && facts.setup.files != Presence::Absent {
         remains.push(Action::RemoveFiles);
     }
     if facts.setup.logs != Presence::Absent {
         remains.push(Action::RemoveLogs);
     }
-    if remains.is_empty() {
-        return Step::rest(PodState::Gone);
+    match (remains.is_empty(), is_forgotten) {
+        (true, true) => return Step::rest(PodState::Gone),
+        (true, false) => return Step::rest(PodState::Settled),
+        (false, _) => {}
     }
     held_back(Step::rest(PodState::Settled).then(remains), facts, now)
 }
 
-/// Dead containers that nobody looks at any more: all but the newest of each name. Logs go with them.
-pub(crate) fn surplus(seen: &PodObservation) -> Stage {
+/// Dead containers that nobody looks at any more: all but the newest few of each name. Logs go with them.
+pub(crate) fn surplus(seen: &PodObservation, n_kept: usize) -> Stage {
     let mut stage = Vec::new();
     for (index, container) in seen.containers.iter().enumerate() {
         let is_dead = container.state.exit().is_some();
         let newer_dead = seen.containers[..index]
             .iter()
-            .any(|it| it.name == container.name && it.state.exit().is_some());
-        if is_dead && newer_dead {
+            .filter(|it| it.name == container.name && it.state.exit().is_some());
+        if is_dead && newer_dead.count() >= n_kept {
             stage.push(Action::RemoveContainer {
                 id: container.id.clone(),
                 container: container.name.clone(),

@@ -37,6 +37,25 @@ pub struct Facts<'a> {
     pub is_network_ready: bool,
     /// How long to wait after crashes and failed pulls.
     pub back_off: BackOffPolicy,
+    /// What stays of containers that ended.
+    pub kept: Kept,
+}
+
+/// What stays of a pod's containers that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// So many of each name, the newest, with their logs.
+    Newest(usize),
+    /// Nothing but the status: the node ended the pod because it could not afford it.
+    Nothing,
+}
+
+impl Kept {
+    /// What the node's limit leaves of a pod that ended by itself. Without a limit the newest stays, as upstream has it: what is older is
+    /// of no use to anybody who looks at the pod.
+    pub fn within(limit: Option<usize>) -> Self {
+        Self::Newest(limit.unwrap_or(1).max(1))
+    }
 }
 
 /// Where granted resources are not in force, whether the container runs or not.

@@ -20,6 +20,7 @@ mod decide;
 mod end;
 mod facts;
 mod init;
+mod refusal;
 mod reset;
 mod restart;
 mod run;
@@ -29,11 +30,12 @@ mod step;
 mod tests;
 
 pub use backoff::{BackOffPolicy, doubling};
-pub use deadline::deadline;
+pub use deadline::{deadline, kill_is_overdue_at};
 pub use decide::decide;
 pub use facts::{
-    ContainerProbes, Facts, Failure, FailureKind, Presence, ResizeFacts, Setup, Verdict, Wish,
+    ContainerProbes, Facts, Failure, FailureKind, Kept, Presence, ResizeFacts, Setup, Verdict, Wish,
 };
+pub use refusal::{AfterRefusal, Claim, Refusal, after_refusal};
 pub use restart::should_restart;
 pub use sandbox::{SandboxNeed, sandbox_need};
 pub use step::{Action, PodState, RestartCount, Stage, Step, StopCause, Waiting};

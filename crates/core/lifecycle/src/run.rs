@@ -8,7 +8,7 @@ use ferrolet_types::{
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
-    Action, Facts, Failure, FailureKind, PodState, RestartCount, SandboxNeed, Stage, Step,
+    Action, Facts, Failure, FailureKind, Kept, PodState, RestartCount, SandboxNeed, Stage, Step,
     StopCause, Waiting,
     backoff::{after_streak, aftermath, streak_by_now},
     end::{stop_everything, surplus},
@@ -26,11 +26,25 @@ const END_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What to do with a pod that shall run.
 pub(crate) fn run(pod: &Pod, facts: &Facts<'_>, now: Timestamp) -> Step {
+    if has_lost_cgroup(pod, facts) {
+        return Step {
+            stages: stop_everything(facts, pod.grace_period()),
+            ..Step::rest(PodState::Running)
+        };
+    }
     match sandbox_need(pod, facts.seen) {
         SandboxNeed::Usable(sandbox) => run_in(pod, &sandbox, facts, now),
         SandboxNeed::First => new_sandbox(pod, facts, 0, now),
         SandboxNeed::Replace { attempt, .. } => new_sandbox(pod, facts, attempt, now),
     }
+}
+
+/// True when containers run outside the pod's cgroup, which is not there: the node's cgroups were moved. Nothing bounds such a pod, so it is
+/// killed once; what may restart is made anew in the right place.
+fn has_lost_cgroup(pod: &Pod, facts: &Facts<'_>) -> bool {
+    let regular = pod.containers_of(ContainerKind::Regular);
+    let is_regular = |it: &ObservedContainer| regular.iter().any(|of| of.name == it.name.as_str());
+    facts.setup.cgroup == Presence::Absent && facts.seen.running().any(is_regular)
 }
 
 /// Clears the place, sets everything up and makes a sandbox; containers follow in the next step.
@@ -254,6 +268,13 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// True when a successor would be the same again, with the same image and resources: only then a crash counts against it.
+    fn is_same_try(&self, container: &Container, it: &ObservedContainer) -> bool {
+        let resize = self.facts.resize;
+        let is_resized = resize.updates.contains(&it.name) || resize.restarts.contains(&it.name);
+        is_same_spec(container, it) && !is_resized
+    }
+
     /// Lets a running container be, but for its bounds.
     pub(crate) fn keep(&mut self, it: &ObservedContainer) {
         if self.facts.resize.updates.contains(&it.name) {
@@ -292,7 +313,7 @@ impl<'a> Plan<'a> {
         let name = ContainerName::new(container.name.as_str());
         let mut earlier = self.facts.seen.containers_named(&container.name);
         let died_before = earlier.find_map(|container| container.state.exit());
-        let streak = streak_by_now(it, is_same_spec(container, it), self.now);
+        let streak = streak_by_now(it, self.is_same_try(container, it), self.now);
         let next_streak = match died_before {
             None => streak,
             Some(exit) => {
@@ -318,7 +339,8 @@ impl<'a> Plan<'a> {
             .unwrap_or(0);
         let dead = newest.and_then(|it| it.state.exit().map(|exit| (it, exit)));
         if let Some((it, exit)) = dead {
-            let after = aftermath(it, exit, is_same_spec(container, it), &self.facts.back_off);
+            let is_same = self.is_same_try(container, it);
+            let after = aftermath(it, exit, is_same, &self.facts.back_off);
             crash_streak = after.next_streak;
             let due = exit.finished_at.after(after.wait);
             let shown_until = exit.finished_at.after(END_SHOWN.min(after.wait / 2));
@@ -445,7 +467,11 @@ impl<'a> Plan<'a> {
         for stage in self.starts {
             step = step.then(stage);
         }
-        step.then(surplus(self.facts.seen))
+        match self.facts.kept {
+            Kept::Newest(n_kept) => step.then(surplus(self.facts.seen, n_kept)),
+            // Its end is near, and takes everything along.
+            Kept::Nothing => step,
+        }
     }
 }
 

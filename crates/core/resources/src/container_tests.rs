@@ -172,6 +172,7 @@ fn the_unified_files_follow_the_policy() {
     check(&changed, "memory.high=2040107008 memory.low=1073741824");
 }
 
+/// LimitedSwap: the share of a container is its request of the node's memory.
 #[test]
 fn limited_swap_is_shared_by_request_among_burstable_pods() {
     let mut node = node_v2();

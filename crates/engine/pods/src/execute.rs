@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ferrolet_lifecycle::{Action, Presence, RestartCount, Stage, StopCause};
+use ferrolet_lifecycle::{
+    Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StopCause, after_refusal,
+};
 use ferrolet_ports::{
     EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeMount,
 };
@@ -298,14 +300,38 @@ async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Out
     }
 }
 
-/// A pod does not wait for what the runtime will not let go of. What nobody asked for has nothing else to do than to wait.
+/// A removal that failed: told as the rule about refusals says.
 fn not_removed(memory: &Memory, id: &str, error: &RuntimeError) -> Outcome {
-    let is_refused = error.kind == RuntimeErrorKind::FailedPrecondition;
-    if is_refused && let Some(key) = memory.key.as_ref().filter(|_| memory.pod.is_some()) {
-        tracing::warn!(pod = %key, id, %error, "The runtime keeps what is left of a container; the pod goes on without it");
-        return Outcome::LeftBehind { id: id.to_owned() };
+    let claim = match &memory.pod {
+        Some(_) => Claim::Wanted,
+        None => Claim::Unclaimed,
+    };
+    match after_refusal(refusal_of(error.kind), claim) {
+        AfterRefusal::GoOn => {
+            let pod = memory.key.as_ref().map(ToString::to_string);
+            tracing::warn!(pod, id, %error, "The runtime keeps what is left of a container; the pod goes on without it");
+            Outcome::LeftBehind { id: id.to_owned() }
+        }
+        AfterRefusal::TryAgain => failed("FailedSync", format!("error removing {id}: {error}")),
     }
-    failed("FailedSync", format!("error removing {id}: {error}"))
+}
+
+/// Whether a runtime that refuses will go on refusing.
+fn refusal_of(kind: RuntimeErrorKind) -> Refusal {
+    match kind {
+        RuntimeErrorKind::FailedPrecondition => Refusal::Standing,
+        RuntimeErrorKind::Unavailable
+        | RuntimeErrorKind::DeadlineExceeded
+        | RuntimeErrorKind::NotFound
+        | RuntimeErrorKind::AlreadyExists
+        | RuntimeErrorKind::Unimplemented
+        | RuntimeErrorKind::InvalidArgument
+        | RuntimeErrorKind::PermissionDenied
+        | RuntimeErrorKind::ResourceExhausted
+        | RuntimeErrorKind::Canceled
+        | RuntimeErrorKind::Internal
+        | RuntimeErrorKind::Unknown => Refusal::Passing,
+    }
 }
 
 /// A pod that runs nothing any more needs no users of its own.

@@ -151,6 +151,30 @@ impl Inbox {
         self.changed.notified().await;
     }
 
+    /// Waits for what concerns a worker in the middle of something: a wish as for [`Inbox::tightened`], or reports other than those it knows.
+    /// Cancel-safe: both are looked at, not taken.
+    pub(crate) async fn heard(
+        &self,
+        known: Wish,
+        state: PodState,
+        reports: &[ProbeReport],
+    ) -> Heard {
+        loop {
+            {
+                let orders = self.state.lock().expect("no panic while the lock is held");
+                if orders.wish != known && is_worth_an_interruption(orders.wish, state) {
+                    // The loop that follows must see the change too.
+                    self.changed.notify_one();
+                    return Heard::Tightened;
+                }
+                if orders.reports != reports {
+                    return Heard::Reports(orders.reports.clone());
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
     /// Waits until the wish asks for more than what is done in `state` for the wish `known`. Cancel-safe: the wish is
     /// looked at, not taken.
     pub(crate) async fn tightened(&self, known: Wish, state: PodState) {
@@ -169,6 +193,14 @@ impl Inbox {
         edit(&mut self.state.lock().expect("no panic while the lock is held"));
         self.changed.notify_one();
     }
+}
+
+/// What a worker hears of while it is at work.
+pub(crate) enum Heard {
+    /// The wish asks for more than what is being done.
+    Tightened,
+    /// What probes said since the work began.
+    Reports(Vec<ProbeReport>),
 }
 
 /// A start is given up for any end. A stop is given up for a faster one only: begun again with the same grace, it would take longer.

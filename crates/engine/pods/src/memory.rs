@@ -64,6 +64,8 @@ pub(crate) struct Memory {
     pub(crate) effort: Effort,
     /// What the runtime refused to remove.
     pub(crate) left_behind: LeftBehind,
+    /// It was told that the pod's end takes too long.
+    pub(crate) is_overdue_told: bool,
     /// Containers whose end was announced.
     told_ends: BTreeSet<ContainerId>,
     /// Those of the stage that is being executed whose end is news.
@@ -126,6 +128,7 @@ impl Memory {
             last_words: HashMap::new(),
             effort: Effort::default(),
             left_behind: LeftBehind::default(),
+            is_overdue_told: false,
             told_ends: BTreeSet::new(),
             new_ends: BTreeSet::new(),
         }

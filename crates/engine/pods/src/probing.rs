@@ -1,10 +1,12 @@
 //! The worker's side of probing: tells the probes what runs, and keeps what they answer about the containers that run now.
 
+use std::collections::BTreeMap;
+
 use ferrolet_lifecycle::{ContainerProbes, PodState, Verdict};
 use ferrolet_status::ContainerFact;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod,
-    observed::ContainerState,
+    observed::{ContainerState, PodObservation},
     pod::{PodView, ProbeKind},
     probe::{PodProbes, ProbeReport, ProbeResult, ProbeStage, RunningContainer, Told},
 };
@@ -19,6 +21,9 @@ pub(crate) struct Probed {
     pub(crate) verdicts: ContainerProbes,
 }
 
+/// What probes say of a pod's containers.
+pub(crate) type Probes = BTreeMap<ContainerName, Probed>;
+
 const NOTHING_YET: ContainerProbes = ContainerProbes {
     started: Verdict::Pending,
     live: Verdict::Pending,
@@ -28,33 +33,15 @@ const NOTHING_YET: ContainerProbes = ContainerProbes {
 impl Memory {
     /// Takes a probe's report; one about an earlier life of the container is old news.
     pub(crate) fn take_report(&mut self, report: &ProbeReport) {
-        let newest = self.seen.newest_container(report.container.as_str());
-        if newest.is_none_or(|it| it.id != report.container_id) {
-            return;
-        }
-        let probed = self
-            .probes
-            .entry(report.container.clone())
-            .or_insert_with(|| Probed {
-                id: report.container_id.clone(),
-                verdicts: NOTHING_YET,
-            });
-        if probed.id != report.container_id {
-            *probed = Probed {
-                id: report.container_id.clone(),
-                verdicts: NOTHING_YET,
-            };
-        }
-        let verdict = match report.result {
-            ProbeResult::Pending => Verdict::Pending,
-            ProbeResult::Success => Verdict::Success,
-            ProbeResult::Failure { grace } => Verdict::Failure { grace },
-        };
-        match report.kind {
-            ProbeKind::Liveness => probed.verdicts.live = verdict,
-            ProbeKind::Readiness => probed.verdicts.ready = verdict,
-            ProbeKind::Startup => probed.verdicts.started = verdict,
-        }
+        take_report(&mut self.probes, &self.seen, report);
+    }
+
+    /// What probes say once these reports are taken in too.
+    pub(crate) fn probes_with(&self, reports: &[ProbeReport]) -> Probes {
+        let mut probes = self.probes.clone();
+        let reports = reports.iter();
+        reports.for_each(|report| take_report(&mut probes, &self.seen, report));
+        probes
     }
 
     /// Drops what probes said of containers that are no longer the newest of their name.
@@ -64,18 +51,6 @@ impl Memory {
             seen.newest_container(name.as_str())
                 .is_some_and(|it| it.id == probed.id)
         });
-    }
-
-    /// What a container's probes add to its status.
-    pub(crate) fn probe_facts(&self, name: &ContainerName) -> (Option<bool>, Option<bool>) {
-        let said = |verdict: Verdict| match verdict {
-            Verdict::Pending => None,
-            Verdict::Success => Some(true),
-            Verdict::Failure { .. } => Some(false),
-        };
-        self.probes.get(name).map_or((None, None), |it| {
-            (said(it.verdicts.started), said(it.verdicts.ready))
-        })
     }
 
     /// What the probes need to know of the pod; `None` when it has none, or nothing of it runs any more.
@@ -114,6 +89,31 @@ impl Memory {
     }
 }
 
+fn take_report(probes: &mut Probes, seen: &PodObservation, report: &ProbeReport) {
+    let newest = seen.newest_container(report.container.as_str());
+    if newest.is_none_or(|it| it.id != report.container_id) {
+        return;
+    }
+    let fresh = || Probed {
+        id: report.container_id.clone(),
+        verdicts: NOTHING_YET,
+    };
+    let probed = probes.entry(report.container.clone()).or_insert_with(fresh);
+    if probed.id != report.container_id {
+        *probed = fresh();
+    }
+    let verdict = match report.result {
+        ProbeResult::Pending => Verdict::Pending,
+        ProbeResult::Success => Verdict::Success,
+        ProbeResult::Failure { grace } => Verdict::Failure { grace },
+    };
+    match report.kind {
+        ProbeKind::Liveness => probed.verdicts.live = verdict,
+        ProbeKind::Readiness => probed.verdicts.ready = verdict,
+        ProbeKind::Startup => probed.verdicts.started = verdict,
+    }
+}
+
 /// True when any container of the pod declares a probe.
 pub(crate) fn has_probes(pod: &Pod) -> bool {
     let spec = pod.spec_ref();
@@ -134,11 +134,13 @@ pub(crate) fn has_probes(pod: &Pod) -> bool {
 }
 
 /// The facts of a container's probes, added to what is known of it.
-pub(crate) fn with_probes(
-    mut fact: ContainerFact,
-    (started, ready): (Option<bool>, Option<bool>),
-) -> ContainerFact {
-    fact.started = started;
-    fact.ready = ready;
+pub(crate) fn with_probes(mut fact: ContainerFact, probed: &Probed) -> ContainerFact {
+    let said = |verdict: Verdict| match verdict {
+        Verdict::Pending => None,
+        Verdict::Success => Some(true),
+        Verdict::Failure { .. } => Some(false),
+    };
+    fact.started = said(probed.verdicts.started);
+    fact.ready = said(probed.verdicts.ready);
     fact
 }

@@ -5,22 +5,25 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use ferrolet_lifecycle::{Action, Facts, PodState, ResizeFacts, Step, Waiting, Wish, decide};
+use ferrolet_lifecycle::{
+    Action, Facts, Kept, PodState, Presence, ResizeFacts, Step, Waiting, Wish, decide,
+    kill_is_overdue_at,
+};
 use ferrolet_ports::{EventKind, Remains, RuntimeError, TRACED};
 use ferrolet_resources::{
-    CgroupLimits, CgroupMode, PodResources, ResizeNeed, is_resizing, pod_cgroup, resize_needs,
-    with_resources,
+    PodResources, ResizeNeed, is_resizing, pod_cgroup, resize_needs, with_resources,
 };
 use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
 use ferrolet_types::{
     ContainerName, Eviction, Timestamp,
-    observed::{Exit, ObservedResources, PodObservation},
+    observed::{ObservedResources, PodObservation},
     pod::{Phase, PodView},
+    probe::ProbeReport,
 };
-use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
-use tokio::time::{Instant, sleep};
+use k8s_openapi::api::core::v1::PodStatus;
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, Span};
 
 use crate::{
@@ -28,9 +31,14 @@ use crate::{
     execute::execute_stage,
     figures,
     grants::Assigned,
-    inbox::{Inbox, Orders},
+    inbox::{Heard, Inbox, Orders},
+    last_words::last_words,
     memory::Memory,
-    probing::{has_probes, with_probes},
+    probing::{Probes, has_probes, with_probes},
+    reading::{
+        bounds_in_force, is_about_the_pod, is_evicted, is_restarting_all, phase_of,
+        wants_recursive_read_only,
+    },
     start::runtime_handler,
     tell::{ContainerEvents, Happened, pod_in_words, say_of_pod, say_resize},
     working,
@@ -39,10 +47,6 @@ use crate::{
 /// First and longest pause before a runtime that does not answer is asked again about this pod.
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(200);
 const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(5);
-/// Upstream's limits for what a dead container has to say.
-const LAST_WORDS_LIMIT: usize = 4096;
-const LAST_LINES: usize = 80;
-const LAST_LINES_LIMIT: usize = 2048;
 
 /// Serves one pod until nothing of it is left.
 pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
@@ -253,15 +257,50 @@ impl Worker {
                 Ok((seen, runtime_name)) => {
                     self.memory.runtime_name = runtime_name;
                     self.memory.look_at(seen);
+                    self.look_for_cgroup().await;
                     return self.read_last_words().await;
                 }
                 Err(error) => {
                     tracing::debug!(pod = %self.name(), %error, "Pod cannot be inspected");
+                    if pause == LOOK_AGAIN_FIRST && is_about_the_pod(error.kind) {
+                        self.say_not_seen(&error);
+                    }
                     self.show_before_first_look();
                     sleep(pause).await;
                     pause = (pause * 2).min(LOOK_AGAIN_LONGEST);
                 }
             }
+        }
+    }
+
+    /// Finds out once whether a pod that was found running has its cgroup; one that is not found running gets it with its start.
+    async fn look_for_cgroup(&mut self) {
+        let is_running = self.memory.seen.running().next().is_some();
+        let Some(pod) = self.memory.pod.as_deref().filter(|_| is_running) else {
+            return;
+        };
+        if self.memory.setup.cgroup != Presence::Unknown {
+            return;
+        }
+        let cgroup = pod_cgroup(pod, &self.world.node.spec.resources.cgroups);
+        match self.world.cgroups.exists(&cgroup).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(pod = %self.name(), "Pod runs without its cgroup");
+                self.memory.setup.cgroup = Presence::Absent;
+            }
+            Err(error) => {
+                tracing::debug!(pod = %self.name(), %error, "Pod's cgroup cannot be looked for");
+            }
+        }
+    }
+
+    /// Tells that nobody knows how the pod is.
+    fn say_not_seen(&self, error: &RuntimeError) {
+        if let Some(pod) = &self.memory.pod {
+            let message = format!("error determining status: {error}");
+            let events = self.world.events.as_ref();
+            say_of_pod(events, pod, EventKind::Warning, "FailedSync", message);
         }
     }
 
@@ -369,7 +408,12 @@ impl Worker {
         let now = self.now();
         let deadline = self.check_deadline(now);
         let resize = self.look_at_resources(now);
-        let (phase, is_restarting_all) = match self.compute_status(now) {
+        let computed = self.compute_status(now);
+        let kept = match &computed {
+            Some(status) if is_evicted(status) => Kept::Nothing,
+            _ => Kept::within(self.world.node.n_dead_kept),
+        };
+        let (phase, is_restarting_all) = match computed {
             Some(status) => (
                 phase_of(&status).unwrap_or(Phase::Pending),
                 is_restarting_all(&status),
@@ -395,6 +439,7 @@ impl Worker {
             is_restarting_all,
             is_network_ready: orders.is_network_ready,
             back_off: self.world.node.back_off,
+            kept,
         };
         let mut step = decide(memory.state, &facts, now);
         step.wake_at = step.wake_at.into_iter().chain(deadline).min();
@@ -424,17 +469,39 @@ impl Worker {
                 () = sleep(pause) => {}
             }
         }
+        let overdue = self.overdue_in(state);
         for stage in step.stages {
             self.memory.note_ends(&stage);
-            let outcomes = tokio::select! {
-                // First: a wish that came while we looked must not find its pod being started.
-                biased;
-                () = inbox.tightened(wish, state) => {
-                    tracing::debug!(pod = %self.name(), "Interrupted: the pod is to end");
-                    return;
+            let (mut is_told, mut reports) = (self.memory.is_overdue_told, Vec::new());
+            let mut shown = None;
+            let outcomes = {
+                let mut work = std::pin::pin!(execute_stage(&world, &self.memory, stage));
+                loop {
+                    tokio::select! {
+                        // First: a wish that came while we looked must not find its pod being started.
+                        biased;
+                        heard = inbox.heard(wish, state, &reports) => match heard {
+                            Heard::Tightened => break None,
+                            Heard::Reports(said) => {
+                                shown = self.show_reports(&said, shown);
+                                reports = said;
+                            }
+                        },
+                        // Interrupting drops calls whose effects the next look finds; here the same work is waited for again.
+                        outcomes = &mut work => break Some(outcomes),
+                        // A timer loses nothing.
+                        () = until(overdue), if !is_told => {
+                            self.say_overdue();
+                            is_told = true;
+                        }
+                    }
                 }
-                // Interrupting drops calls whose effects the next look finds.
-                outcomes = execute_stage(&world, &self.memory, stage) => outcomes,
+            };
+            self.memory.is_overdue_told = is_told;
+            self.memory.status = shown.or(self.memory.status.take());
+            let Some(outcomes) = outcomes else {
+                tracing::debug!(pod = %self.name(), "Interrupted: the pod is to end");
+                return;
             };
             let is_ok = outcomes.iter().all(|outcome| outcome.is_ok());
             let now = self.now();
@@ -449,6 +516,46 @@ impl Worker {
         self.memory.pod_failure = None;
     }
 
+    /// Shows what probes say while the worker is in the middle of something, which may last: nobody should be sent to a container that has
+    /// just said that it is not ready. Answers with the status that is shown, when it is another than the worker's own.
+    fn show_reports(&self, said: &[ProbeReport], shown: Option<PodStatus>) -> Option<PodStatus> {
+        if !matches!(
+            self.memory.state,
+            PodState::Running | PodState::Stopping { .. }
+        ) {
+            return shown;
+        }
+        let previous = shown.as_ref().or(self.memory.status.as_ref());
+        let probes = self.memory.probes_with(said);
+        let status = self.compute_status_with(&probes, previous, self.now())?;
+        let pod = self.memory.desired.as_ref()?;
+        if previous == Some(&status) {
+            return shown;
+        }
+        figures::published(pod, previous, &status, self.now());
+        self.world.board.publish(pod, &status, Remains::Active);
+        Some(status)
+    }
+
+    /// When somebody loses patience with the end of a pod that was evicted.
+    fn overdue_in(&self, state: PodState) -> Option<Instant> {
+        let PodState::Stopping { grace, since } = state else {
+            return None;
+        };
+        let is_evicted = matches!(&self.memory.verdict, Some(StatusOverride::Ended { reason, .. }) if reason == "Evicted");
+        let due = is_evicted.then(|| kill_is_overdue_at(since, grace))?;
+        Some(Instant::now() + due.since(self.now()))
+    }
+
+    fn say_overdue(&self) {
+        if let Some(pod) = &self.memory.pod {
+            let message = "Container runtime did not kill the pod within specified grace period.";
+            let events = self.world.events.as_ref();
+            let reason = "ExceededGracePeriod";
+            say_of_pod(events, pod, EventKind::Warning, reason, message.to_owned());
+        }
+    }
+
     /// Waits for a message or the time to decide again.
     async fn wait(&self, wake_at: Option<Timestamp>) {
         let pause = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
@@ -461,6 +568,16 @@ impl Worker {
     }
 
     fn compute_status(&self, now: Timestamp) -> Option<PodStatus> {
+        let memory = &self.memory;
+        self.compute_status_with(&memory.probes, memory.status.as_ref(), now)
+    }
+
+    fn compute_status_with(
+        &self,
+        probes: &Probes,
+        previous: Option<&PodStatus>,
+        now: Timestamp,
+    ) -> Option<PodStatus> {
         let memory = &self.memory;
         let pod = memory.pod.as_deref()?;
         let mut containers: BTreeMap<ContainerName, ContainerFact> = BTreeMap::new();
@@ -477,13 +594,13 @@ impl Worker {
                 .or_default();
             fact.actuated = Some(actuated.clone());
         }
-        for name in memory.probes.keys() {
+        for (name, probed) in probes {
             let fact = containers.remove(name).unwrap_or_default();
-            containers.insert(name.clone(), with_probes(fact, memory.probe_facts(name)));
+            containers.insert(name.clone(), with_probes(fact, probed));
         }
         Some(ferrolet_status::compute(&StatusInputs {
             pod,
-            previous: memory.status.as_ref(),
+            previous,
             observation: &memory.seen,
             runtime: RuntimeFacts {
                 name: &memory.runtime_name,
@@ -629,69 +746,10 @@ impl Worker {
     }
 }
 
-/// What a dead container has to say: its termination message, else, after a failure, the end of its log.
-async fn last_words(world: &World, exit: &Exit, path: &str, log: Option<&str>) -> String {
-    if !path.is_empty() {
-        match world
-            .files
-            .read_termination_log(path, LAST_WORDS_LIMIT)
-            .await
-        {
-            Ok(words) if !words.is_empty() => return words,
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "Termination message cannot be read"),
-        }
+/// Waits for a moment, or for ever when there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
-    match log {
-        Some(log) if !exit.is_success() && !log.is_empty() => world
-            .files
-            .read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT)
-            .await
-            .unwrap_or_default(),
-        _ => String::new(),
-    }
-}
-
-/// A pod's cgroup in the shape of an observation. Memory without a bound is what v1 tells: all pages there can be.
-fn bounds_in_force(limits: &CgroupLimits, mode: CgroupMode) -> ObservedResources {
-    let unbounded = match mode {
-        CgroupMode::V1 => i64::MAX & !0xfff,
-        CgroupMode::V2 => 0,
-    };
-    ObservedResources {
-        cpu_shares: limits
-            .cpu_shares
-            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
-        cpu_quota: limits.cpu_quota.unwrap_or(0),
-        cpu_period: limits
-            .cpu_period
-            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
-        memory_limit: limits.memory.unwrap_or(unbounded),
-    }
-}
-
-/// True while a container's exit makes the whole pod start anew in place.
-fn is_restarting_all(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|it| it.type_ == "AllContainersRestarting" && it.status == "True")
-}
-
-fn phase_of(status: &PodStatus) -> Option<Phase> {
-    match status.phase.as_deref()? {
-        "Pending" => Some(Phase::Pending),
-        "Running" => Some(Phase::Running),
-        "Succeeded" => Some(Phase::Succeeded),
-        "Failed" => Some(Phase::Failed),
-        _ => Some(Phase::Unknown),
-    }
-}
-
-/// True when the answer to "can nested mounts be read-only" shows in the pod's status.
-fn wants_recursive_read_only(pod: &PodObject) -> bool {
-    let containers = pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        spec.containers.iter().chain(init)
-    });
-    let mut mounts = containers.flat_map(|it| it.volume_mounts.iter().flatten());
-    mounts.any(|mount| mount.recursive_read_only.is_some())
 }

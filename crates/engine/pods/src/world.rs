@@ -78,6 +78,8 @@ pub struct NodeFacts {
     pub has_static_memory: bool,
     /// How many sandboxes may be in the making at once.
     pub n_parallel_sandboxes: usize,
+    /// How many dead containers of each name the node keeps; `None` for no limit of its own.
+    pub n_dead_kept: Option<usize>,
 }
 
 /// The doors, as the composition root hands them over.

@@ -40,6 +40,28 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
+/// 8.13, dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and stays known.
+#[test]
+fn an_evicted_pod_keeps_nothing_but_its_status() {
+    let mut scene = Scene::new(simple())
+        .sandboxes(vec![sandbox(0, false)])
+        .with(vec![
+            seen_container("c", 1, exited(137, NOW - 20, NOW - 10)),
+            seen_container("c", 0, exited(1, NOW - 40, NOW - 30)),
+        ]);
+    (scene.phase, scene.kept) = (Phase::Failed, Kept::Nothing);
+    scene.wish = Wish::End { grace: None };
+    scene.setup.volumes = Presence::Absent;
+    scene.setup.cgroup = Presence::Absent;
+    assert_eq!(scene.plan(), "remove c-1, remove c-0; remove s-0");
+    scene.state = PodState::Settled;
+    scene.seen.containers.clear();
+    scene.seen.sandboxes.clear();
+    assert_eq!(scene.plan(), "remove logs");
+    scene.setup.logs = Presence::Absent;
+    assert_eq!(scene.step(), Step::rest(PodState::Settled));
+}
+
 /// 8.2, grace period: lowered, never raised, at least a second.
 #[test]
 fn a_second_kill_cannot_buy_more_time() {
@@ -178,4 +200,27 @@ fn a_deadline_counts_from_the_start_of_the_pod() {
     check(Some(60), Some(NOW + 60));
     check(Some(0), Some(NOW));
     check(Some(-1), Some(NOW));
+}
+
+/// 8.7, 8.13: what the runtime will not remove holds up nobody who is wanted, and is asked for again where it is all that is left.
+#[test]
+fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
+    for (refusal, claim, expected) in [
+        (Refusal::Standing, Claim::Wanted, AfterRefusal::GoOn),
+        (Refusal::Standing, Claim::Unclaimed, AfterRefusal::TryAgain),
+        (Refusal::Passing, Claim::Wanted, AfterRefusal::TryAgain),
+        (Refusal::Passing, Claim::Unclaimed, AfterRefusal::TryAgain),
+    ] {
+        let found = after_refusal(refusal, claim);
+        assert_eq!(found, expected, "{refusal:?} {claim:?}");
+    }
+}
+
+/// 8.2, kill waiters: ten seconds, or one and a half times the grace when that is longer.
+#[test]
+fn a_kill_is_overdue_after_half_as_much_again_as_its_grace() {
+    for (grace, secs) in [(0, 10), (1, 10), (6, 10), (8, 12), (30, 45)] {
+        let due = kill_is_overdue_at(at(NOW), GracePeriod::from_secs(grace));
+        assert_eq!(due, at(NOW + secs), "{grace} s");
+    }
 }

@@ -75,15 +75,25 @@ fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
     check(40, 10, "sandbox 0");
 }
 
-/// 8.13, on the death of a container: one dead instance of each stays.
+/// 8.13, on the death of a container: as many dead instances of each stay as the node's limit says, and at least one.
 #[test]
 fn old_corpses_are_removed_with_their_logs() {
-    let scene = Scene::new(simple()).with(vec![
-        seen_container("c", 3, running()),
-        seen_container("c", 2, exited(1, NOW - 90, NOW - 80)),
-        seen_container("c", 1, exited(1, NOW - 190, NOW - 180)),
-    ]);
-    assert_eq!(scene.plan(), "remove c-1 and log");
+    for (limit, plan) in [
+        (Some(0), "remove c-2 and log, remove c-1 and log"),
+        (Some(1), "remove c-2 and log, remove c-1 and log"),
+        (Some(2), "remove c-1 and log"),
+        (Some(5), ""),
+        (None, "remove c-2 and log, remove c-1 and log"),
+    ] {
+        let mut scene = Scene::new(simple()).with(vec![
+            seen_container("c", 4, running()),
+            seen_container("c", 3, exited(1, NOW - 90, NOW - 80)),
+            seen_container("c", 2, exited(1, NOW - 190, NOW - 180)),
+            seen_container("c", 1, exited(1, NOW - 290, NOW - 280)),
+        ]);
+        scene.kept = Kept::within(limit);
+        assert_eq!(scene.plan(), plan, "{limit:?}");
+    }
 }
 
 /// 8.3, steps 6 to 9, for a pod of an earlier life.

@@ -133,6 +133,7 @@ struct Scene {
     is_restarting_all: bool,
     is_network_ready: bool,
     back_off: BackOffPolicy,
+    kept: Kept,
 }
 
 const READY: Setup = Setup {
@@ -158,6 +159,7 @@ impl Scene {
             is_restarting_all: false,
             is_network_ready: true,
             back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
+            kept: Kept::within(Some(1)),
         }
     }
 
@@ -189,6 +191,7 @@ impl Scene {
             is_restarting_all: self.is_restarting_all,
             is_network_ready: self.is_network_ready,
             back_off: self.back_off,
+            kept: self.kept,
         };
         decide(self.state, &facts, at(NOW))
     }

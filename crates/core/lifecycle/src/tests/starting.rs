@@ -239,12 +239,39 @@ fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_i
     );
 }
 
-/// 8.5, crash-loop back-off: its key has the image in it.
+/// 8.5, crash-loop back-off: its key has the image in it, and the resources.
 #[test]
-fn another_image_leaves_the_crash_loop_behind() {
+fn another_image_and_other_resources_leave_the_crash_loop_behind() {
     let mut dead = seen_container("c", 7, exited(1, NOW - 1, NOW));
+    let mut scene = Scene::new(simple()).with(vec![dead.clone()]);
+    assert_eq!(scene.plan(), "", "the same again waits");
+    scene.resize.updates.insert(ContainerName::new("c"));
+    assert_eq!(scene.plan(), "resize ; start c#8~1");
     dead.spec_hash = Some("0".to_owned());
     assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
+}
+
+/// 8.3, step 6: containers without their pod's cgroup are killed once; the cgroup is made for what may run again.
+#[test]
+fn a_pod_that_lost_its_cgroup_is_killed_and_made_anew_there() {
+    let lost = |policy: &str, init: Vec<Container>, seen: &str| {
+        let spec = pod(policy, init, vec![container("c")]);
+        let mut scene = Scene::new(spec).with(vec![seen_container(seen, 0, running())]);
+        scene.setup.cgroup = Presence::Absent;
+        scene
+    };
+    for policy in ["Always", "Never"] {
+        let plan = lost(policy, vec![], "c").plan();
+        assert_eq!(plan, "stop c-0 30s PodEnds; stop s-0", "{policy}");
+    }
+    // Before a regular container runs there is nothing to kill for.
+    let early = lost("Always", vec![container("i")], "i");
+    assert_eq!(early.plan(), "cgroup");
+    for (policy, plan) in [("Always", "cgroup; sandbox 1"), ("Never", "")] {
+        let mut scene = lost(policy, vec![], "c").sandboxes(vec![sandbox(0, false)]);
+        scene.seen.containers[0].state = exited(137, NOW - 20, NOW);
+        assert_eq!(scene.plan(), plan, "{policy}");
+    }
 }
 
 /// 8.6, should it be restarted: one that was only made is.

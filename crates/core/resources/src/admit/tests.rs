@@ -249,6 +249,7 @@ fn taints_that_evict_must_be_tolerated_but_not_by_static_pods() {
     check(&from_file, &node, &[], None);
 }
 
+/// 8.21, sysctls.
 #[test]
 fn sysctls_are_safe_or_allowed_or_refused() {
     let setting = |name: &str, host: bool| {
@@ -333,6 +334,7 @@ fn what_the_node_does_not_declare_is_not_promised() {
     }
 }
 
+/// 8.21, AppArmor: validated at admission.
 #[test]
 fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
     let local = |name: &str| serde_json::json!({"type": "Localhost", "localhostProfile": name});

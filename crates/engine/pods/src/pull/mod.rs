@@ -39,8 +39,9 @@ use crate::{
     tell::{ContainerEvents, Happened},
 };
 
-/// A pull that takes longer says so, after this long for the first time and then after twice as long each time.
-const LONG: Duration = Duration::from_secs(60);
+/// A pull that takes longer says so, after this long for the first time and then after twice as long each time. Nobody wonders about less, and
+/// a pull of an hour is told of nine times.
+const LONG: Duration = Duration::from_secs(10);
 
 /// How images are pulled on this node.
 #[derive(Clone, Debug)]
@@ -343,7 +344,7 @@ impl Puller {
                 turn = place.turn() => break turn,
                 () = sleep(note) => {
                     tell.say(Happened::StillPulling(format!(
-                        "Image {named:?} has waited {} to be pulled, behind {} others",
+                        "Image {named:?} has waited {} to be pulled; {} ahead of it",
                         seconds(queued.elapsed()),
                         place.ahead(),
                     )));

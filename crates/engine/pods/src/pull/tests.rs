@@ -8,11 +8,12 @@ use ferrolet_images::{
     record::PullCredentials,
     verify::Verification,
 };
-use ferrolet_ports::{Images as _, Measured as _, PullFile, SampleValue};
+use ferrolet_ports::{ImageError, Images as _, Measured as _, PullFile, SampleValue};
 use ferrolet_testkit::{FakeLogins, FakeObjects, FakePullFiles, World, pod};
 use futures::future::join;
 
 use super::{
+    Refusal,
     plugins::Plugins,
     records::{Known, PullRecords},
 };
@@ -33,6 +34,7 @@ fn answer(scope: &str, duration: Option<&str>) -> String {
     )
 }
 
+/// 8.12, credential providers: the cache by image, registry or node, for the duration that the answer names.
 #[tokio::test(start_paused = true)]
 async fn answers_are_kept_as_long_and_as_wide_as_they_say() {
     let check = async |scope: &'static str, duration: Option<&'static str>, n_runs: [usize; 4]| {
@@ -82,6 +84,7 @@ async fn pods_that_want_the_same_share_a_run_and_others_are_not_asked() {
     assert_eq!(logins.calls().len(), 1);
 }
 
+/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_fails_or_babbles_has_nothing() {
     let logins = FakeLogins::default();
@@ -109,6 +112,7 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     );
 }
 
+/// 8.12, credential providers: tokenAttributes.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_gets_the_token_and_annotations_of_the_pods_account() {
     let world = World::new();
@@ -170,6 +174,7 @@ async fn look(records: &PullRecords, name: &ImageName) -> &'static str {
     }
 }
 
+/// 8.12, credential verification: the intent before the pull, the record after.
 #[tokio::test(start_paused = true)]
 async fn a_pull_leaves_a_record_and_no_intent() {
     let (world, files) = (World::new(), FakePullFiles::default());
@@ -220,6 +225,7 @@ async fn a_pull_that_was_dropped_keeps_its_intent_until_one_succeeds() {
     assert!(files.contents(PullFile::Intent).is_empty());
 }
 
+/// 8.12, credential verification: intents at the start.
 #[tokio::test(start_paused = true)]
 async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
     let (world, files) = (World::new(), FakePullFiles::default());
@@ -253,4 +259,46 @@ async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
         record.credentials,
         BTreeMap::<String, PullCredentials>::new()
     );
+}
+
+/// 8.12, 7: errors of pulls have upstream's reasons, for the event and for the status.
+#[test]
+fn errors_of_a_pull_map_to_reasons() {
+    let plain = |text: &str| ImageError::Unspecified(text.to_owned());
+    let unavailable = || ImageError::RegistryUnavailable("503".to_owned());
+    let unsigned = || ImageError::SignatureValidationFailed("no key".to_owned());
+    for (causes, reason, event, message) in [
+        (
+            vec![plain("no such tag")],
+            "ErrImagePull",
+            "no such tag",
+            "no such tag",
+        ),
+        (
+            vec![unavailable()],
+            "RegistryUnavailable",
+            "RegistryUnavailable: 503",
+            "image pull failed for a/b because the registry is unavailable: 503",
+        ),
+        (
+            vec![unsigned()],
+            "SignatureValidationFailed",
+            "SignatureValidationFailed: no key",
+            "image pull failed for a/b because the signature validation failed: no key",
+        ),
+        (
+            vec![plain("one"), plain("two")],
+            "ErrImagePull",
+            "[one, two]",
+            "[one, two]",
+        ),
+    ] {
+        let refusal = Refusal::of("a/b", &causes);
+        let found = (
+            refusal.reason,
+            refusal.event.as_str(),
+            refusal.message.as_str(),
+        );
+        assert_eq!(found, (reason, event, message), "{causes:?}");
+    }
 }

@@ -4,7 +4,8 @@ use ferrolet_ports::RuntimeErrorKind;
 use ferrolet_testkit::{Act, Call, Script, World, pod};
 use ferrolet_types::{
     Pod, PodChange, PodUid,
-    pod::{PodView as _, RestartPolicy},
+    pod::{PodView as _, ProbeKind, RestartPolicy},
+    probe::ProbeResult,
 };
 
 use crate::rig::*;
@@ -275,4 +276,35 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
     };
     check(serde_json::json!({"exec": {"command": ["sleep", "60"]}}), 1).await;
     check(serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
+}
+
+/// 8.11, pod being deleted: readiness goes on until the containers have stopped, and is told while they do.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_takes_long_to_end_shows_what_its_readiness_is_meanwhile() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .container("main", IMAGE)
+        .edit_container("main", |it| it.readiness_probe = Some(Default::default()))
+        .grace(60)
+        .build();
+    let uid = web.uid();
+    world.script_name("main", Script::IgnoresSignal);
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    let is_ready = || agent.container(&uid, "main").is_some_and(|it| it.ready);
+    let says = |result| agent.report((&world, &uid), "main", ProbeKind::Readiness, result);
+    says(ProbeResult::Success);
+    eventually("it is ready", SOON, is_ready).await;
+    agent.remove(&web).await;
+    tokio::time::sleep(secs(10)).await;
+    assert!(world.is_running(&uid, "main") && is_ready());
+    says(ProbeResult::Failure { grace: None });
+    eventually("it is not ready any more", secs(1), || !is_ready()).await;
+    assert!(world.is_running(&uid, "main"), "it still ends");
+    says(ProbeResult::Success);
+    eventually("it is ready again", secs(1), is_ready).await;
+    assert!(world.is_running(&uid, "main"), "it still ends");
 }

@@ -1,6 +1,6 @@
 //! Pods that the node cannot afford any longer.
 
-use ferrolet_testkit::{Act, Script, pod};
+use ferrolet_testkit::{Act, Call, Script, pod};
 use ferrolet_types::{Eviction, GracePeriod, PodChange, pod::PodView as _};
 
 use crate::rig::*;
@@ -31,6 +31,14 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     let status = agent.status(&uid).unwrap();
     assert_eq!(status.reason.as_deref(), Some("Evicted"));
     assert_eq!(status.message.as_deref(), Some("it has too much"));
+    // Its status is all that stays of it.
+    world
+        .until("nothing else is left", SOON, |world| {
+            world.containers_of(&uid).is_empty()
+        })
+        .await;
+    let shown = agent.container(&uid, "main").unwrap();
+    assert!(shown.state.unwrap().terminated.is_some());
     // Neither a second order nor another version of the pod starts anything.
     agent.evict(order).await;
     agent.tell([PodChange::Updated(web.clone())]).await;
@@ -43,4 +51,37 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     let events = world.recorded_events();
     let evictions = events.iter().filter(|(_, it)| it.reason == "Evicted");
     assert_eq!(evictions.count(), 1);
+}
+
+/// 8.2, kill waiters.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_takes_too_long_is_told_once() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    agent.add(&web).await;
+    let uid = web.uid();
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    world.hang_pod_call(&uid, Call::StopContainer);
+    let order = Eviction {
+        uid: uid.clone(),
+        message: "it has too much".to_owned(),
+        grace: GracePeriod::from_secs(2),
+    };
+    agent.evict(order).await;
+    let told = || {
+        let events = world.recorded_events().into_iter();
+        let overdue = events.filter(|(_, event)| event.reason == "ExceededGracePeriod");
+        overdue.count()
+    };
+    tokio::time::sleep(secs(9)).await;
+    assert_eq!(told(), 0);
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(told(), 1);
+    world.free_hung();
+    eventually("it failed", secs(30), || agent.phase(&uid) == "Failed").await;
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(told(), 1);
 }

@@ -115,6 +115,7 @@ async fn a_runtime_that_is_away_when_the_agent_comes_back_makes_nobody_look_dead
     assert!(world.is_running(&uid, "main"));
 }
 
+/// 8.2, housekeeping; 8.1: nothing is deleted before every source has spoken.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     let world = world();
@@ -150,6 +151,7 @@ async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
 }
 
+/// 8.13, orphan pod directories and pod cgroups.
 #[tokio::test(start_paused = true)]
 async fn directories_and_cgroups_of_an_earlier_life_are_removed() {
     let world = world();
@@ -264,6 +266,7 @@ async fn a_crowd_of_pods_takes_turns_with_sandboxes() {
     assert_eq!(world.peak(Call::RunSandbox), N_PARALLEL_SANDBOXES);
 }
 
+/// 8.3, step 4.
 #[tokio::test(start_paused = true)]
 async fn pods_wait_for_the_network() {
     let world = world();
@@ -491,4 +494,68 @@ async fn a_disk_that_hangs_when_the_agent_comes_back_holds_up_pods_and_loses_non
         .await;
     eventually("it runs", SOON, || world.is_running(&other.uid(), "main")).await;
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
+}
+
+/// 8.3, step 6.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
+    for (policy, n_starts, phase) in [
+        (RestartPolicy::Always, 2, "Running"),
+        (RestartPolicy::Never, 1, "Failed"),
+    ] {
+        let world = world();
+        let agent = Agent::start(&world);
+        let web = pod("web")
+            .container("main", IMAGE)
+            .restart_policy(policy)
+            .build();
+        let uid = web.uid();
+        agent.add(&web).await;
+        world
+            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+            .await;
+        drop(agent);
+        world.lose_cgroup(&uid);
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        let starts = || {
+            times(&world, &uid, |act| {
+                matches!(act, Act::ContainerStarted { .. })
+            })
+            .len()
+        };
+        eventually("it is made anew, or over", secs(40), || {
+            starts() == n_starts && agent.phase(&uid) == phase
+        })
+        .await;
+        tokio::time::sleep(secs(60)).await;
+        assert_eq!(starts(), n_starts, "{phase}");
+        let has_cgroup = world.pod_cgroups().contains_key(&uid);
+        assert_eq!(has_cgroup, phase == "Running");
+    }
+}
+
+/// 8.2, fresh status needed.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_runtime_cannot_tell_about_says_so() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    let kind = RuntimeErrorKind::Internal;
+    world.fail_next_for(&uid, Call::ObservePod, 3, kind, "its state is damaged");
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    let events = world.recorded_events().into_iter();
+    let told: Vec<String> = events
+        .filter(|(_, event)| event.reason == "FailedSync")
+        .map(|(_, event)| event.message)
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("error determining status: ") && told[0].contains("damaged"),
+        "{told:?}"
+    );
 }

@@ -8,6 +8,7 @@ use crate::rig::*;
 
 const REMOTE: &str = "registry.example/remote:1";
 
+/// 8.12, 5 and 7.
 #[tokio::test(start_paused = true)]
 async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     let (world, web) = (world(), pod("web").container("main", REMOTE).build());
@@ -40,6 +41,7 @@ async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     assert_eq!(pauses, [10, 20]);
 }
 
+/// 8.12, 1, 2 and 7: waiting reasons.
 #[tokio::test(start_paused = true)]
 async fn bad_images_have_reasons() {
     let check = async |image: &str, policy: &str, reason: &str| {
@@ -75,6 +77,7 @@ async fn a_pod_removed_while_its_image_is_fetched_ends_promptly() {
         .await;
 }
 
+/// 8.12, 6: so many at once.
 #[tokio::test(start_paused = true)]
 async fn pulls_wait_in_line() {
     let world = world();
@@ -95,4 +98,48 @@ async fn pulls_wait_in_line() {
         })
         .await;
     assert_eq!(world.peak(Call::PullImage), 2);
+}
+
+/// 8.12, 8: besides upstream's events, whoever waits for long is told how long it has been, ever more rarely.
+#[tokio::test(start_paused = true)]
+async fn a_long_pull_and_a_long_wait_for_one_are_told_ever_more_rarely() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let pods: Vec<_> = (0..3)
+        .map(|n| {
+            let image = format!("registry.example/remote:{n}");
+            world.add_pullable_image(&image, secs(100));
+            pod(&format!("web-{n}")).container("main", &image).build()
+        })
+        .collect();
+    for pod in &pods {
+        agent.add(pod).await;
+    }
+    world
+        .until("all run", secs(205), |world| {
+            pods.iter().all(|pod| world.is_running(&pod.uid(), "main"))
+        })
+        .await;
+    let told = |image: &str| -> Vec<String> {
+        let events = world.recorded_events().into_iter();
+        events
+            .filter(|(_, event)| event.reason == "Pulling" && event.message.contains(image))
+            .map(|(_, event)| event.message)
+            .collect()
+    };
+    assert_eq!(
+        told("remote:0"),
+        [
+            "Pulling image \"registry.example/remote:0\"",
+            "Still pulling image \"registry.example/remote:0\" after 10s",
+            "Still pulling image \"registry.example/remote:0\" after 30s",
+            "Still pulling image \"registry.example/remote:0\" after 1m10s",
+        ]
+    );
+    let of_the_last = told("remote:2");
+    assert_eq!(
+        of_the_last[1],
+        "Image \"registry.example/remote:2\" has waited 10s to be pulled; 2 ahead of it"
+    );
+    assert_eq!(of_the_last.len(), 1 + 3 + 3, "{of_the_last:#?}");
 }

@@ -13,7 +13,8 @@ use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp,
     hint::{Hint, News, Seen},
-    pod::{PodSource, PodView as _},
+    pod::{PodSource, PodView as _, ProbeKind},
+    probe::{ProbeReport, ProbeResult},
 };
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
 use tokio::{
@@ -53,6 +54,7 @@ pub(crate) struct Agent {
     hints: mpsc::Sender<Hint>,
     network: watch::Sender<bool>,
     evictions: mpsc::Sender<Eviction>,
+    reports: mpsc::UnboundedSender<ProbeReport>,
     _tasks: JoinSet<()>,
 }
 
@@ -95,7 +97,7 @@ impl Agent {
         };
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
-        let (_, probes) = mpsc::unbounded_channel();
+        let (report_sender, probes) = mpsc::unbounded_channel();
         let (eviction_sender, evictions) = mpsc::channel(8);
         let (network_sender, network) = watch::channel(true);
         let inputs = Inputs {
@@ -118,8 +120,28 @@ impl Agent {
             hints: hint_sender,
             network: network_sender,
             evictions: eviction_sender,
+            reports: report_sender,
             _tasks: tasks,
         }
+    }
+
+    /// What a probe of the newest container of this name says.
+    pub(crate) fn report(
+        &self,
+        (world, uid): (&World, &PodUid),
+        name: &str,
+        kind: ProbeKind,
+        result: ProbeResult,
+    ) {
+        let newest = world.newest_container(uid, name);
+        let report = ProbeReport {
+            uid: uid.clone(),
+            container: name.into(),
+            container_id: newest.expect("it was made").id,
+            kind,
+            result,
+        };
+        self.reports.send(report).expect("the loop runs");
     }
 
     /// Hands changes in as if all sources had spoken.
@@ -279,5 +301,6 @@ fn node() -> NodeFacts {
         has_static_cpus: false,
         has_static_memory: false,
         n_parallel_sandboxes: N_PARALLEL_SANDBOXES,
+        n_dead_kept: Some(1),
     }
 }
