@@ -30,6 +30,7 @@ mod tests {
 
     const ENOUGH: Duration = Duration::from_secs(5);
 
+    /// 8.11, tcpSocket: connect only.
     #[tokio::test]
     async fn whoever_listens_is_well() {
         let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
@@ -41,6 +42,7 @@ mod tests {
         }
     }
 
+    /// 8.11, dialer: nothing stays in TIME_WAIT.
     #[tokio::test]
     async fn a_visit_ends_politely_and_is_forgotten_soon() {
         let farewell = Arc::new(FakeFarewell::default());

@@ -140,6 +140,7 @@ async fn a_failing_container_is_reported_once_and_told_each_time() {
     assert_eq!(prober.ran.lock().unwrap().len(), 2);
 }
 
+/// 8.11, events and thresholds: errors are retried and then do not count.
 #[tokio::test(start_paused = true)]
 async fn warnings_and_errors_are_told_in_their_own_words() {
     let world = World::new();
@@ -175,6 +176,26 @@ async fn a_probe_that_hangs_holds_up_nobody_else() {
     // Each is under way once, and never twice.
     assert_eq!(*hung.under_way.lock().unwrap(), 50);
     assert_eq!(hung.ran.lock().unwrap().len(), 50);
+}
+
+/// A worker and a ticker for each probe is what upstream has (8.11); here all of them share one task and one timer.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_probes_cost_one_task_between_their_ticks() {
+    let world = World::new();
+    let prober = Scripted::new(Duration::ZERO, [Outcome::Success]);
+    let (handle, _reports) = spawn(&prober, &world);
+    let tasks = tokio::runtime::Handle::current();
+    let n_before = tasks.metrics().num_alive_tasks();
+    for n in 0..1000 {
+        let pod = pod(&format!("p{n}")).container("c", "i");
+        let pod = pod.edit_container("c", |c| c.readiness_probe = Some(spec(10, 1)));
+        handle.watch_pod(order(&pod.build(), &format!("c{n}"), &world));
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let n_ran = prober.ran.lock().unwrap().len();
+    assert!((6000..=8000).contains(&n_ran), "{n_ran} probes");
+    assert_eq!(*prober.under_way.lock().unwrap(), 0);
+    assert_eq!(tasks.metrics().num_alive_tasks(), n_before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ impl PodsView for NoPods {
     }
 }
 
+/// 8.13, links to logs, and `ContainerGCFailed`.
 #[tokio::test(start_paused = true)]
 async fn dead_links_go_once_a_minute_and_a_runtime_that_is_away_is_reported() {
     let (world, logs) = (World::new(), FakeLogStore::default());

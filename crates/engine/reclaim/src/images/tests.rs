@@ -73,6 +73,7 @@ fn reasons(world: &World) -> Vec<String> {
     events.map(|(_, event)| event.reason).collect()
 }
 
+/// 8.13, images: from the high mark to the low one.
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_is_freed_to_its_low_mark_as_soon_as_images_are_old_enough() {
     let rig = start(&["used", "b", "c", "d"], 14, POLICY);
@@ -93,6 +94,7 @@ async fn a_full_disk_is_freed_to_its_low_mark_as_soon_as_images_are_old_enough()
     assert!(rig.world.has_image("a.test/used:1"));
 }
 
+/// 8.13, image GC failure: `FreeDiskSpaceFailed`, and what holds the space.
 #[tokio::test(start_paused = true)]
 async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     let rig = start(&["used", "b"], 18, POLICY);
@@ -121,6 +123,7 @@ async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     assert!(rig.world.has_image("a.test/used:1"));
 }
 
+/// 8.13, images: imageMaximumGCAge; 8.12: records of images that are gone go.
 #[tokio::test(start_paused = true)]
 async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
     let policy = Policy {
@@ -147,6 +150,7 @@ async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
     assert_eq!(rig.records.contents(PullFile::Record).len(), 1);
 }
 
+/// 8.13, image GC failure: `InvalidDiskCapacity`, and `ImageGCFailed` from the second time on.
 #[tokio::test(start_paused = true)]
 async fn a_disk_without_capacity_is_a_fault_and_decides_nothing() {
     let rig = start(&["b"], 0, POLICY);
