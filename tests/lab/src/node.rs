@@ -32,6 +32,8 @@ pub struct NodeOptions {
     pub configuration: Value,
     /// Further command-line arguments.
     pub arguments: Vec<String>,
+    /// Further variables of its environment.
+    pub environment: Vec<(String, String)>,
     pub verbosity: u8,
     pub ports: Ports,
 }
@@ -62,6 +64,7 @@ impl NodeOptions {
             agent: agent.to_owned(),
             configuration: json!({}),
             arguments: Vec::new(),
+            environment: Vec::new(),
             verbosity: 4,
             ports: Ports::Free,
         }
@@ -141,6 +144,7 @@ impl Node {
             .arg(self.directory.join("pki"))
             .arg(format!("--v={}", self.options.verbosity))
             .args(&self.options.arguments)
+            .envs(self.options.environment.iter().cloned())
             .current_dir(&self.directory);
         self.daemon = Some(Daemon::spawn("agent", command, &self.log())?);
         Ok(())
@@ -188,6 +192,13 @@ impl Node {
             .as_mut()
             .context("the agent does not run")?
             .expect_running()
+    }
+
+    /// Waits until the agent has ended by itself, and gives how.
+    pub fn wait_ended(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        let mut daemon = self.daemon.take().context("the agent does not run")?;
+        let ended = wait_until("the agent to end by itself", timeout, || daemon.ended());
+        ended.with_context(|| daemon.log_tail(20))
     }
 
     /// Ends the agent if it still runs, and starts it again.

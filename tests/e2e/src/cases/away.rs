@@ -1,11 +1,12 @@
 //! The agent or the runtime is away for a while.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::Node;
 use ferrolet_lab::wait::stays_true;
+use ferrolet_lab::{Node, cgroups};
 
 use super::{GONE, LATER, SOON, cases, wait_running};
 use crate::build::{pod, script, sleeper};
@@ -22,6 +23,8 @@ cases![
     a_half_made_pod_is_completed,
     a_container_that_died_while_the_agent_was_down_is_restarted,
     a_polite_stop_leaves_the_containers_alone,
+    restart_counts_survive_the_runtime_and_the_agent,
+    a_pod_whose_cgroup_is_elsewhere_is_killed_once_and_made_anew,
 ];
 
 fn ids(context: &mut Context<'_>) -> Result<BTreeSet<String>> {
@@ -201,5 +204,83 @@ fn a_missing_runtime_socket_is_waited_for(context: &mut Context<'_>) -> Result<O
     .context("the agent must outlive a missing runtime")?;
     context.containerd()?.launch()?;
     node.wait_pod("patient", "running", LATER, |pod| pod.phase() == "Running")?;
+    Ok(Outcome::Passed)
+}
+
+fn restart_counts_survive_the_runtime_and_the_agent(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    // Ends once, and then whenever it is told to.
+    let text = "n=$(cat /dev/shm/n 2>/dev/null || echo 0); echo $((n + 1)) > /dev/shm/n; \
+        [ $n -eq 0 ] && exit 7; while [ ! -e /dev/shm/end ]; do sleep 0.1; done; rm /dev/shm/end; exit 8";
+    node.put_pod(&pod("counted", &[script("main", text)]))?;
+    let again = |pod: &ferrolet_lab::PodView, n: u64, code: i64| {
+        pod.container("main").is_ok_and(|it| {
+            it.is_running() && it.restarts() == n && it.last_exit_code() == Some(code)
+        })
+    };
+    let before = node.wait_pod("counted", "one restart", LATER, |pod| again(pod, 1, 7))?;
+    node.kill()?;
+    context.containerd()?.kill()?;
+    context.containerd()?.launch()?;
+    relaunch(&mut node)?;
+    let after = node.wait_pod("counted", "one restart, remembered", LATER, |pod| {
+        again(pod, 1, 7)
+    })?;
+    let id = after.container("main")?.id().to_owned();
+    ensure!(
+        id == before.container("main")?.id(),
+        "the container was replaced"
+    );
+    let containerd = context.containerd()?;
+    containerd.ctr(&[
+        "tasks",
+        "exec",
+        "--exec-id",
+        "end",
+        &id,
+        "touch",
+        "/dev/shm/end",
+    ])?;
+    node.wait_pod("counted", "two restarts", LATER, |pod| again(pod, 2, 8))?;
+    Ok(Outcome::Passed)
+}
+
+fn a_pod_whose_cgroup_is_elsewhere_is_killed_once_and_made_anew(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("web", &[sleeper("main")]))?;
+    let before = wait_running(&mut node, "web")?;
+    node.kill()?;
+    // From now on the node's cgroups begin one level further down.
+    let (file, old) = (node.directory().join("kubelet.yaml"), node.cgroup_root());
+    let new = format!("{old}/moved");
+    cgroups::create(&new)?;
+    let text = fs::read_to_string(&file)?;
+    let moved = text.replace(&format!("{old:?}"), &format!("{new:?}"));
+    ensure!(moved != text, "no {old:?} in {text}");
+    fs::write(&file, moved)?;
+    relaunch(&mut node)?;
+    let after = node.wait_pod("web", "to run anew", LATER, |pod| {
+        let main = pod.container("main");
+        main.is_ok_and(|it| it.is_running() && it.restarts() == 1)
+    })?;
+    ensure!(
+        after.uid() == before.uid()
+            && after.container("main")?.id() != before.container("main")?.id(),
+        "{}",
+        after.0["status"]
+    );
+    let group = format!("{new}/kubepods/besteffort/pod{}", after.uid());
+    let inside = cgroups::processes(&group)?;
+    ensure!(inside.len() >= 2, "only {inside:?} are in {group}");
+    // Once is enough.
+    node.kill()?;
+    relaunch(&mut node)?;
+    let same = wait_running(&mut node, "web")?;
+    ensure!(
+        same.container("main")?.id() == after.container("main")?.id(),
+        "it was killed again"
+    );
     Ok(Outcome::Passed)
 }

@@ -17,6 +17,7 @@ cases![
     a_pod_with_limits_lives_its_life_in_a_virtual_machine,
     the_contract_holds_in_a_virtual_machine,
     swap_and_huge_pages_are_bounded_in_a_virtual_machine,
+    a_virtual_machine_without_memory_says_whom_it_cost,
     volumes_are_kept_account_of_in_a_virtual_machine,
     ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
 ];
@@ -106,10 +107,18 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
 ) -> Result<Outcome> {
     let names = [
         "a_static_pod_does_not_swap_although_its_class_may",
+        "a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory",
         "huge_pages_are_given_and_bounded",
     ];
     let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
     run_tests(context, &names, prepare, PATIENCE)
+}
+
+fn a_virtual_machine_without_memory_says_whom_it_cost(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let names = ["a_machine_without_memory_says_whom_it_cost"];
+    run_tests(context, &names, "true", PATIENCE)
 }
 
 fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {

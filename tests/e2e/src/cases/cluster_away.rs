@@ -180,6 +180,12 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
     );
     world.run(&world.pod("plain", &[sleeper("main"), sleeper("side")]))?;
     world.run(&world.pod("probed", &[probed]))?;
+    let ill = with(
+        sleeper("main"),
+        json!({"readinessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1}}),
+    );
+    world.apply(&world.pod("ill", &[ill]))?;
+    world.wait_pod("ill", "to run", SOON, |pod| pod.phase() == "Running")?;
     let before = context.containerd()?.tasks()?;
     let (cluster, name) = (world.cluster, world.node_name().to_owned());
     // A flap may last a moment; a watch misses none.
@@ -202,9 +208,13 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
     let flaps: Vec<Value> = nodes.seen().iter().filter_map(unready).collect();
     ensure!(flaps.is_empty(), "the node said {flaps:?}");
     for pod in pods.seen().into_iter().map(PodView) {
-        // Upstream's probes begin anew, and their pods say so.
+        let is_as_it_was = match pod.name() {
+            "ill" => pod.condition("Ready") == Some("False"),
+            // Upstream's probes begin anew, and their pods say so.
+            _ => is_ready(&pod) || is_upstream,
+        };
         ensure!(
-            (is_ready(&pod) || is_upstream) && pod.restarts() == 0,
+            is_as_it_was && pod.restarts() == 0,
             "{} said {}",
             pod.name(),
             pod.0["status"]

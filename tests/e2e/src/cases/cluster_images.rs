@@ -17,6 +17,7 @@ cases![
     a_private_image_is_pulled_with_the_service_accounts_secret,
     a_pull_without_its_secret_backs_off_and_recovers_when_the_secret_comes,
     a_private_image_that_is_here_is_not_for_everybody,
+    the_image_of_a_volume_is_pulled_as_that_of_a_container_is,
 ];
 
 const IMAGE: &str = "private.test/team/app:1";
@@ -214,6 +215,42 @@ fn a_private_image_that_is_here_is_not_for_everybody(context: &mut Context<'_>) 
             && known[0]["name"] == "copy"
             && known[0]["credentialHash"] == known[1]["credentialHash"],
         "the record is {record}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn the_image_of_a_volume_is_pulled_as_that_of_a_container_is(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let registry = registry(context, "private.test", &["team/app:1"])?;
+    registry.set_account(Some(("ann", "secret")));
+    let mut world = World::start(context)?;
+    let main = with(
+        sleeper("main"),
+        json!({"volumeMounts": [{"name": "app", "mountPath": "/app"}]}),
+    );
+    let pod = with(
+        world.pod("app", &[main]),
+        json!({"spec": {"imagePullSecrets": [{"name": "later"}],
+            "volumes": [{"name": "app", "image": {"reference": IMAGE, "pullPolicy": "IfNotPresent"}}]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_pod("app", "back-off", LATER, |pod| {
+        pod.container("main")
+            .is_ok_and(|it| it.waiting_reason() == Some("ImagePullBackOff"))
+    })?;
+    let main = seen.container("main")?;
+    let said = main.waiting_message().unwrap_or_default().to_owned();
+    ensure!(said.contains(IMAGE), "it says {said:?}");
+    create_secret(&world, "later", "secret")?;
+    let seen = world.wait_pod("app", "running", LATER, |pod| pod.phase() == "Running")?;
+    let inside = world.read_inside(context.containerd()?, &seen, "/app/etc/motd")?;
+    ensure!(inside == IMAGE, "the volume holds {inside:?}");
+    let requests = registry.requests();
+    let is_ann = |it: &&ferrolet_lab::registry::Request| it.user.as_deref() == Some("ann");
+    ensure!(
+        requests.iter().filter(is_ann).any(|it| it.status == 200),
+        "the registry saw {requests:?}"
     );
     Ok(Outcome::Passed)
 }

@@ -28,6 +28,7 @@ cases![
     input_arrives_whole_and_commands_tell_their_codes,
     a_stream_that_is_silent_for_too_long_ends,
     a_followed_log_loses_nothing_when_it_is_rotated,
+    a_fast_writer_is_followed_to_its_last_line,
     one_broken_connection_does_not_end_the_others,
 ];
 
@@ -312,6 +313,96 @@ fn a_followed_log_loses_nothing_when_it_is_rotated(context: &mut Context<'_>) ->
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("0.log."))
         .count();
     ensure!(n_rotated >= 2, "it was rotated {n_rotated} times");
+    Ok(Outcome::Passed)
+}
+
+/// Kills what it holds.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It is ours and must not outlive us; one that has ended already is no error.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn a_fast_writer_is_followed_to_its_last_line(context: &mut Context<'_>) -> Result<Outcome> {
+    const N_LINES: usize = 200_000;
+    const MAX_FILES: usize = 3;
+    let mut options = context.node_options();
+    options.configuration = json!({
+        "containerLogMaxSize": "1Mi",
+        "containerLogMaxFiles": MAX_FILES,
+        "containerLogMonitorInterval": "3s",
+    });
+    let mut world = World::start_with(context, options)?;
+    // As fast as it can, so that the log is rotated again before its reader is through with what was rotated before.
+    let text = format!(
+        "echo ready; while [ ! -e /go ]; do sleep 0.1; done; \
+         seq 1 {N_LINES} | sed 's/$/ ................................/'; echo end; exec sleep 100000"
+    );
+    let seen = world.run(&world.pod("talker", &[script("main", &text)]))?;
+    let heard = world.node.node.directory().join("heard");
+    let mut command = world.kubectl_command(&["logs", "--follow", "talker"]);
+    let follower = command.stdout(fs::File::create(&heard)?).spawn()?;
+    let mut follower = Ended(follower);
+    let tail = |n: u64| -> Result<String> {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        let mut file = fs::File::open(&heard)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(n)))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    world.node.node.wait("the follower", SOON, |_| {
+        Ok((tail(6)? == "ready\n").then_some(()))
+    })?;
+    world.kubectl(&["exec", "talker", "--", "touch", "/go"])?;
+    world.node.node.wait("its last line", LATER, |_| {
+        ensure!(follower.0.try_wait()?.is_none(), "the follower has ended");
+        let last = tail(4)?;
+        ensure!(
+            last == "end\n",
+            "{} bytes so far",
+            fs::metadata(&heard)?.len()
+        );
+        Ok(Some(()))
+    })?;
+    let text = fs::read_to_string(&heard)?;
+    let lines = text
+        .lines()
+        .filter_map(|it| it.strip_suffix(" ................................"));
+    let mut expected = 1..=N_LINES;
+    for line in lines {
+        let number = expected.next().map(|it| it.to_string());
+        ensure!(
+            Some(line) == number.as_deref(),
+            "{line} where {number:?} should be"
+        );
+    }
+    ensure!(expected.next().is_none(), "only up to {expected:?}");
+    let directory = crate::look::log_directory(&world.node.node, &seen).join("main");
+    let names = || -> Result<Vec<String>> {
+        let entries = fs::read_dir(&directory)?.flatten();
+        Ok(entries
+            .map(|it| it.file_name().to_string_lossy().into_owned())
+            .collect())
+    };
+    world
+        .node
+        .node
+        .wait("the log to be within its number", SOON, |_| {
+            let names = names()?;
+            let n_rotated = names.iter().filter(|it| it.starts_with("0.log.")).count();
+            let is_settled = !names.iter().any(|it| it.ends_with(".tmp"));
+            ensure!(
+                n_rotated >= 1 && names.len() <= MAX_FILES && is_settled,
+                "there are {names:?}"
+            );
+            Ok(Some(()))
+        })?;
     Ok(Outcome::Passed)
 }
 

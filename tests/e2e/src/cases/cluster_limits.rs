@@ -1,6 +1,6 @@
 //! Limits on local storage: a pod that has more on the node's disk than it may is evicted, and its neighbours are not.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::{LATER, cases};
@@ -47,6 +47,27 @@ fn a_pod_whose_volume_outgrows_its_limit_is_evicted(context: &mut Context<'_>) -
     ensure!(
         metrics.lines().any(|it| it == line),
         "it is not counted in the metrics"
+    );
+    // Its status is all that stays of it.
+    let containerd = context.containerd()?;
+    let logs = crate::look::log_directory(&world.node.node, &seen);
+    world.node.node.wait("the rest to go", LATER, |_| {
+        let all = containerd.containers()?.into_iter();
+        let left: Vec<String> = all
+            .filter(|it| it.pod_uid == seen.uid())
+            .map(|it| it.kind)
+            .collect();
+        ensure!(
+            left.is_empty() && !logs.exists(),
+            "{left:?} and logs are left"
+        );
+        Ok(Some(()))
+    })?;
+    let over = world.find_pod("greedy")?.context("it is gone")?;
+    ensure!(
+        over.phase() == "Failed" && over.container("main")?.exit_code().is_some(),
+        "{}",
+        over.0["status"]
     );
     let other = world.wait_ready("modest")?;
     ensure!(other.phase() == "Running", "its neighbour was touched");

@@ -21,6 +21,7 @@ cases![
     a_redirect_is_followed_at_home_and_a_warning_abroad,
     a_startup_probe_holds_the_others_back_and_liveness_restarts,
     probes_leave_no_connections_behind,
+    while_a_pod_ends_its_readiness_is_asked_and_its_liveness_is_not,
 ];
 
 /// A pod on the host's network, probed every second.
@@ -269,5 +270,52 @@ fn probes_leave_no_connections_behind(context: &mut Context<'_>) -> Result<Outco
             "{n} connections to {port} are left behind"
         );
     }
+    Ok(Outcome::Passed)
+}
+
+fn while_a_pod_ends_its_readiness_is_asked_and_its_liveness_is_not(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let shared = world.node.node.directory().join("shared");
+    fs::create_dir(&shared)?;
+    fs::write(shared.join("well"), "")?;
+    let is_well = json!({"exec": {"command": ["test", "-e", "/shared/well"]}, "periodSeconds": 1, "failureThreshold": 1});
+    // Takes its time to leave, until it is told.
+    let words = "trap 'while [ ! -e /shared/go ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done";
+    let container = with(
+        script("main", words),
+        json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+            "readinessProbe": is_well, "livenessProbe": is_well}),
+    );
+    let pod = with(
+        world.pod("web", &[container]),
+        json!({"spec": {"terminationGracePeriodSeconds": 60,
+            "volumes": [{"name": "shared", "hostPath": {"path": shared}}]}}),
+    );
+    let seen = world.run(&pod)?;
+    world.kubectl(&["delete", "pod", "web", "--wait=false"])?;
+    world.wait_event(&seen, "Killing")?;
+    fs::remove_file(shared.join("well"))?;
+    let ending = world.wait_pod("web", "to be unready while it ends", SOON, |pod| {
+        pod.condition("Ready") == Some("False") && pod.phase() == "Running"
+    })?;
+    ensure!(
+        ending.0["metadata"]["deletionTimestamp"].is_string(),
+        "it does not end"
+    );
+    fs::write(shared.join("go"), "")?;
+    world.wait_gone(&seen, SOON)?;
+    let said: Vec<String> = world
+        .events(&seen)?
+        .iter()
+        .filter_map(|it| it["message"].as_str().map(str::to_owned))
+        .collect();
+    ensure!(
+        said.iter()
+            .any(|it| it.starts_with("Readiness probe failed"))
+            && !said.iter().any(|it| it.contains("iveness probe")),
+        "it said {said:#?}"
+    );
     Ok(Outcome::Passed)
 }

@@ -18,6 +18,7 @@ cases![
     several_containers_are_resized_in_opposite_directions,
     a_resize_without_room_is_deferred_until_a_pod_goes_also_over_a_restart,
     a_memory_limit_below_usage_is_an_error_that_heals,
+    a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back,
 ];
 
 fn sized(name: &str, cpu: &str, memory: &str) -> Value {
@@ -306,5 +307,49 @@ fn a_memory_limit_below_usage_is_an_error_that_heals(context: &mut Context<'_>) 
         shows(pod, "main", "100m", "16Mi")
     })?;
     ensure_bounds(&world, &after, &[("", 10000, 16), ("main", 10000, 16)])?;
+    Ok(Outcome::Passed)
+}
+
+fn a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    // Processors that are handed out one by one cannot be changed under a pod that has them for sure.
+    options.configuration = json!({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "100m"}});
+    let mut world = World::start_with(context, options)?;
+    let pod = world.pod("web", &[sized("main", "100m", "32Mi")]);
+    let before = world.run(&pod)?;
+    resize(&world, "web", &to(&[("main", "200m", "32Mi")]))?;
+    let pending = world.wait_pod("web", "to be infeasible", SOON, |pod| {
+        pod.condition("PodResizePending") == Some("True")
+    })?;
+    let conditions = pending.0["status"]["conditions"].as_array();
+    let condition = conditions
+        .into_iter()
+        .flatten()
+        .find(|it| it["type"] == "PodResizePending")
+        .context("condition")?;
+    let why = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+    ensure!(
+        condition["reason"] == "Infeasible" && condition["message"] == why,
+        "{condition}"
+    );
+    let said = world.wait_event(&pending, "ResizeInfeasible")?;
+    ensure!(said.contains("Resize is infeasible"), "{said}");
+    ensure!(
+        pending.container("main")?.0["allocatedResources"]["cpu"] == "100m",
+        "{}",
+        pending.0["status"]
+    );
+    // Memory is nobody's in particular: taking the wish for CPU back lets the rest of it through.
+    resize(&world, "web", &to(&[("main", "100m", "48Mi")]))?;
+    let after = world.wait_pod("web", "to be larger", SOON, |pod| {
+        shows(pod, "main", "100m", "48Mi")
+    })?;
+    ensure_bounds(&world, &after, &[("", 10000, 48), ("main", 10000, 48)])?;
+    ensure!(
+        after.container("main")?.id() == before.container("main")?.id(),
+        "it was restarted"
+    );
     Ok(Outcome::Passed)
 }

@@ -110,9 +110,15 @@ fn a_pod_with_users_of_its_own_is_root_inside_only(context: &mut Context<'_>) ->
         script("main", words),
         json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
     );
+    // With users of its own a container may see all of /proc.
+    let bare = with(
+        script("bare", "grep -c ' /proc/' /proc/mounts; exec sleep 100000"),
+        json!({"securityContext": {"procMount": "Unmasked"}}),
+    );
+    let containers = [main, bare];
     let pods = ["one", "two"].map(|name| {
         with(
-            world.pod(name, std::slice::from_ref(&main)),
+            world.pod(name, &containers),
             json!({"spec": {"hostUsers": false, "volumes": [{"name": "data", "emptyDir": {}}]}}),
         )
     });
@@ -159,6 +165,8 @@ fn a_pod_with_users_of_its_own_is_root_inside_only(context: &mut Context<'_>) ->
             })
             .unwrap_or_default();
         ensure!(lines[..2] == ["0", "0"], "it runs and writes as {lines:?}");
+        let hidden = world.settled_log(&seen, "bare")?;
+        ensure!(hidden == ["0"], "{hidden:?} parts of /proc are hidden");
         // What it writes into a volume is root's on the node too, whoever has its users next.
         let file = "volumes/kubernetes.io~empty-dir/data/x";
         let file = look::pod_directory(&world.node.node, &seen).join(file);

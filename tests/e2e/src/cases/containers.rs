@@ -3,10 +3,10 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::{Node, PodView, cgroups, http};
+use ferrolet_lab::{Node, PodView, StandIn, cgroups, http};
 use serde_json::{Value, json};
 
-use super::{GONE, SOON, cases, wait_phase, wait_running};
+use super::{GONE, LATER, SOON, cases, wait_phase, wait_running};
 use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
 use crate::look;
@@ -21,6 +21,8 @@ cases![
     quality_of_service_chooses_the_cgroup,
     huge_pages_are_given_and_bounded,
     a_static_pod_does_not_swap_although_its_class_may,
+    a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory,
+    a_machine_without_memory_says_whom_it_cost,
     a_host_network_pod_has_the_nodes_address,
     logs_and_links_are_where_upstream_puts_them,
     the_runtime_sees_upstreams_labels_and_annotations,
@@ -254,16 +256,125 @@ fn huge_pages_are_given_and_bounded(context: &mut Context<'_>) -> Result<Outcome
     Ok(Outcome::Passed)
 }
 
-/// Static pods are critical, and critical pods do not swap. The share of others is in core's tables: a virtual machine has no API server.
-fn a_static_pod_does_not_swap_although_its_class_may(context: &mut Context<'_>) -> Result<Outcome> {
+/// Why nothing can be swapped here.
+fn without_swap() -> Result<Option<Outcome>> {
     if !cgroups::is_v2() {
-        return Ok(Outcome::Skipped(
+        return Ok(Some(Outcome::Skipped(
             "with cgroup v1 no container swaps; the rules of v1 are in core".to_owned(),
-        ));
+        )));
     }
     let swaps = fs::read_to_string("/proc/swaps")?;
-    if swaps.lines().count() < 2 {
-        return Ok(Outcome::Skipped("this machine has no swap".to_owned()));
+    let is_off = swaps.lines().count() < 2;
+    Ok(is_off.then(|| Outcome::Skipped("this machine has no swap".to_owned())))
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn amount_of(what: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|it| it.strip_prefix(what));
+    let kilobytes = line.and_then(|it| it.split_whitespace().nth(1)?.parse::<u64>().ok());
+    Ok(kilobytes.with_context(|| format!("no {what}"))? << 10)
+}
+
+/// The pods come from a stand-in, because a virtual machine has no API server and static pods do not swap.
+fn a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if let Some(outcome) = without_swap()? {
+        return Ok(outcome);
+    }
+    let api = StandIn::start()?;
+    let mut options = context.node_options();
+    let name = options.name.clone();
+    let directory = context.bench.directory(&format!("node-{name}"))?;
+    let kubeconfig = directory.join("kubeconfig");
+    fs::write(&kubeconfig, api.kubeconfig().to_string())?;
+    options.arguments = vec![format!("--kubeconfig={}", kubeconfig.display())];
+    options.configuration =
+        json!({"failSwapOn": false, "memorySwap": {"swapBehavior": "LimitedSwap"}});
+    let mut node = context.node_with(options)?;
+    let request = 256_u64 << 20;
+    let rows = [
+        (
+            "burst",
+            json!({"memory": request.to_string()}),
+            json!({}),
+            "burstable/",
+        ),
+        (
+            "sure",
+            json!({"cpu": "50m", "memory": "32Mi"}),
+            json!({"cpu": "50m", "memory": "32Mi"}),
+            "",
+        ),
+        ("best", json!({}), json!({}), "besteffort/"),
+    ];
+    for (kind, requests, limits, _) in &rows {
+        let full = node.pod_name(kind);
+        let pod = with(
+            limited(&full, requests.clone(), limits.clone()),
+            json!({
+                "metadata": {"namespace": "default", "uid": format!("{kind}-of-the-api")},
+                "spec": {"nodeName": name, "restartPolicy": "Always", "enableServiceLinks": false},
+            }),
+        );
+        api.put("pods", pod);
+    }
+    // Nobody rounds up: the kernel counts whole pages.
+    let share = request * amount_of("SwapTotal")? / amount_of("MemTotal")?;
+    let page = 4096;
+    ensure!(share > 16 * page, "{share} bytes are too few to tell");
+    for (kind, _, _, class) in &rows {
+        let seen = wait_running(&mut node, kind)?;
+        let group = look::pod_cgroup(&node, class, &seen);
+        let group = format!("{group}/{}", seen.container("main")?.id());
+        let value: u64 = cgroups::value(&group, "memory.swap.max")?.parse()?;
+        let expected = if *kind == "burst" { share } else { 0 };
+        ensure!(
+            value.abs_diff(expected) <= page && (value > 0) == (expected > 0),
+            "{kind} may swap {value} bytes, not {expected}"
+        );
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Only where nobody else lives.
+fn a_machine_without_memory_says_whom_it_cost(context: &mut Context<'_>) -> Result<Outcome> {
+    if fs::read_to_string("/proc/sys/kernel/hostname")?.trim() != "guest" {
+        return Ok(Outcome::Skipped(
+            "only a virtual machine may run out of memory".to_owned(),
+        ));
+    }
+    let mut node = context.node()?;
+    node.put_pod(&pod("well", &[sleeper("main")]))?;
+    let before = wait_running(&mut node, "well")?;
+    let greedy = with(
+        pod("greedy", &[script("main", "exec tail /dev/zero")]),
+        json!({"spec": {"restartPolicy": "Never"}}),
+    );
+    node.put_pod(&greedy)?;
+    node.wait("a word about it", LATER, |node| {
+        let told = "System OOM encountered, victim process: tail, pid: ";
+        Ok(node.log_text().contains(told).then_some(()))
+    })?;
+    let over = wait_phase(&mut node, "greedy", "Failed")?;
+    ensure!(
+        over.container("main")?.exit_code() == Some(137),
+        "{}",
+        over.0["status"]
+    );
+    let after = wait_running(&mut node, "well")?;
+    ensure!(
+        after.container("main")?.id() == before.container("main")?.id(),
+        "its neighbour was touched"
+    );
+    Ok(Outcome::Passed)
+}
+
+/// Static pods are critical, and critical pods do not swap.
+fn a_static_pod_does_not_swap_although_its_class_may(context: &mut Context<'_>) -> Result<Outcome> {
+    if let Some(outcome) = without_swap()? {
+        return Ok(outcome);
     }
     let mut options = context.node_options();
     options.configuration =

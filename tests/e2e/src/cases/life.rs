@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use super::{GONE, SOON, cases, wait_phase, wait_running};
+use super::{GONE, LATER, SOON, cases, wait_phase, wait_running};
 use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
 use crate::look;
@@ -24,6 +24,8 @@ cases![
     a_container_is_stopped_with_the_signal_of_its_choice,
     a_directory_full_of_pods_runs,
     manifests_are_read_as_json_and_as_yaml,
+    static_pods_of_one_name_take_turns,
+    pods_are_run_once_by_an_agent_that_leaves,
 ];
 
 fn a_static_pod_runs_and_shows_its_address(context: &mut Context<'_>) -> Result<Outcome> {
@@ -319,5 +321,106 @@ fn manifests_are_read_as_json_and_as_yaml(context: &mut Context<'_>) -> Result<O
         "its namespace is {}",
         seen.namespace()
     );
+    Ok(Outcome::Passed)
+}
+
+fn static_pods_of_one_name_take_turns(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let shared = node.directory().join("shared");
+    fs::create_dir(&shared)?;
+    // Takes two seconds to leave, and notes when it comes and when it is gone.
+    let turn = |word: &str| {
+        let text = format!(
+            "echo {word} up >> /shared/notes; \
+             trap 'sleep 2; echo {word} down >> /shared/notes; exit 0' TERM; while :; do sleep 0.1; done"
+        );
+        let mount = json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]});
+        with(
+            pod("turns", &[with(script("main", &text), mount)]),
+            json!({"spec": {"terminationGracePeriodSeconds": 20,
+                "volumes": [{"name": "shared", "hostPath": {"path": shared}}]}}),
+        )
+    };
+    node.put_pod(&turn("first"))?;
+    wait_running(&mut node, "turns")?;
+    let notes = || fs::read_to_string(shared.join("notes")).unwrap_or_default();
+    node.wait("its first word", SOON, |_| {
+        Ok((notes() == "first up\n").then_some(()))
+    })?;
+    // The second waits behind the first, and is gone again before its turn has come.
+    node.put_pod(&turn("second"))?;
+    node.wait("the first to be told to end", SOON, |node| {
+        let is_told = node.log_text().contains("Stopping container main");
+        Ok(is_told.then_some(()))
+    })?;
+    node.put_pod(&turn("third"))?;
+    let told = node.wait("the third to have its turn", LATER, |_| {
+        let told = notes();
+        Ok(told.contains("third up").then_some(told))
+    })?;
+    ensure!(
+        told == "first up\nfirst down\nthird up\n",
+        "they came and went like this: {told:?}"
+    );
+    Ok(Outcome::Passed)
+}
+
+fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Result<Outcome> {
+    if context.is_upstream() {
+        return Ok(Outcome::Skipped(
+            "upstream's kubelet has no such mode any more".to_owned(),
+        ));
+    }
+    let mut options = context.node_options();
+    options.arguments = vec!["--run-once-within=50s".to_owned()];
+    let mut node = context.prepare(options)?;
+    let ends = |name: &str, text: &str| {
+        let changes = json!({"spec": {"restartPolicy": "Never", "initContainers": [script("first", "true")]}});
+        with(pod(name, &[script("main", text)]), changes)
+    };
+    node.put_pod(&pod("stays", &[sleeper("a"), sleeper("b")]))?;
+    node.put_pod(&ends("works", "exit 0"))?;
+    node.launch()?;
+    let ended = node.wait_ended(LATER)?;
+    ensure!(
+        ended.success(),
+        "it ended with {ended}: {}",
+        node.log_text()
+    );
+    let running = |context: &mut Context<'_>| -> Result<Vec<(String, u32)>> {
+        let containerd = context.containerd()?;
+        let mut tasks = containerd.tasks()?;
+        let all = containerd.containers()?;
+        tasks.retain(|(id, _)| {
+            all.iter()
+                .any(|it| it.id == *id && ["a", "b"].contains(&it.name.as_str()))
+        });
+        tasks.sort();
+        Ok(tasks)
+    };
+    let before = running(context)?;
+    ensure!(before.len() == 2, "{before:?} run");
+    // Once more finds everything as it should be.
+    node.launch()?;
+    let ended = node.wait_ended(SOON)?;
+    ensure!(ended.success(), "it ended with {ended}");
+    ensure!(running(context)? == before, "containers were touched");
+    // One that fails is named, and holds nobody else up.
+    node.put_pod(&ends("breaks", "exit 3"))?;
+    node.put_pod(&pod("late", &[sleeper("main")]))?;
+    node.launch()?;
+    let ended = node.wait_ended(LATER)?;
+    let log = node.log_text();
+    let told = format!(
+        "pods did not come up: default/{}: ",
+        node.pod_name("breaks")
+    );
+    ensure!(
+        ended.code() == Some(1) && log.contains(&told),
+        "it ended with {ended} and no {told:?} in {log}"
+    );
+    let late = context.containerd()?.containers()?;
+    ensure!(late.iter().any(|it| it.name == "main"), "late never came");
+    ensure!(running(context)? == before, "containers were touched");
     Ok(Outcome::Passed)
 }

@@ -22,6 +22,7 @@ cases![
     an_image_that_nobody_used_for_long_goes,
     a_log_is_rotated_compressed_and_kept_within_its_number,
     a_link_to_a_log_that_is_gone_goes,
+    as_many_dead_containers_stay_as_the_node_keeps,
 ];
 
 const SPARE: &str = "spare.test/app:1";
@@ -192,5 +193,46 @@ fn a_link_to_a_log_that_is_gone_goes(context: &mut Context<'_>) -> Result<Outcom
         Ok(link.symlink_metadata().is_err().then_some(()))
     })?;
     wait_running(&mut node, "web")?;
+    Ok(Outcome::Passed)
+}
+
+fn as_many_dead_containers_stay_as_the_node_keeps(context: &mut Context<'_>) -> Result<Outcome> {
+    // Ends four times in a row, without having to wait for long.
+    let text = "n=$(cat /dev/shm/n 2>/dev/null || echo 0); echo $((n + 1)) > /dev/shm/n; \
+        [ $n -lt 4 ] && exit 1; exec sleep 100000";
+    for (flag, n_dead) in [
+        (None, 1),
+        (Some("--maximum-dead-containers-per-container=3"), 3),
+    ] {
+        let mut options = context.node_options();
+        options.configuration = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}});
+        options.arguments.extend(flag.map(str::to_owned));
+        let mut node = context.node_with(options)?;
+        node.put_pod(&pod("crash", &[script("main", text)]))?;
+        let seen = node.wait_pod("crash", "to run for the fifth time", LATER, |pod| {
+            let main = pod.container("main");
+            main.is_ok_and(|it| it.restarts() == 4 && it.is_running())
+        })?;
+        let containerd = context.containerd()?;
+        let logs = look::log_directory(&node, &seen).join("main");
+        node.wait("what is left of its containers", SOON, |node| {
+            let all = containerd.containers()?.into_iter();
+            let own = all.filter(|it| it.pod_uid == seen.uid() && it.kind != "sandbox");
+            let (n_left, n_logs) = (own.count(), log_files(&logs)?.len());
+            let n_links = look::links(node, &seen).len();
+            // The one that runs is there too.
+            let left = [n_left, n_logs, n_links];
+            ensure!(
+                left == [n_dead + 1; 3],
+                "containers, logs and links: {left:?}"
+            );
+            Ok(Some(()))
+        })?;
+        node.remove_manifest("crash.yaml")?;
+        node.wait("nothing to be left", LATER, |node| {
+            look::ensure_gone(node, containerd, &seen).map(Some)
+        })?;
+        node.kill()?;
+    }
     Ok(Outcome::Passed)
 }

@@ -20,6 +20,8 @@ cases![
     a_registry_that_breaks_half_way_is_tried_again,
     a_slow_registry_holds_nobody_else_up,
     serialized_pulls_come_one_after_the_other,
+    containers_of_one_pod_do_not_wait_for_each_others_images,
+    a_long_pull_and_a_long_wait_for_one_are_told,
     too_many_pulls_in_a_second_are_refused_and_tried_again,
     a_plugin_opens_a_private_registry_and_is_remembered,
     a_wrong_plugin_configuration_keeps_the_agent_from_starting,
@@ -169,6 +171,80 @@ fn serialized_pulls_come_one_after_the_other(context: &mut Context<'_>) -> Resul
     slow.set_mood(Mood::Well);
     wait_running(&mut node, "slow")?;
     wait_running(&mut node, "quick")?;
+    Ok(Outcome::Passed)
+}
+
+/// Waits until somebody asks a registry for a blob, which it does not hand out.
+fn wait_held(node: &mut Node, registry: &Registry) -> Result<()> {
+    node.wait("a held pull", SOON, |_| {
+        let requests = registry.requests();
+        let blobs = requests.iter().any(|it| it.path.contains("/blobs/"));
+        Ok(blobs.then_some(()))
+    })
+}
+
+fn containers_of_one_pod_do_not_wait_for_each_others_images(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let slow = registry(context, "slow.test", &["a:1"])?;
+    registry(context, "quick.test", &["a:1"])?;
+    slow.set_mood(Mood::Holding);
+    let mut options = context.node_options();
+    options.configuration = json!({"serializeImagePulls": false, "maxParallelImagePulls": 2});
+    let mut node = context.node_with(options)?;
+    let of = |name: &str, image: &str| with(sleeper(name), json!({"image": image}));
+    // The one that is held comes first in the list.
+    let list = [
+        of("held", "slow.test/a:1"),
+        of("pulled", "quick.test/a:1"),
+        sleeper("here"),
+    ];
+    node.put_pod(&pod("app", &list))?;
+    wait_held(&mut node, &slow)?;
+    // Asked of the runtime: the pod is in the middle of its start.
+    let containerd = context.containerd()?;
+    let running = || -> Result<Vec<String>> {
+        let tasks = containerd.tasks()?;
+        let all = containerd.containers()?.into_iter();
+        let mut names: Vec<String> = all
+            .filter(|it| it.kind != "sandbox" && tasks.iter().any(|(id, _)| *id == it.id))
+            .map(|it| it.name)
+            .collect();
+        names.sort();
+        Ok(names)
+    };
+    node.wait("the others to run", SOON, |_| {
+        let names = running()?;
+        ensure!(names == ["here", "pulled"], "{names:?} run");
+        Ok(Some(()))
+    })?;
+    slow.set_mood(Mood::Well);
+    let seen = wait_running(&mut node, "app")?;
+    ensure!(seen.restarts() == 0, "{}", seen.0["status"]);
+    Ok(Outcome::Passed)
+}
+
+fn a_long_pull_and_a_long_wait_for_one_are_told(context: &mut Context<'_>) -> Result<Outcome> {
+    let slow = registry(context, "slow.test", &["a:1", "b:1"])?;
+    slow.set_mood(Mood::Holding);
+    let mut options = context.node_options();
+    options.configuration = json!({"serializeImagePulls": true});
+    let mut node = context.node_with(options)?;
+    node.put_pod(&of_image("first", "slow.test/a:1", "IfNotPresent"))?;
+    wait_held(&mut node, &slow)?;
+    node.put_pod(&of_image("second", "slow.test/b:1", "IfNotPresent"))?;
+    wait_log(
+        &mut node,
+        "Still pulling image \\\"slow.test/a:1\\\" after 10s",
+    )?;
+    wait_log(
+        &mut node,
+        "Image \\\"slow.test/b:1\\\" has waited 10s to be pulled; 1 ahead of it",
+    )?;
+    slow.set_mood(Mood::Well);
+    for name in ["first", "second"] {
+        wait_running(&mut node, name)?;
+    }
     Ok(Outcome::Passed)
 }
 

@@ -23,6 +23,7 @@ cases![
     the_plain_ports_serve_what_upstreams_do_and_no_more,
     versions_and_suites_of_tls_are_those_that_are_configured,
     a_checkpoint_of_a_container_is_an_archive_of_it,
+    a_service_manager_hears_that_the_agent_is_up_and_lives,
 ];
 
 /// Paths, and what the health port and the read-only port say to them.
@@ -365,5 +366,32 @@ fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) ->
             && after.container("main")?.is_running(),
         "the container did not outlive it"
     );
+    Ok(Outcome::Passed)
+}
+
+fn a_service_manager_hears_that_the_agent_is_up_and_lives(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut options = context.node_options();
+    let directory = context.bench.directory(&format!("node-{}", options.name))?;
+    let socket = directory.join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket)?;
+    manager.set_read_timeout(Some(SOON))?;
+    let own = |(key, value): (&str, String)| (key.to_owned(), value);
+    options.environment = [
+        ("NOTIFY_SOCKET", socket.display().to_string()),
+        ("WATCHDOG_USEC", "2000000".to_owned()),
+    ]
+    .map(own)
+    .into();
+    let mut node = context.node_with(options)?;
+    let mut heard = Vec::new();
+    while heard.iter().filter(|it| *it == "WATCHDOG=1").count() < 3 {
+        let mut message = [0; 64];
+        let n = manager.recv(&mut message)?;
+        heard.push(String::from_utf8_lossy(&message[..n]).into_owned());
+    }
+    ensure!(heard.iter().any(|it| it == "READY=1"), "heard {heard:?}");
+    node.expect_running()?;
     Ok(Outcome::Passed)
 }
