@@ -5,7 +5,7 @@ use ferrolet_types::{
     observed::{ContainerState, ObservedContainer},
     pod::{ContainerKind, PodView, RestartPolicy, ephemeral_as_container},
 };
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use crate::{
     Action, Facts, Failure, FailureKind, Kept, PodState, RestartCount, SandboxNeed, Stage, Step,
@@ -354,10 +354,9 @@ impl<'a> Plan<'a> {
         if let Some(failure) = self.facts.failures.get(&name) {
             let due = failure.retry_at(&self.facts.back_off);
             if due > self.now {
-                let image = container.image.as_deref().unwrap_or_default();
                 let shown_until = failure.at.after(PULL_ERROR_SHOWN);
                 return match &failure.kind {
-                    FailureKind::ImagePull { image: failed } if failed == image => {
+                    FailureKind::ImagePull { image } if wants_image(self.pod, container, image) => {
                         if self.now < shown_until {
                             self.step.wake(shown_until);
                             self.wait(
@@ -505,6 +504,18 @@ fn verdict_grace(verdict: Verdict) -> Option<ferrolet_types::GracePeriod> {
         Verdict::Failure { grace } => grace,
         Verdict::Pending | Verdict::Success => None,
     }
+}
+
+/// True when a container needs this image: to run from, or as one of its volumes.
+fn wants_image(pod: &Pod, container: &Container, image: &str) -> bool {
+    let mounts = container.volume_mounts.iter().flatten();
+    let is_mounted = |volume: &&Volume| mounts.clone().any(|mount| mount.name == volume.name);
+    let mut volumes = pod.spec_ref().volumes.iter().flatten().filter(is_mounted);
+    let is_it = |volume: &Volume| {
+        let source = volume.image.as_ref();
+        source.and_then(|it| it.reference.as_deref()) == Some(image)
+    };
+    container.image.as_deref() == Some(image) || volumes.any(is_it)
 }
 
 /// True when the container was made from the specification as it is now.

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{
-    Action, Facts, Kept, PodState, Presence, ResizeFacts, Step, Waiting, Wish, decide,
+    Action, Facts, FailureKind, Kept, PodState, Presence, ResizeFacts, Step, Waiting, Wish, decide,
     kill_is_overdue_at,
 };
 use ferrolet_ports::{EventKind, Remains, RuntimeError, TRACED};
@@ -703,7 +703,11 @@ impl Worker {
                         pod_in_words(pod)
                     ))),
                     "ImagePullBackOff" => {
-                        let image = container.image.as_deref().unwrap_or_default();
+                        let failure = self.memory.failures.get(name);
+                        let image = match failure.map(|it| &it.kind) {
+                            Some(FailureKind::ImagePull { image }) => image.as_str(),
+                            _ => container.image.as_deref().unwrap_or_default(),
+                        };
                         tell.say(Happened::PullBackOff(format!(
                             "Back-off pulling image {image:?}"
                         )));

@@ -374,12 +374,13 @@ fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Resul
     let mut options = context.node_options();
     options.arguments = vec!["--run-once-within=50s".to_owned()];
     let mut node = context.prepare(options)?;
-    let ends = |name: &str, text: &str| {
-        let changes = json!({"spec": {"restartPolicy": "Never", "initContainers": [script("first", "true")]}});
-        with(pod(name, &[script("main", text)]), changes)
+    let job = |name: &str, first: &str| {
+        let init =
+            json!({"spec": {"restartPolicy": "Never", "initContainers": [script("first", first)]}});
+        with(pod(name, &[script("main", "exit 0")]), init)
     };
     node.put_pod(&pod("stays", &[sleeper("a"), sleeper("b")]))?;
-    node.put_pod(&ends("works", "exit 0"))?;
+    node.put_pod(&job("works", "true"))?;
     node.launch()?;
     let ended = node.wait_ended(LATER)?;
     ensure!(
@@ -405,8 +406,8 @@ fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Resul
     let ended = node.wait_ended(SOON)?;
     ensure!(ended.success(), "it ended with {ended}");
     ensure!(running(context)? == before, "containers were touched");
-    // One that fails is named, and holds nobody else up.
-    node.put_pod(&ends("breaks", "exit 3"))?;
+    // One that never comes up is named, and holds nobody else up.
+    node.put_pod(&job("breaks", "exit 3"))?;
     node.put_pod(&pod("late", &[sleeper("main")]))?;
     node.launch()?;
     let ended = node.wait_ended(LATER)?;

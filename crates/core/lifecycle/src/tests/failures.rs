@@ -34,6 +34,51 @@ fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     check(20, 2, None, "start c");
 }
 
+/// 8.12, 5: the back-off is an image's, whether a container runs from it or mounts it; an image that is not wanted any more holds nobody.
+#[test]
+fn a_failed_pull_holds_up_whoever_needs_that_image() {
+    let check = |failed: &str, reason: Option<&str>| {
+        let mut it = container("c");
+        let mount = |name: &str| k8s_openapi::api::core::v1::VolumeMount {
+            name: name.to_owned(),
+            ..Default::default()
+        };
+        it.volume_mounts = Some(vec![mount("v")]);
+        let volume = |name: &str, image: &str| k8s_openapi::api::core::v1::Volume {
+            name: name.to_owned(),
+            image: Some(k8s_openapi::api::core::v1::ImageVolumeSource {
+                reference: Some(image.to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let mut spec = pod("Always", vec![], vec![it]);
+        spec.spec.as_mut().unwrap().volumes =
+            Some(vec![volume("v", "weights"), volume("w", "unused")]);
+        let mut scene = Scene::new(spec).with(vec![]);
+        let failure = Failure {
+            kind: FailureKind::ImagePull {
+                image: failed.to_owned(),
+            },
+            reason: "ErrImagePull",
+            message: String::new(),
+            count: 1,
+            at: at(NOW - 2),
+        };
+        scene.failures.insert(ContainerName::new("c"), failure);
+        let step = scene.step();
+        let waits = step.waiting.get("c");
+        assert_eq!(waits.map(|why| why.reason), reason, "{failed}");
+        assert_eq!(step.stages.is_empty(), reason.is_some(), "{failed}");
+        let named = waits.is_none_or(|why| why.message.contains(failed));
+        assert!(named, "{waits:?}");
+    };
+    check("busybox", Some("ImagePullBackOff"));
+    check("weights", Some("ImagePullBackOff"));
+    check("unused", None);
+    check("an-earlier-one", None);
+}
+
 /// 8.3, step 12: the last start error of each container is what status shows.
 #[test]
 fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
