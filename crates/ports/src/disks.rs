@@ -86,6 +86,41 @@ pub struct DiskKey {
     pub name: String,
 }
 
+impl DiskKey {
+    /// What the cluster may call the disk in a node's status. A portal's usual port may have been written or not.
+    pub fn cluster_names(&self) -> Vec<String> {
+        let plugin = self.kind.plugin();
+        let names = match self.kind {
+            DiskKind::Iscsi => self.iscsi_names(),
+            DiskKind::Fc => FcDisk::of_name(&self.name).map(|disk| match disk {
+                FcDisk::Ports { names, lun } => vec![format!("[{}]:{lun}", names.join(" "))],
+                FcDisk::Names(names) => vec![format!("[{}]", names.join(" "))],
+            }),
+        };
+        let names = names.unwrap_or_default().into_iter();
+        names.map(|name| format!("{plugin}/{name}")).collect()
+    }
+
+    fn iscsi_names(&self) -> Option<Vec<String>> {
+        let (disk, lun) = self.name.rsplit_once("-lun-")?;
+        let begins = ["-iqn.", "-eui.", "-naa."];
+        let at = begins.iter().find_map(|it| disk.find(it))?;
+        let (portal, target) = (&disk[..at], &disk[at + 1..]);
+        let portals = [Some(portal), portal.strip_suffix(":3260")];
+        let portals = portals.into_iter().flatten();
+        Some(portals.map(|it| format!("{it}:{target}:{lun}")).collect())
+    }
+}
+
+/// What became of a disk that was to be taken away from this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// It is not here any more.
+    Gone,
+    /// Some pod has it.
+    Used,
+}
+
 /// A disk of another machine, reached by iSCSI.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IscsiDisk {
@@ -194,6 +229,34 @@ mod tests {
         );
         assert_eq!(FcDisk::of_name("a-lun-b"), None);
         assert_eq!(FcDisk::of_name(""), None);
+    }
+
+    #[test]
+    fn the_clusters_names_can_be_told_by_directories() {
+        let check = |kind: DiskKind, name: &str, expected: &[&str]| {
+            let name = name.to_owned();
+            assert_eq!(DiskKey { kind, name }.cluster_names(), expected);
+        };
+        check(
+            DiskKind::Iscsi,
+            "my-host:3260-iqn.2026-01.dev:a-lun-b-lun-3",
+            &[
+                "kubernetes.io/iscsi/my-host:3260:iqn.2026-01.dev:a-lun-b:3",
+                "kubernetes.io/iscsi/my-host:iqn.2026-01.dev:a-lun-b:3",
+            ],
+        );
+        check(
+            DiskKind::Iscsi,
+            "10.0.0.1:860-eui.0-lun-0",
+            &["kubernetes.io/iscsi/10.0.0.1:860:eui.0:0"],
+        );
+        check(DiskKind::Iscsi, "what-is-this", &[]);
+        check(
+            DiskKind::Fc,
+            "5006-5007-lun-1",
+            &["kubernetes.io/fc/[5006 5007]:1"],
+        );
+        check(DiskKind::Fc, "3600", &["kubernetes.io/fc/[3600]"]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub use csi::{
     CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
     CsiStage, RegisteredDriver,
 };
-pub use disks::{Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
+pub use disks::{Detached, Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};
 pub use farewell::Farewell;
 pub use figures::{

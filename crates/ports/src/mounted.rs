@@ -12,7 +12,7 @@ use std::{
 
 use ferrolet_types::PodUid;
 
-use crate::{Disk, DiskForm, DiskKey, Fut, HostError, VolumePlace};
+use crate::{Detached, Disk, DiskForm, DiskKey, Fut, HostError, VolumePlace};
 
 /// Mounts of provided volumes.
 pub trait ProvidedVolumes: Send + Sync {
@@ -47,10 +47,12 @@ pub trait ProvidedVolumes: Send + Sync {
         disk: &'a Disk,
         form: DiskForm,
     ) -> Fut<'a, Result<String, HostError>>;
-    /// Such disks that are here and that no pod has.
+    /// Such disks that are here.
+    fn known_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>>;
+    /// Those of them that no pod has.
     fn unused_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>>;
     /// Takes such a disk away from this node, unless some pod has it. Absent is success.
-    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>>;
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<Detached, HostError>>;
     /// Hands such a disk, whose device this is, to a pod as it is, and answers with the link that names it.
     fn map_disk<'a>(
         &'a self,

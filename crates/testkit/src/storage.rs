@@ -11,9 +11,9 @@ use std::{
 };
 
 use ferrolet_ports::{
-    ApiError, ApiErrorKind, CertificateAsk, DeviceMount, Disk, DiskForm, DiskKey, FlexPlace, Fut,
-    GroupGift, HostError, MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records,
-    RequestedCertificate, Retry, StorageObjects, TrustAsk, VolumePlace,
+    ApiError, ApiErrorKind, CertificateAsk, Detached, DeviceMount, Disk, DiskForm, DiskKey,
+    FlexPlace, Fut, GroupGift, HostError, MountAccess, ProgramMount, ProvidedVolumes, Record,
+    RecordPlace, Records, RequestedCertificate, Retry, StorageObjects, TrustAsk, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use k8s_openapi::api::{
@@ -386,12 +386,18 @@ impl ProvidedVolumes for FakeMounts {
         })
     }
 
-    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>> {
+    fn known_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>> {
+        self.attempt("disks", |table| table.disks.keys().cloned().collect())
+    }
+
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<Detached, HostError>> {
         self.attempt(&disk.name, |table| {
-            if !table.has_disk(disk) {
-                table.disks.remove(disk);
-                table.devices.remove(&disk.name);
+            if table.has_disk(disk) {
+                return Detached::Used;
             }
+            table.disks.remove(disk);
+            table.devices.remove(&disk.name);
+            Detached::Gone
         })
     }
 

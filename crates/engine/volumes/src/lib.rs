@@ -12,6 +12,7 @@
 //! Refuses: I/O of its own, knowing paths, and deciding when a pod starts or ends.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod claims;
 mod credentials;
 mod csi;

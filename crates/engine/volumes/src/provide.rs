@@ -14,13 +14,15 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, DiskForm, DiskKey, DiskKind, Event, EventKind, EventObject, Events, GroupGift,
-    MountAccess, PathKind, ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount, VolumePlace,
+    Detached, DeviceMount, DiskForm, DiskKey, DiskKind, Event, EventKind, EventObject, Events,
+    GroupGift, MountAccess, PathKind, ProgramMount, ProvidedVolumes, VolumeFiles, VolumeMount,
+    VolumePlace,
 };
 use ferrolet_types::PodUid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
+    csi,
     fault::{Fault, Step},
     paths::has_backstep,
     plan::PodPlan,
@@ -49,6 +51,8 @@ pub(crate) struct Shared {
     turns: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// Disks of other machines that pods have or want.
     disks: Mutex<BTreeMap<PodUid, BTreeSet<DiskKey>>>,
+    /// What the cluster calls disks that it was told to be in use.
+    names: Mutex<BTreeMap<DiskKey, BTreeSet<String>>>,
 }
 
 impl Shared {
@@ -68,8 +72,20 @@ impl Shared {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_disk(&self, uid: &PodUid, disk: DiskKey) {
+    pub(crate) fn note_disk(&self, uid: &PodUid, disk: DiskKey) {
         self.disks().entry(uid.clone()).or_default().insert(disk);
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<DiskKey, BTreeSet<String>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note_name(&self, disk: DiskKey, name: String) {
+        self.names().entry(disk).or_default().insert(name);
+    }
+
+    fn is_wanted(&self, disk: &DiskKey) -> bool {
+        self.disks().values().any(|disks| disks.contains(disk))
     }
 
     fn disks_of(&self, uid: &PodUid) -> BTreeSet<DiskKey> {
@@ -83,6 +99,8 @@ pub(crate) struct Provider<'a> {
     pub(crate) mounts: &'a dyn ProvidedVolumes,
     pub(crate) events: &'a dyn Events,
     pub(crate) shared: &'a Shared,
+    /// What the node says that it uses.
+    pub(crate) in_use: &'a csi::Kept,
 }
 
 impl Provider<'_> {
@@ -200,7 +218,6 @@ impl Provider<'_> {
     ) -> Result<VolumeMount, Fault> {
         let (disk, key) = (&volume.disk, volume.disk.key());
         let place = place_of(plan, plugin_of(key.kind), &provided.spec_name);
-        self.shared.note_disk(&plan.uid, key.clone());
         let turn = self.shared.turn(&disk_turn(&key));
         let _turn = turn.lock().await;
         let (form, step) = match provided.form {
@@ -244,10 +261,24 @@ impl Provider<'_> {
             let turn = self.shared.turn(&disk_turn(&disk));
             let _turn = turn.lock().await;
             let detached = self.mounts.detach_disk(&disk).await;
-            detached.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
+            let detached = detached.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
+            if let Some(disks) = self.shared.disks().get_mut(uid) {
+                disks.remove(&disk);
+            }
+            self.note_disuse(&disk, detached);
         }
         self.shared.disks().remove(uid);
         Ok(())
+    }
+
+    /// Lets the cluster have a disk that is gone from here and that nobody waits for. The caller holds the disk's turn.
+    fn note_disuse(&self, disk: &DiskKey, detached: Detached) {
+        if detached == Detached::Used || self.shared.is_wanted(disk) {
+            return;
+        }
+        for name in self.shared.names().remove(disk).unwrap_or_default() {
+            self.in_use.note_disuse(&name);
+        }
     }
 
     /// Takes disks away that an earlier life of ours left; one that is on its way to somebody is left alone.
@@ -261,8 +292,9 @@ impl Provider<'_> {
             let Ok(_turn) = turn.try_lock() else {
                 continue;
             };
-            if let Err(error) = self.mounts.detach_disk(&disk).await {
-                tracing::warn!(?disk, %error, "Disk that nobody uses stays");
+            match self.mounts.detach_disk(&disk).await {
+                Ok(detached) => self.note_disuse(&disk, detached),
+                Err(error) => tracing::warn!(?disk, %error, "Disk that nobody uses stays"),
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrolet_ports::{Disk, FcDisk, IscsiDisk};
+use ferrolet_ports::{Disk, DiskKind, FcDisk, IscsiDisk};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, CSIVolumeSource, FCVolumeSource, ISCSIVolumeSource, NFSVolumeSource,
     PersistentVolume, PersistentVolumeSpec, Volume,
@@ -117,6 +117,8 @@ pub struct DiskVolume {
     pub file_system: String,
     /// The secret with its passwords: namespace (empty for the pod's own) and name.
     pub secret: Option<(String, String)>,
+    /// What the cluster calls it in a node's status.
+    pub cluster_name: String,
 }
 
 /// A volume of a driver of the old kind.
@@ -316,6 +318,13 @@ fn iscsi_volume(
     secret: Option<(String, String)>,
     name: &str,
 ) -> DiskVolume {
+    let cluster_name = format!(
+        "{}/{}:{}:{}",
+        DiskKind::Iscsi.plugin(),
+        source.target_portal,
+        source.iqn,
+        source.lun
+    );
     let portals = [source.target_portal].into_iter();
     let portals = portals.chain(source.portals.into_iter().flatten());
     let given = |it: Option<String>| it.filter(|it| !it.is_empty());
@@ -337,17 +346,24 @@ fn iscsi_volume(
         }),
         file_system: given(source.fs_type).unwrap_or_else(|| "ext4".to_owned()),
         secret: secret.filter(|_| guards_discovery || guards_session),
+        cluster_name,
     }
 }
 
 fn fc_volume(source: &FCVolumeSource) -> DiskVolume {
+    let plugin = DiskKind::Fc.plugin();
     let ports = source.target_wwns.clone().unwrap_or_default();
-    let disk = match source.lun {
-        Some(lun) if !ports.is_empty() => FcDisk::Ports { names: ports, lun },
+    let (disk, cluster_name) = match source.lun {
+        Some(lun) if !ports.is_empty() => {
+            let cluster_name = format!("{plugin}/[{}]:{lun}", ports.join(" "));
+            (FcDisk::Ports { names: ports, lun }, cluster_name)
+        }
         _ => {
+            let names = source.wwids.as_deref().unwrap_or_default();
+            let cluster_name = format!("{plugin}/[{}]", names.join(" "));
             // The kernel's helpers write names of devices without spaces.
-            let names = source.wwids.iter().flatten();
-            FcDisk::Names(names.map(|it| it.replace(' ', "_")).collect())
+            let names = names.iter().map(|it| it.replace(' ', "_"));
+            (FcDisk::Names(names.collect()), cluster_name)
         }
     };
     let file_system = source.fs_type.clone().filter(|it| !it.is_empty());
@@ -355,6 +371,7 @@ fn fc_volume(source: &FCVolumeSource) -> DiskVolume {
         disk: Disk::Fc(disk),
         file_system: file_system.unwrap_or_else(|| "ext4".to_owned()),
         secret: None,
+        cluster_name,
     }
 }
 

@@ -100,8 +100,8 @@ pub struct VolumeEngine {
     credentials: Credentials,
     pauses: Pauses,
     memory: Memory,
-    shared: Shared,
-    csi: csi::Kept,
+    pub(crate) shared: Shared,
+    pub(crate) csi: csi::Kept,
     flex: flex::Kept,
     appointments_changed: Notify,
     refreshes: Semaphore,
@@ -144,6 +144,7 @@ impl VolumeEngine {
         mut drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
     ) {
         self.flex_shell().recall().await;
+        self.recall_disks().await;
         if let Some(shell) = self.csi_shell() {
             shell.recall().await;
         }
@@ -522,6 +523,7 @@ impl VolumeEngine {
                 shell.set_up(plan, provided, volume, label).await
             }
             Backing::Disk(volume) => {
+                self.await_disk(plan, volume).await?;
                 let whole = self.with_secrets(plan, volume).await?;
                 let provided = Provided {
                     backing: Backing::Disk(whole),
@@ -565,6 +567,7 @@ impl VolumeEngine {
             mounts: self.doors.mounts.as_ref(),
             events: self.doors.events.as_ref(),
             shared: &self.shared,
+            in_use: &self.csi,
         }
     }
 

@@ -3,7 +3,8 @@
 use ferrolet_ports::Disk;
 
 use crate::{
-    VolumeEngine,
+    Attaching, VolumeEngine,
+    attached::verify,
     fault::{Fault, Step},
     plan::{PlannedVolume, PodPlan},
     provided::{DiskVolume, Provided},
@@ -11,6 +12,42 @@ use crate::{
 };
 
 impl VolumeEngine {
+    /// Makes sure that the cluster knows a disk to be used and attached here, where that is a controller's business.
+    pub(crate) async fn await_disk(
+        &self,
+        plan: &PodPlan,
+        volume: &DiskVolume,
+    ) -> Result<(), Fault> {
+        let key = volume.disk.key();
+        self.shared.note_disk(&plan.uid, key.clone());
+        match (self.doors.attaching, &self.doors.storage) {
+            (Attaching::ByController, Some(storage)) => {
+                self.shared.note_name(key, volume.cluster_name.clone());
+                let verified = verify(storage.as_ref(), &self.csi, &volume.cluster_name);
+                verified.await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds out which disks an earlier life of ours left in use, before anybody may conclude that they are not.
+    pub(crate) async fn recall_disks(&self) {
+        if self.doors.attaching == Attaching::Ourselves {
+            return;
+        }
+        let known = self.doors.mounts.known_disks().await;
+        let known = known.unwrap_or_else(|error| {
+            tracing::warn!(%error, "Disks of other machines cannot be listed");
+            Vec::new()
+        });
+        for disk in known {
+            for name in disk.cluster_names() {
+                self.csi.note_use(&name);
+                self.shared.note_name(disk.clone(), name);
+            }
+        }
+    }
+
     /// The disk with the names and passwords that it wants.
     pub(crate) async fn with_secrets(
         &self,

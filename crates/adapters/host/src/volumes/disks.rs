@@ -40,6 +40,17 @@ pub(super) struct Left {
     target: iscsi::Target,
 }
 
+/// What became of a disk that was to be let go.
+#[derive(Debug)]
+pub(super) enum LetGo {
+    /// Some pod has it.
+    Used,
+    /// There is nothing to take away.
+    Gone,
+    /// That has to be taken away.
+    Left(Left),
+}
+
 /// A directory of a disk.
 #[derive(Debug)]
 struct Place {
@@ -109,16 +120,24 @@ pub(super) fn unused(root: &Rooted) -> io::Result<Vec<DiskKey>> {
     Ok(found)
 }
 
-/// Unmounts a disk that no pod has, and answers with what to take away; `None` when somebody has it after all.
-pub(super) fn let_go(root: &Rooted, key: &DiskKey) -> io::Result<Option<Left>> {
+/// Disks that are here.
+pub(super) fn known(root: &Rooted) -> io::Result<Vec<DiskKey>> {
+    let mut keys: Vec<DiskKey> = all(root)?.into_iter().map(|it| it.key).collect();
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Unmounts a disk that no pod has, and answers with what to take away; somebody may have it after all.
+pub(super) fn let_go(root: &Rooted, key: &DiskKey) -> io::Result<LetGo> {
     let table = mountinfo::read()?;
     let known = all(root)?;
     if is_used(root, &table, &known, key)? {
-        return Ok(None);
+        return Ok(LetGo::Used);
     }
     let mut own = known.iter().filter(|it| it.key == *key).peekable();
     if own.peek().is_none() {
-        return Ok(None);
+        return Ok(LetGo::Gone);
     }
     let mut places = Vec::new();
     let mut disk = match key.kind {
@@ -139,9 +158,9 @@ pub(super) fn let_go(root: &Rooted, key: &DiskKey) -> io::Result<Option<Left>> {
         for place in places {
             root.remove_directory(&place)?;
         }
-        return Ok(None);
+        return Ok(LetGo::Gone);
     };
-    Ok(Some(Left {
+    Ok(LetGo::Left(Left {
         target: target_of(&disk, &known),
         disk,
         places,

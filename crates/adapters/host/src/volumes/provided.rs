@@ -16,8 +16,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    DeviceMount, Disk, DiskForm, DiskKey, Fut, GroupChange, GroupGift, HostError, MountAccess,
-    ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
+    Detached, DeviceMount, Disk, DiskForm, DiskKey, Fut, GroupChange, GroupGift, HostError,
+    MountAccess, ProgramMount, ProvidedVolumes, Record, RecordPlace, Records, VolumePlace,
 };
 use ferrolet_types::PodUid;
 use rustix::{
@@ -26,7 +26,8 @@ use rustix::{
 };
 
 use super::{
-    NodeVolumes, VOLUMES, devices, disks,
+    NodeVolumes, VOLUMES, devices,
+    disks::{self, LetGo},
     group::{Access, give_to_group, is_given},
     mounts::{self, NAMED, mounted_on, open_across, unmount, unmount_all},
     plain, programs, records,
@@ -203,16 +204,23 @@ impl ProvidedVolumes for NodeVolumes {
         self.at_root("find disks that nobody has".to_owned(), disks::unused)
     }
 
-    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<(), HostError>> {
+    fn known_disks(&self) -> Fut<'_, Result<Vec<DiskKey>, HostError>> {
+        self.at_root("list disks of other machines".to_owned(), disks::known)
+    }
+
+    fn detach_disk<'a>(&'a self, disk: &'a DiskKey) -> Fut<'a, Result<Detached, HostError>> {
         Box::pin(async move {
             let (own, attempt) = (disk.clone(), format!("let disk {} go", disk.name));
             let left = self.at_root(attempt.clone(), move |root| disks::let_go(root, &own));
-            let Some(left) = left.await? else {
-                return Ok(());
+            let left = match left.await? {
+                LetGo::Used => return Ok(Detached::Used),
+                LetGo::Gone => return Ok(Detached::Gone),
+                LetGo::Left(left) => left,
             };
             disks::detach(&left).await?;
             self.at_root(attempt, move |root| disks::forget(root, &left))
-                .await
+                .await?;
+            Ok(Detached::Gone)
         })
     }
 

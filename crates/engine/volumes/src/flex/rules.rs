@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 
 use crate::{
     plan::PodPlan,
@@ -63,15 +63,6 @@ pub(super) fn of_secret(secret: &Secret, driver: &str) -> Result<Extra, String> 
 /// A volume in the node's status.
 pub(super) fn unique_name(driver: &str, volume: &str) -> String {
     format!("{driver}/{volume}")
-}
-
-/// Where the cluster says that an attached volume is.
-pub(super) fn device_of(node: &Node, unique: &str) -> String {
-    let status = node.status.as_ref();
-    let attached = status.and_then(|it| it.volumes_attached.as_deref());
-    let mut attached = attached.unwrap_or_default().iter();
-    let found = attached.find(|it| it.name == unique);
-    found.map(|it| it.device_path.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]

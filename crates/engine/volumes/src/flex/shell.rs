@@ -11,8 +11,9 @@ use ferrolet_ports::{
 };
 use ferrolet_types::PodUid;
 
-use super::rules::{Extra, device_of, of_pod, of_secret, options, unique_name};
+use super::rules::{Extra, of_pod, of_secret, options, unique_name};
 use crate::{
+    attached::verify,
     csi,
     fault::{Fault, Step},
     kept::Turn,
@@ -220,15 +221,7 @@ impl FlexShell<'_> {
                 Err(error) => Err(refused(&error).at(Step::Attach)),
             };
         };
-        // Said, and heard, before it is used: from then on nobody detaches it under the pod.
-        let unique = unique_name(driver, name);
-        self.in_use.note_use(&unique);
-        let node = storage.get_own_node().await.map_err(|error| {
-            let why = &error.message;
-            Fault::later(format!("failed fetching node from API server: {why}")).at(Step::Verify)
-        })?;
-        csi::check_node(&node, &unique).map_err(|why| Fault::later(why).at(Step::Verify))?;
-        Ok(device_of(&node, &unique))
+        verify(storage, self.in_use, &unique_name(driver, name)).await
     }
 
     async fn mount(

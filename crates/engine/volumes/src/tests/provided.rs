@@ -371,6 +371,18 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
     bench.files.until(has("req-2")).await;
 }
 
+/// The cluster has heard that the node uses these, and says that they are attached.
+fn attach(bench: &Bench, names: &[&str]) {
+    let attached: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": name, "devicePath": ""}))
+        .collect();
+    let node =
+        json!({"metadata": {}, "status": {"volumesInUse": names, "volumesAttached": attached}});
+    let node = serde_json::from_value(node).unwrap();
+    bench.storage.change(|state| state.node = Some(node));
+}
+
 fn only_disk(table: &MountTable) -> (&DiskKey, &Disk) {
     assert_eq!(table.disks.len(), 1);
     table.disks.first_key_value().unwrap()
@@ -393,6 +405,13 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     });
     bench.storage.bind_claim("mine", "pv", spec);
     let claimant = |uid: &str| pod(claim_volume(), json!({"metadata": {"uid": uid}}));
+    attach(&bench, &[]);
+    let waiting = bench.engine.ensure(&claimant("uid-1")).await.unwrap_err();
+    assert_eq!(waiting.reason, "FailedAttachVolume");
+    let used = bench.engine.volumes_in_use();
+    let unique = "kubernetes.io/iscsi/10.0.0.1:iqn.t:3";
+    assert!(used.borrow().names.contains(unique));
+    attach(&bench, &[unique]);
     assert_eq!(
         bench.refusal(&claimant("uid-1")).await,
         "MountVolume.WaitForAttach failed for volume \"pv\" : couldn't get secret other/chap error: secrets \"chap\" not found"
@@ -425,8 +444,15 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     assert_eq!(table.devices[name].file_system, "ext4");
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(bench.mounts.look().disks.len(), 1);
+    assert!(used.borrow().names.contains(unique));
+    // A new life says so too, before anybody asks.
+    let bench = bench.again();
+    bench.engine.recall_disks().await;
+    let used = bench.engine.volumes_in_use();
+    assert!(used.borrow().names.contains(unique));
     bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
     assert!(bench.mounts.look().disks.is_empty());
+    assert!(used.borrow().names.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -436,6 +462,7 @@ async fn a_disk_that_cannot_be_reached_is_tried_again_after_a_pause() {
         let broken = ("iqn.t".to_owned(), "no route".to_owned());
         table.broken = [broken].into();
     });
+    attach(&bench, &["kubernetes.io/iscsi/[fd00::1]:3260:iqn.t:0"]);
     let volume = json!([{"name": "far", "iscsi": {"targetPortal": "[fd00::1]:3260", "iqn": "iqn.t", "lun": 0, "initiatorName": "iqn.me"}}]);
     let pod = pod(volume, json!({}));
     let said = bench.refusal(&pod).await;
@@ -484,6 +511,14 @@ async fn a_disk_of_another_machine_is_handed_over_as_it_is() {
         ),
     ] {
         let bench = Bench::new();
+        attach(
+            &bench,
+            &[
+                "kubernetes.io/iscsi/10.0.0.1:iqn.t:3",
+                "kubernetes.io/fc/[5006 5007]:0",
+                "kubernetes.io/fc/[3600 5]",
+            ],
+        );
         let mut spec = source;
         spec["volumeMode"] = json!("Block");
         bench.storage.bind_claim("mine", "pv", spec);
@@ -525,6 +560,7 @@ async fn a_disk_of_another_machine_is_handed_over_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn a_disk_of_fibre_channel_is_mounted_once_and_goes_with_its_last_pod() {
     let bench = Bench::new();
+    attach(&bench, &["kubernetes.io/fc/[5006]:2"]);
     let volume = json!([{"name": "far", "fc": {"targetWWNs": ["5006"], "lun": 2, "fsType": "xfs", "readOnly": true}}]);
     let pods = ["uid-1", "uid-2"].map(|uid| pod(volume.clone(), json!({"metadata": {"uid": uid}})));
     for pod in &pods {

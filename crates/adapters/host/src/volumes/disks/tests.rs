@@ -15,6 +15,13 @@ fn node() -> (TempDir, Rooted) {
     (held, root)
 }
 
+fn taken(root: &Rooted, key: &DiskKey) -> Left {
+    match let_go(root, key).unwrap() {
+        LetGo::Left(left) => left,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn fc_disk() -> Disk {
     Disk::Fc(FcDisk::Ports {
         names: vec!["5006".to_owned(), "5007".to_owned()],
@@ -43,12 +50,13 @@ fn what_is_on_disk_is_enough_to_log_out() {
         assert!(!text.contains("hush") && !format!("{secret:?}").contains("hush"));
         let keys = unused(&root).unwrap();
         assert_eq!(keys, [secret.key()]);
-        let left = let_go(&root, &keys[0]).unwrap().unwrap();
+        let left = taken(&root, &keys[0]);
         assert_eq!(left.disk, Disk::Iscsi(own.clone()));
         assert_eq!(left.target, iscsi::Target::Unused);
         forget(&root, &left).unwrap();
         assert!(!place.exists());
-        assert!(let_go(&root, &keys[0]).unwrap().is_none());
+        let again = let_go(&root, &keys[0]).unwrap();
+        assert!(matches!(again, LetGo::Gone), "{again:?}");
     }
 }
 
@@ -61,10 +69,10 @@ fn a_target_is_logged_out_of_with_its_last_disk() {
     note(&root, &first, DiskForm::Files).unwrap();
     note(&root, &first, DiskForm::Raw).unwrap();
     note(&root, &second, DiskForm::Raw).unwrap();
-    let left = let_go(&root, &second.key()).unwrap().unwrap();
+    let left = taken(&root, &second.key());
     assert_eq!(left.target, iscsi::Target::Used);
     forget(&root, &left).unwrap();
-    let left = let_go(&root, &first.key()).unwrap().unwrap();
+    let left = taken(&root, &first.key());
     assert_eq!((left.target, left.places.len()), (iscsi::Target::Unused, 2));
     forget(&root, &left).unwrap();
     assert!(all(&root).unwrap().is_empty());
@@ -85,9 +93,11 @@ fn a_disk_that_is_held_for_a_pod_stays_in_whatever_form() {
         fs::write(&own, "").unwrap();
         assert_eq!(held_for(&root, &plugin, &uid).unwrap(), [directory]);
         assert!(!unused(&root).unwrap().contains(&disk.key()));
-        assert!(let_go(&root, &disk.key()).unwrap().is_none());
+        let still = let_go(&root, &disk.key()).unwrap();
+        assert!(matches!(still, LetGo::Used), "{still:?}");
+        assert!(known(&root).unwrap().contains(&disk.key()));
         fs::remove_file(own).unwrap();
-        let left = let_go(&root, &disk.key()).unwrap().unwrap();
+        let left = taken(&root, &disk.key());
         assert_eq!(left.disk, disk);
         forget(&root, &left).unwrap();
     }
