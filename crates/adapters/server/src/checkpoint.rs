@@ -17,9 +17,8 @@ use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::target::{PodPath, find_pod, has_container, observe, running_container};
 
-/// The part of a disk, in percent, that checkpoints leave free: with less the node removes images, and with less than 10 it evicts pods,
-/// unless it is configured otherwise.
-const LEFT_FREE: u64 = 15;
+/// The part of a disk, in percent, that checkpoints leave free: with less the node evicts pods, unless it is configured otherwise.
+const LEFT_FREE: u64 = 10;
 
 /// Who writes checkpoints, and where.
 pub struct CheckpointDoors {
@@ -129,8 +128,8 @@ mod tests {
     fn a_part_of_the_disk_stays_free() {
         for (capacity, available, expected) in [
             (100, 100, true),
-            (100, 15, true),
-            (100, 14, false),
+            (100, 10, true),
+            (100, 9, false),
             (u64::MAX, u64::MAX / 2, true),
             (u64::MAX, 0, false),
             // A file system that does not say how large it is has no end.

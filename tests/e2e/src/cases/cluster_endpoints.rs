@@ -228,7 +228,9 @@ fn into_pods() -> Vec<Row> {
             "/run/NS/talker/00000000-0000-0000-0000-000000000000/main?cmd=id",
             500,
             ANY,
-        ),
+        )
+        // Which does not look at it here.
+        .upstream(200),
         row("POST", "/run/NS/talker/main?cmd=false", 500, ANY),
         row("POST", "/run/NS/talker/nothing?cmd=id", 500, ANY).saying("container not found"),
         row("POST", "/run/NS/nobody/main?cmd=id", 404, ANY).saying("pod does not exist"),

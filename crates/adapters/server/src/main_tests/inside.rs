@@ -247,12 +247,12 @@ async fn a_disk_that_is_nearly_full_gets_no_more_archives() {
         available,
         ..FileRoom::default()
     };
-    for (available, status) in [(500, 200), (140, 500), (150, 200)] {
+    for (available, status) in [(500, 200), (99, 500), (100, 200)] {
         rig.usage.set_room(room(available));
         let path = "/checkpoint/default/web/main";
         let (got, words) = rig.ask(Some(&admin), "POST", path, "").await;
         assert_eq!(got, status, "{available}: {words}");
-        let is_told = words.contains("less than 15 % of the disk are free");
+        let is_told = words.contains("less than 10 % of the disk are free");
         assert_eq!(is_told, status == 500, "{words}");
     }
     assert_eq!(rig.streams.asked().len(), 2);
