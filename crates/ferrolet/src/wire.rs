@@ -51,7 +51,9 @@ use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::NodeDns;
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
-use ferrolet_volumes::{Attaching, NamedUsage, SelinuxNode, VolumeEngine};
+use ferrolet_volumes::{
+    Attaching, HealthDoors, NamedUsage, SelinuxNode, VolumeEngine, VolumeFigures, follow_health,
+};
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::{OnceCell, mpsc, watch},
@@ -90,6 +92,8 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// Upstream's capacity for changes on their way to the sync loop.
 const CHANNEL: usize = 50;
 const HINTS: usize = 1000;
+/// How often drivers are asked for the health of volumes where usage is never measured.
+const HEALTH_PERIOD: Duration = Duration::from_secs(60);
 /// What only the start needed is given back to the kernel after this long.
 const FIRST_TRIM: Duration = Duration::from_secs(5);
 /// Memory that is not in use is given back to the kernel this often.
@@ -223,6 +227,7 @@ pub async fn run(
         farewell: Arc::new(QuickFarewell),
     });
     let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
+    let (health_sender, volume_health) = mpsc::channel(CHANNEL);
     let plugins = Arc::new(Registry::default());
     let node_volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
     let flex = NodeFlexDrivers::new(&config.volumes.plugin_dir, (*node_volumes).clone());
@@ -259,7 +264,11 @@ pub async fn run(
         pod_logs: config.sources.pod_logs_dir.clone(),
         clock: clock.clone(),
     }));
-    let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, volumes.clone()));
+    let shown = match config.volumes.stats_period {
+        Some(_) => VolumeFigures::Shown,
+        None => VolumeFigures::Hidden,
+    };
+    let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, volumes.clone(), shown));
     let names = Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref()));
     let doors = Doors {
         probing: Arc::new(probing),
@@ -411,6 +420,15 @@ pub async fn run(
         };
         tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
         tasks.spawn(volumes.clone().follow_drivers(plugins.registered()));
+        if config.gates.enabled("CSIVolumeHealth") {
+            tasks.spawn(follow_health(HealthDoors {
+                engine: volumes.clone(),
+                registered: plugins.registered(),
+                // Upstream asks even where usage is never measured.
+                period: config.volumes.stats_period.unwrap_or(HEALTH_PERIOD),
+                told: health_sender,
+            }));
+        }
         let (socket_sender, sockets) = watch::channel(Sockets::new());
         let registry = flags.root_dir.join("plugins_registry");
         tasks.spawn(ferrolet_host::sockets::follow(registry, socket_sender));
@@ -549,6 +567,7 @@ pub async fn run(
             hints,
             probes: probe_reports,
             volumes_ready,
+            volume_health,
             evictions,
             network,
         },

@@ -39,6 +39,14 @@ pub trait CsiDrivers: Send + Sync {
         volume: &'a str,
         path: &'a str,
     ) -> Fut<'a, Result<FileRoom, CsiError>>;
+    /// What is wrong with a volume; nothing when it is well.
+    fn volume_health<'a>(
+        &'a self,
+        driver: &'a str,
+        ask: &'a CsiHealthAsk,
+    ) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>>;
+    /// What is wrong with all that a driver stores, as seen from this node; nothing when it is well.
+    fn storage_health<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>>;
     /// Asks a driver again what it says of this node, and shows that to whoever follows the registered drivers.
     fn look_again<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<(), CsiError>>;
 }
@@ -56,6 +64,34 @@ pub struct CsiAbilities {
     pub tells_writers: bool,
     /// It says how full a volume is.
     pub tells_usage: bool,
+    /// It says what is wrong with a volume.
+    pub tells_volume_health: bool,
+    /// It says what is wrong with all that it stores.
+    pub tells_storage_health: bool,
+}
+
+/// A volume whose health is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiHealthAsk {
+    /// The driver's name for the volume.
+    pub volume: String,
+    /// Where it is published; empty when it is not.
+    pub path: String,
+    /// Where it is staged; empty when it is not.
+    pub staging_path: String,
+}
+
+/// Something that is wrong with a volume, or with all that a driver stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiAilment {
+    /// Its kind, in the API's word.
+    pub kind: &'static str,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// The access mode and the volume mode of volumes that it concerns, in the API's words; `None` for all.
+    pub concerns: Option<(&'static str, &'static str)>,
 }
 
 /// What a volume is to be used as.

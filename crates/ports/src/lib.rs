@@ -49,8 +49,8 @@ pub use checkpoints::Checkpoints;
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use csi::{
-    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
-    CsiStage, RegisteredDriver,
+    CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
+    CsiHealthAsk, CsiPublish, CsiStage, RegisteredDriver,
 };
 pub use disks::{Detached, Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};

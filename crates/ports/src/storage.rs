@@ -100,6 +100,11 @@ pub trait StorageObjects: Send + Sync {
     fn create_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>>;
     /// Replaces it; a change by somebody else since it was read is a conflict.
     fn replace_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>>;
+    /// Replaces its status, under the same condition.
+    fn replace_csi_node_status<'a>(
+        &'a self,
+        node: &'a CSINode,
+    ) -> Fut<'a, Result<CSINode, ApiError>>;
 }
 
 /// Which trust bundles are wanted.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiAbilities, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiPublish, CsiStage, FileRoom, Fut,
-    RecordPlace,
+    CsiAbilities, CsiAilment, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiHealthAsk, CsiPublish,
+    CsiStage, FileRoom, Fut, RecordPlace,
 };
 
 use crate::FakeMounts;
@@ -34,6 +34,12 @@ pub struct DriverState {
     pub last_publish: Option<CsiPublish>,
     /// How full volumes are, by volume and path.
     pub usage: BTreeMap<(String, String), FileRoom>,
+    /// What is wrong with volumes, by their names.
+    pub ailing: BTreeMap<String, Vec<CsiAilment>>,
+    /// What is wrong with all that a driver stores, by driver.
+    pub storage_ailing: BTreeMap<String, Vec<CsiAilment>>,
+    /// The last volume whose health was asked for.
+    pub last_health: Option<CsiHealthAsk>,
     /// Methods that fail, and how.
     pub faults: BTreeMap<String, CsiError>,
 }
@@ -86,7 +92,7 @@ impl FakeDrivers {
                 fate: CsiFate::Open,
             })
         } else {
-            if !["abilities", "usage"].contains(&method) {
+            if !["abilities", "usage", "health"].contains(&method) {
                 state.calls.push((method.to_owned(), volume.to_owned()));
             }
             match state.faults.get(method).cloned() {
@@ -196,6 +202,24 @@ impl CsiDrivers for FakeDrivers {
         self.call(driver, ("usage", volume), |state| {
             let found = state.usage.get(&(volume.to_owned(), path.to_owned()));
             found.copied().ok_or_else(|| refused("nothing is there"))
+        })
+    }
+
+    fn volume_health<'a>(
+        &'a self,
+        driver: &'a str,
+        ask: &'a CsiHealthAsk,
+    ) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>> {
+        self.call(driver, ("health", &ask.volume), |state| {
+            state.last_health = Some(ask.clone());
+            Ok(state.ailing.get(&ask.volume).cloned().unwrap_or_default())
+        })
+    }
+
+    fn storage_health<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>> {
+        self.call(driver, ("health", driver), |state| {
+            let ailing = state.storage_ailing.get(driver);
+            Ok(ailing.cloned().unwrap_or_default())
         })
     }
 

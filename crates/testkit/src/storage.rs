@@ -46,6 +46,8 @@ pub struct StoredObjects {
     pub secrets: BTreeMap<(String, String), Secret>,
     /// The node's drivers.
     pub csi_node: Option<CSINode>,
+    /// How often its status was replaced.
+    pub n_csi_statuses: usize,
     /// Requests for certificates, by namespace and name.
     pub certificates: BTreeMap<(String, String), PodCertificateRequest>,
     /// How many were made.
@@ -222,6 +224,18 @@ impl StorageObjects for FakeStorage {
 
     fn replace_csi_node<'a>(&'a self, node: &'a CSINode) -> Fut<'a, Result<CSINode, ApiError>> {
         self.create_csi_node(node)
+    }
+
+    fn replace_csi_node_status<'a>(
+        &'a self,
+        node: &'a CSINode,
+    ) -> Fut<'a, Result<CSINode, ApiError>> {
+        self.answer("csinodes".to_owned(), |state| {
+            state.n_csi_statuses += 1;
+            let known = state.csi_node.as_mut()?;
+            known.status.clone_from(&node.status);
+            state.csi_node.clone()
+        })
     }
 }
 

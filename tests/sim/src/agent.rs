@@ -81,6 +81,7 @@ impl Agent {
             hints,
             probes: probe_reports,
             volumes_ready: mpsc::channel(1).1,
+            volume_health: mpsc::channel(1).1,
             evictions,
             network,
         };

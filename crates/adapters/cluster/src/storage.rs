@@ -162,6 +162,14 @@ impl StorageObjects for ApiStorage {
         let place = Place::one::<CSINode>(None, &self.node_name);
         Box::pin(async move { self.client.replace(&place, node).await })
     }
+
+    fn replace_csi_node_status<'a>(
+        &'a self,
+        node: &'a CSINode,
+    ) -> Fut<'a, Result<CSINode, ApiError>> {
+        let place = Place::one::<CSINode>(None, &self.node_name).under("status");
+        Box::pin(async move { self.client.replace(&place, node).await })
+    }
 }
 
 #[cfg(test)]
@@ -193,12 +201,15 @@ mod tests {
                 .is_not_found()
         );
         assert!(storage.get_csi_node().await.unwrap_err().is_not_found());
+        let node = CSINode::default();
+        storage.replace_csi_node_status(&node).await.unwrap_err();
         let expected = [
             "GET /api/v1/namespaces/n/persistentvolumeclaims/c",
             "GET /api/v1/persistentvolumes/v",
             "GET /apis/storage.k8s.io/v1/csidrivers/d",
             "GET /apis/storage.k8s.io/v1/volumeattachments/a",
             "GET /apis/storage.k8s.io/v1/csinodes/me",
+            "PUT /apis/storage.k8s.io/v1/csinodes/me/status",
         ];
         assert_eq!(fake.lines(), expected);
     }

@@ -3,8 +3,8 @@
 use std::{future::Future, path::PathBuf, time::Duration};
 
 use ferrolet_ports::{
-    CsiAbilities, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm, CsiPublish,
-    CsiStage, FileRoom, Fut, Tally,
+    CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
+    CsiHealthAsk, CsiPublish, CsiStage, FileRoom, Fut, Tally,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, transport::Channel};
@@ -13,10 +13,12 @@ use crate::{
     Registry,
     codes::go_name,
     endpoint::channel,
+    health::{storage_ailments, volume_ailments},
     proto::csi::{
         CapacityRange, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest,
-        NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
-        NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability, VolumeUsage,
+        NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest,
+        NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+        NodeUnstageVolumeRequest, VolumeCapability, VolumeUsage,
         node_client::NodeClient,
         node_service_capability::{Type, rpc},
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
@@ -70,6 +72,8 @@ impl Registry {
                 rpc::Type::VolumeMountGroup => abilities.takes_group = true,
                 rpc::Type::SingleNodeMultiWriter => abilities.tells_writers = true,
                 rpc::Type::GetVolumeStats => abilities.tells_usage = true,
+                rpc::Type::GetVolumeHealth => abilities.tells_volume_health = true,
+                rpc::Type::GetStorageHealth => abilities.tells_storage_health = true,
                 rpc::Type::Unknown => {}
             }
         }
@@ -200,6 +204,38 @@ impl CsiDrivers for Registry {
             let told = counted(driver, "NodeGetVolumeStats", call).await?;
             room_of(&told.usage).ok_or_else(|| CsiError {
                 message: "failed to get usage from response. usage is nil".to_owned(),
+                fate: CsiFate::Final,
+            })
+        })
+    }
+
+    fn volume_health<'a>(
+        &'a self,
+        driver: &'a str,
+        ask: &'a CsiHealthAsk,
+    ) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let request = NodeGetVolumeHealthRequest {
+                volume_id: ask.volume.clone(),
+                volume_publish_path: ask.path.clone(),
+                staging_target_path: ask.staging_path.clone(),
+            };
+            let call = timed(request, |it| client.node_get_volume_health(it));
+            let told = counted(driver, "NodeGetVolumeHealth", call).await?;
+            Ok(volume_ailments(told.volume_health.unwrap_or_default()))
+        })
+    }
+
+    fn storage_health<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>> {
+        Box::pin(async move {
+            let mut client = self.client(driver)?;
+            let call = timed(NodeGetStorageHealthRequest {}, |it| {
+                client.node_get_storage_health(it)
+            });
+            let told = counted(driver, "NodeGetStorageHealth", call).await?;
+            storage_ailments(told.backend_health).map_err(|message| CsiError {
+                message,
                 fate: CsiFate::Final,
             })
         })

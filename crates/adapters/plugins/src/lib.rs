@@ -14,6 +14,7 @@
 mod codes;
 mod csi;
 mod endpoint;
+mod health;
 mod local;
 mod proto;
 mod registry;

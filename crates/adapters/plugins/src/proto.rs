@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Container Storage Interface, version 1.
 pub(crate) mod csi {
+    #![expect(clippy::enum_variant_names, reason = "names are the interface's")]
     tonic::include_proto!("csi.v1");
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiCapability, CsiDrivers as _, CsiForm, CsiPublish, CsiStage, Measured as _,
+    CsiCapability, CsiDrivers as _, CsiForm, CsiHealthAsk, CsiPublish, CsiStage, Measured as _,
 };
 use tokio::{
     net::UnixListener,
@@ -24,9 +24,11 @@ use crate::{
     proto::{
         csi::{
             NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
-            NodeGetInfoResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
-            NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse,
+            NodeGetInfoResponse, NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse,
+            NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
+            NodeStageVolumeRequest, NodeStageVolumeResponse, VolumeHealth, VolumeHealthErrorType,
             node_service_capability::{Rpc, Type, rpc},
+            volume_health::VolumeHealthEntry,
         },
         registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse},
     },
@@ -89,6 +91,7 @@ impl csi_wire::node_server::Node for Arc<FakeDriver> {
         let kinds = [
             rpc::Type::StageUnstageVolume,
             rpc::Type::SingleNodeMultiWriter,
+            rpc::Type::GetVolumeHealth,
         ];
         let capabilities = kinds.map(|kind| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc {
@@ -97,6 +100,27 @@ impl csi_wire::node_server::Node for Arc<FakeDriver> {
         });
         Ok(Response::new(NodeGetCapabilitiesResponse {
             capabilities: capabilities.into(),
+        }))
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        let asked = request.into_inner();
+        let entry = VolumeHealthEntry {
+            status: i32::from(VolumeHealthErrorType::Degraded),
+            reason: "Slow".to_owned(),
+            message: format!(
+                "{} {}",
+                asked.volume_publish_path, asked.staging_target_path
+            ),
+        };
+        Ok(Response::new(NodeGetVolumeHealthResponse {
+            volume_health: Some(VolumeHealth {
+                volume_id: asked.volume_id,
+                health_statuses: vec![entry],
+            }),
         }))
     }
 
@@ -190,6 +214,22 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
 
     let abilities = registry.abilities("d").await.unwrap();
     assert!(abilities.stages && !abilities.takes_group);
+    assert!(abilities.tells_volume_health && !abilities.tells_storage_health);
+    let ask = CsiHealthAsk {
+        volume: "v".to_owned(),
+        path: "/p".to_owned(),
+        staging_path: "/s".to_owned(),
+    };
+    let ailing = registry.volume_health("d", &ask).await.unwrap();
+    assert_eq!(
+        (ailing[0].kind, ailing[0].message.as_str()),
+        ("Degraded", "/p /s")
+    );
+    let refused = registry.storage_health("d").await.unwrap_err();
+    assert!(
+        refused.message.contains("code = Unimplemented"),
+        "{refused}"
+    );
     let refused = registry.stage("d", &stage()).await.unwrap_err();
     assert_eq!(refused.message, "rpc error: code = Aborted desc = at it");
     assert!(!refused.is_final());

@@ -72,6 +72,7 @@ pub const EFFECTIVE: &[&str] = &[
     "enableControllerAttachDetach",
     "localStorageCapacityIsolation",
     "volumePluginDir",
+    "volumeStatsAggPeriod",
     "allowedUnsafeSysctls",
     "singleProcessOOMKill",
     "rotateCertificates",

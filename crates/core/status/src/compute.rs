@@ -10,6 +10,7 @@ use crate::{
     addresses,
     conditions::{self, conditions},
     containers::{self, text, time},
+    health::volume_health,
     inputs::{Stage, StatusInputs, StatusOverride},
     normalize::normalize,
     phase::{PhaseFacts, parse, phase},
@@ -27,7 +28,8 @@ pub fn compute(inputs: &StatusInputs<'_>) -> PodStatus {
     status.observed_generation = inputs.generation().max(old.observed_generation);
     // A pod starts once, whatever happens to its containers.
     status.start_time = old.start_time.clone().or_else(|| Some(time(inputs.now)));
-    status.volume_health.clone_from(&old.volume_health);
+    status.volume_health =
+        volume_health(old.volume_health.as_ref(), inputs.volume_health, inputs.now);
     normalize(inputs.pod, &mut status);
     status
 }

@@ -7,7 +7,9 @@ use ferrolet_types::{
     observed::{ObservedResources, PodObservation},
     pod::Phase,
 };
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Pod, PodCondition, PodStatus, ResourceRequirements, VolumeHealthCondition,
+};
 
 /// Everything [`compute`](crate::compute) looks at.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub struct StatusInputs<'a> {
     pub resize: &'a [PodCondition],
     /// Bounds of the pod's own cgroup; `None` on a node that does not read them, the default once the cgroup is gone.
     pub pod_cgroup: Option<ObservedResources>,
+    /// What drivers said last of the pod's volumes, by their names in the pod; nothing is known of those that are missing.
+    pub volume_health: &'a BTreeMap<String, Vec<VolumeHealthCondition>>,
     /// The node's addresses, the primary one first; empty for a node without an API server.
     pub host_ips: &'a [String],
     /// The moment of this computation.

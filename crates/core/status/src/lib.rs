@@ -19,6 +19,7 @@ mod amounts;
 mod compute;
 mod conditions;
 mod containers;
+mod health;
 mod inputs;
 mod merge;
 mod normalize;

@@ -17,6 +17,7 @@ pub mod probe;
 mod qos;
 mod quantity;
 mod time;
+mod volume_health;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
 pub use qos::{Qos, qos_of};
 pub use quantity::{Quantity, QuantityError};
 pub use time::{DurationError, GracePeriod, Timestamp, format_go_duration, parse_go_duration};
+pub use volume_health::VolumeHealthReport;
 
 /// A pod as the API describes it, shared and immutable.
 pub type Pod = Arc<k8s_openapi::api::core::v1::Pod>;

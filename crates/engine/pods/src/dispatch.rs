@@ -10,7 +10,7 @@ use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
 use ferrolet_resources::ResizeRules;
 use ferrolet_types::{
-    Eviction, PodChange, PodChanges, PodKey, PodUid,
+    Eviction, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
     hint::Hint,
     pod::{Phase, PodView},
     probe::ProbeReport,
@@ -46,6 +46,8 @@ pub(crate) enum Event {
     Probed(ProbeReport),
     /// Volumes that were refused are ready now.
     VolumesReady(PodUid),
+    /// A driver says something new of a volume's health.
+    VolumeHealth(VolumeHealthReport),
     /// The node cannot afford a pod any longer.
     Evicted(Eviction),
     /// Pods can be connected, or can no longer be.
@@ -75,6 +77,7 @@ impl Event {
             | Self::Hint(_)
             | Self::Probed(_)
             | Self::VolumesReady(_)
+            | Self::VolumeHealth(_)
             | Self::Evicted(_)
             | Self::Network(_)
             | Self::LeftOver(_) => false,
@@ -171,6 +174,11 @@ impl Dispatcher {
             Event::VolumesReady(uid) => {
                 if let Some(inbox) = self.inboxes.get(&uid) {
                     inbox.volumes_became_ready();
+                }
+            }
+            Event::VolumeHealth(report) => {
+                if let Some(inbox) = self.inboxes.get(&report.uid) {
+                    inbox.report_health(report);
                 }
             }
             Event::Evicted(eviction) => {

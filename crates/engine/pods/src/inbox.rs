@@ -4,7 +4,9 @@ use std::sync::Mutex;
 
 use ferrolet_lifecycle::{PodState, Wish};
 use ferrolet_ports::TRACED;
-use ferrolet_types::{Eviction, GracePeriod, hint::News, pod::PodView as _, probe::ProbeReport};
+use ferrolet_types::{
+    Eviction, GracePeriod, VolumeHealthReport, hint::News, pod::PodView as _, probe::ProbeReport,
+};
 use tokio::sync::Notify;
 use tracing::Span;
 
@@ -29,6 +31,8 @@ pub(crate) struct Orders {
     pub(crate) news: Vec<News>,
     pub(crate) must_look: bool,
     pub(crate) reports: Vec<ProbeReport>,
+    /// What drivers said of volumes, the latest of each.
+    pub(crate) health: Vec<VolumeHealthReport>,
     /// Volumes that were refused have become ready: no need to wait.
     pub(crate) volumes_became_ready: bool,
     /// The node cannot afford the pod any longer.
@@ -59,6 +63,7 @@ impl Inbox {
             news: Vec::new(),
             must_look: false,
             reports: Vec::new(),
+            health: Vec::new(),
             volumes_became_ready: false,
             eviction: None,
         };
@@ -103,6 +108,14 @@ impl Inbox {
         });
     }
 
+    /// Passes on what a driver says of a volume; the latest of each volume is enough.
+    pub(crate) fn report_health(&self, report: VolumeHealthReport) {
+        self.change(|orders| {
+            orders.health.retain(|old| old.volume != report.volume);
+            orders.health.push(report);
+        });
+    }
+
     /// Says that volumes which were refused are ready now.
     pub(crate) fn volumes_became_ready(&self) {
         self.change(|orders| orders.volumes_became_ready = true);
@@ -132,6 +145,7 @@ impl Inbox {
         orders.trace = Span::none();
         orders.news.clear();
         orders.reports.clear();
+        orders.health.clear();
         orders.volumes_became_ready = false;
         orders.eviction = None;
         orders.must_look = false;

@@ -17,7 +17,7 @@ use ferrolet_types::{
     observed::{ContainerState, PodObservation},
     pod::{Phase, PodView},
 };
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{PodStatus, VolumeHealthCondition};
 
 use crate::{
     World,
@@ -54,6 +54,8 @@ pub(crate) struct Memory {
     pub(crate) waiting: BTreeMap<ContainerName, Waiting>,
     pub(crate) hold: Option<Waiting>,
     pub(crate) probes: BTreeMap<ContainerName, Probed>,
+    /// What drivers said last of volumes, by their names in the pod.
+    pub(crate) volume_health: BTreeMap<String, Vec<VolumeHealthCondition>>,
     pub(crate) status: Option<PodStatus>,
     /// What somebody outside the pod decided about it.
     pub(crate) verdict: Option<StatusOverride>,
@@ -122,6 +124,7 @@ impl Memory {
             waiting: BTreeMap::new(),
             hold: None,
             probes: BTreeMap::new(),
+            volume_health: BTreeMap::new(),
             status: None,
             verdict: None,
             runtime_name: String::new(),

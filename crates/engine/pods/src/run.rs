@@ -3,7 +3,9 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use ferrolet_ports::{PodCgroups, StoredPod};
-use ferrolet_types::{Eviction, PodChanges, PodKey, PodUid, hint::Hint, probe::ProbeReport};
+use ferrolet_types::{
+    Eviction, PodChanges, PodKey, PodUid, VolumeHealthReport, hint::Hint, probe::ProbeReport,
+};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, interval_at},
@@ -28,6 +30,8 @@ pub struct Inputs {
     pub probes: mpsc::UnboundedReceiver<ProbeReport>,
     /// Pods whose volumes were refused and are ready now.
     pub volumes_ready: mpsc::Receiver<PodUid>,
+    /// What drivers say of volumes, when that changes.
+    pub volume_health: mpsc::Receiver<VolumeHealthReport>,
     /// Pods that the node cannot afford any longer.
     pub evictions: mpsc::Receiver<Eviction>,
     /// Whether pods can be connected.
@@ -70,6 +74,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             Some(eviction) = inputs.evictions.recv() => Event::Evicted(eviction),
             Some(report) = inputs.probes.recv() => Event::Probed(report),
             Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
+            Some(report) = inputs.volume_health.recv() => Event::VolumeHealth(report),
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),
             // A tick that was not waited for comes at once the next time.
             _ = retry.tick() => Event::RetryResizes,

@@ -77,6 +77,10 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             .reports
             .iter()
             .for_each(|report| worker.memory.take_report(report));
+        for report in &orders.health {
+            let (volume, conditions) = (report.volume.clone(), report.conditions.clone());
+            worker.memory.volume_health.insert(volume, conditions);
+        }
         let step = worker.decide(&orders);
         let is_new_state = worker.memory.state != step.next;
         worker.memory.state = step.next;
@@ -619,6 +623,7 @@ impl Worker {
             verdict: memory.verdict.as_ref(),
             resize: &memory.resizing.conditions(),
             pod_cgroup: self.pod_bounds(pod),
+            volume_health: &memory.volume_health,
             host_ips: &self.world.spec().host_ips,
             now,
         }))

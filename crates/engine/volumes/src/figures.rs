@@ -16,8 +16,8 @@ use std::{
 };
 
 use ferrolet_ports::{
-    CsiDrivers, Detail, DiskUsage, FileRoom, Fut, HostError, RecordPlace, Usage, UsageFigures,
-    UsageSnapshot, VolumePlace, VolumeUsage,
+    CsiDrivers, CsiHealthAsk, Detail, DiskUsage, FileRoom, Fut, HostError, RecordPlace, Usage,
+    UsageFigures, UsageSnapshot, VolumePlace, VolumeUsage,
 };
 use ferrolet_types::PodUid;
 use futures::future::join_all;
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::{
     VolumeEngine,
-    csi::{CSI, handle_of},
+    csi::{CSI, handle_of, node_place},
     plan::PodPlan,
     provided::{Backing, Form, Provided},
 };
@@ -44,6 +44,24 @@ pub(crate) struct Standing {
 struct Stands {
     volume: String,
     driver: Option<Driven>,
+    progress: Progress,
+}
+
+impl Stands {
+    /// The driver, once it has made the volume ready.
+    fn ready_driver(&self) -> Option<&Driven> {
+        let driver = self.driver.as_ref();
+        driver.filter(|_| self.progress == Progress::Ready)
+    }
+}
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Somebody was asked for it.
+    Tried,
+    /// It is there.
+    Ready,
 }
 
 /// A driver's volume: driver, its name for the volume, and where it is.
@@ -52,11 +70,47 @@ struct Driven {
     driver: String,
     handle: String,
     path: String,
+    staging_path: String,
+    is_inline: bool,
+}
+
+/// A driver's volume that outlives pods, and whose it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DrivenVolume {
+    pub(crate) uid: PodUid,
+    /// Its name in the pod.
+    pub(crate) volume: String,
+    pub(crate) driver: String,
+    /// What the driver is asked with; without paths while it is not there.
+    pub(crate) ask: CsiHealthAsk,
 }
 
 impl Standing {
     fn known(&self) -> MutexGuard<'_, BTreeMap<(PodUid, String), Stands>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Volumes of drivers that pods have, or that were asked for. Those that live and die with their pods are left out.
+    pub(crate) fn driven(&self) -> Vec<DrivenVolume> {
+        let known = self.known();
+        let driven = known.iter().filter_map(|((uid, _), stands)| {
+            let it = stands.driver.as_ref().filter(|it| !it.is_inline)?;
+            let at = |path: &String| match stands.progress {
+                Progress::Tried => String::new(),
+                Progress::Ready => path.clone(),
+            };
+            Some(DrivenVolume {
+                uid: uid.clone(),
+                volume: stands.volume.clone(),
+                driver: it.driver.clone(),
+                ask: CsiHealthAsk {
+                    volume: it.handle.clone(),
+                    path: at(&it.path),
+                    staging_path: at(&it.staging_path),
+                },
+            })
+        });
+        driven.collect()
     }
 
     pub(crate) fn forget(&self, uid: &PodUid) {
@@ -65,8 +119,14 @@ impl Standing {
 }
 
 impl VolumeEngine {
-    /// Notes which volume of the pod a directory is.
-    pub(crate) fn note_standing(&self, plan: &PodPlan, volume: &str, provided: &Provided) {
+    /// Notes which volume of the pod a directory is, and how far it is. What was ready once stays so.
+    pub(crate) fn note_standing(
+        &self,
+        plan: &PodPlan,
+        volume: &str,
+        provided: &Provided,
+        progress: Progress,
+    ) {
         let driver = match &provided.backing {
             Backing::Csi(csi) => {
                 let place = VolumePlace {
@@ -75,14 +135,23 @@ impl VolumeEngine {
                     name: provided.spec_name.clone(),
                 };
                 let mounts = &self.doors.mounts;
-                let path = match provided.form {
-                    Form::Files => mounts.driver_path(&RecordPlace::Pod(place)),
-                    Form::Device => mounts.driver_device(&place),
+                let handle = handle_of(csi, plan, provided);
+                let (path, staged) = match provided.form {
+                    Form::Files => (
+                        mounts.driver_path(&RecordPlace::Pod(place)),
+                        node_place(&csi.driver, &handle),
+                    ),
+                    Form::Device => {
+                        let name = provided.spec_name.clone();
+                        (mounts.driver_device(&place), RecordPlace::Device { name })
+                    }
                 };
                 Some(Driven {
                     driver: csi.driver.clone(),
-                    handle: handle_of(csi, plan, provided),
+                    handle,
                     path: path.display().to_string(),
+                    staging_path: mounts.driver_path(&staged).display().to_string(),
+                    is_inline: csi.is_inline,
                 })
             }
             _ => None,
@@ -90,9 +159,16 @@ impl VolumeEngine {
         let stands = Stands {
             volume: volume.to_owned(),
             driver,
+            progress,
         };
         let key = (plan.uid.clone(), provided.spec_name.clone());
-        self.standing.known().insert(key, stands);
+        let mut known = self.standing.known();
+        let is_ready = known
+            .get(&key)
+            .is_some_and(|it| it.progress == Progress::Ready);
+        if progress == Progress::Ready || !is_ready {
+            known.insert(key, stands);
+        }
     }
 
     /// The reading with volumes' names, and with what drivers say of theirs.
@@ -127,26 +203,23 @@ async fn ask_drivers(
     drivers: &dyn CsiDrivers,
     known: &BTreeMap<(PodUid, String), Stands>,
 ) -> Vec<((PodUid, String), FileRoom)> {
-    let names: BTreeSet<&str> = known
-        .values()
-        .filter_map(|it| Some(it.driver.as_ref()?.driver.as_str()))
+    let volumes: Vec<(&(PodUid, String), &Driven)> = known
+        .iter()
+        .filter_map(|(key, stands)| Some((key, stands.ready_driver()?)))
         .collect();
+    let names: BTreeSet<&str> = volumes.iter().map(|(_, it)| it.driver.as_str()).collect();
     let abilities = names.into_iter().map(async |name| {
         let asked = timeout(PATIENCE, drivers.abilities(name)).await;
         let tells = matches!(asked, Ok(Ok(abilities)) if abilities.tells_usage);
         tells.then_some(name)
     });
     let telling: BTreeSet<&str> = join_all(abilities).await.into_iter().flatten().collect();
-    let volumes = known.iter().filter_map(|(key, stands)| {
-        let driven = stands.driver.as_ref()?;
-        telling
-            .contains(driven.driver.as_str())
-            .then_some((key, driven))
-    });
-    let asked = volumes.map(async |(key, driven)| {
+    let volumes = volumes.iter();
+    let asked = volumes.filter(|(_, it)| telling.contains(it.driver.as_str()));
+    let asked = asked.map(async |(key, driven)| {
         let usage = drivers.usage(&driven.driver, &driven.handle, &driven.path);
         match timeout(PATIENCE, usage).await {
-            Ok(Ok(room)) => Some((key.clone(), room)),
+            Ok(Ok(room)) => Some(((*key).clone(), room)),
             Ok(Err(error)) => {
                 tracing::debug!(driver = driven.driver, %error, "Driver does not say how full a volume is");
                 None
@@ -160,20 +233,31 @@ async fn ask_drivers(
     join_all(asked).await.into_iter().flatten().collect()
 }
 
+/// Whether figures of volumes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeFigures {
+    /// They are measured when somebody asks.
+    Shown,
+    /// Nobody measures them, and drivers are not asked (`volumeStatsAggPeriod` below zero).
+    Hidden,
+}
+
 /// Usage with the names of volumes and the figures of drivers.
 pub struct NamedUsage {
     inner: Arc<dyn Usage>,
     engine: Arc<VolumeEngine>,
+    volumes: VolumeFigures,
     /// The last reading of the disks, and what was made of it.
     kept: tokio::sync::Mutex<Option<(Arc<DiskUsage>, Arc<DiskUsage>)>>,
 }
 
 impl NamedUsage {
     /// Completes what the host reads.
-    pub fn new(inner: Arc<dyn Usage>, engine: Arc<VolumeEngine>) -> Self {
+    pub fn new(inner: Arc<dyn Usage>, engine: Arc<VolumeEngine>, volumes: VolumeFigures) -> Self {
         Self {
             inner,
             engine,
+            volumes,
             kept: tokio::sync::Mutex::default(),
         }
     }
@@ -202,7 +286,14 @@ impl Usage for NamedUsage {
             {
                 return Ok(whole.clone());
             }
-            let whole = Arc::new(self.engine.complete(&disk).await);
+            let whole = match self.volumes {
+                VolumeFigures::Shown => self.engine.complete(&disk).await,
+                VolumeFigures::Hidden => DiskUsage {
+                    volumes: Vec::new(),
+                    ..DiskUsage::clone(&disk)
+                },
+            };
+            let whole = Arc::new(whole);
             *kept = Some((disk, whole.clone()));
             Ok(whole)
         })

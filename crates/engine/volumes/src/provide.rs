@@ -2,7 +2,7 @@
 //!
 //! Two pods may use one volume, so besides the pod's turn there is a turn per volume ([`Shared`]): a device is mounted once,
 //! and taken away when the last pod has gone. In: a [`Provided`] and whose it is. Out: where it stands, or upstream's
-//! sentence. Remembers nothing but turns; who still uses a volume is read from disk.
+//! sentence. Remembers nothing but turns and gifts; who still uses a volume is read from disk.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     csi,
     fault::{Fault, Step},
+    gifts::{Before, Gifts},
     paths::has_backstep,
     plan::PodPlan,
     provided::{Backing, DiskVolume, Form, Provided},
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     disks: Mutex<BTreeMap<PodUid, BTreeSet<DiskKey>>>,
     /// What the cluster calls disks that it was told to be in use.
     names: Mutex<BTreeMap<DiskKey, BTreeSet<String>>>,
+    gifts: Gifts,
 }
 
 impl Shared {
@@ -307,12 +309,56 @@ impl Provider<'_> {
     ) -> Result<VolumeMount, Fault> {
         let path = self.files.volume_path(place).display().to_string();
         if !provided.is_read_only {
-            self.give_to_group(plan, &path).await?;
+            self.give_once(plan, place, &path).await?;
         }
         Ok(VolumeMount {
             group: provided.group,
             ..mount_of(path, provided.is_read_only, true)
         })
+    }
+
+    /// Gives the volume to the pod's group, unless that was done already. One that pods share keeps the group of the first.
+    async fn give_once(
+        &self,
+        plan: &PodPlan,
+        place: &VolumePlace,
+        path: &str,
+    ) -> Result<(), Fault> {
+        let Some(group) = plan.group else {
+            return Ok(());
+        };
+        let gifts = &self.shared.gifts;
+        match gifts.before(place) {
+            Before::Given => return Ok(()),
+            Before::GivenForAnother(other) if place.plugin == LOCAL => {
+                if other != group {
+                    let message = format!(
+                        "The requested fsGroup is {group}, but the volume {} has GID {other}. The volume may not be shareable.",
+                        place.name
+                    );
+                    self.warn_pod(plan, "AlreadyMountedVolume", message);
+                }
+                gifts.note(place, other);
+                return Ok(());
+            }
+            Before::GivenForAnother(_) | Before::Nothing => {}
+        }
+        self.give_to_group(plan, path).await?;
+        gifts.note(place, group);
+        Ok(())
+    }
+
+    fn warn_pod(&self, plan: &PodPlan, reason: &str, message: String) {
+        self.events.record(Event {
+            object: EventObject::Pod {
+                uid: plan.uid.clone(),
+                key: plan.key.clone(),
+                field_path: None,
+            },
+            kind: EventKind::Warning,
+            reason: reason.to_owned(),
+            message,
+        });
     }
 
     /// Gives the volume to the pod's group, and says so from time to time when that takes long.
@@ -347,16 +393,7 @@ impl Provider<'_> {
                     };
                     is_first = false;
                     next += MORE_WORDS;
-                    self.events.record(Event {
-                        object: EventObject::Pod {
-                            uid: plan.uid.clone(),
-                            key: plan.key.clone(),
-                            field_path: None,
-                        },
-                        kind: EventKind::Warning,
-                        reason: "VolumePermissionChangeInProgress".to_owned(),
-                        message,
-                    });
+                    self.warn_pod(plan, "VolumePermissionChangeInProgress", message);
                 }
             }
         }
@@ -369,6 +406,7 @@ impl Provider<'_> {
             .turn(&format!("{}/{}", place.plugin, place.name));
         let _turn = turn.lock().await;
         self.mounts.unmount(place).await?;
+        self.shared.gifts.forget(place);
         if place.plugin == LOCAL {
             let unmounted = self.mounts.unmount_device(LOCAL_PLUGIN, &place.name).await;
             unmounted.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;

@@ -35,7 +35,7 @@ use crate::{
     credentials::Credentials,
     csi::{self, CsiShell, InUse},
     fault::{Fault, Step},
-    figures::Standing,
+    figures::{Progress, Standing},
     flex::{self, Attaching, FlexShell},
     gather::{Needs, gather, gather_certificates, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
@@ -482,21 +482,28 @@ impl VolumeEngine {
                 let unknown = || Fault::unprocessed("the claim was not looked up".to_owned());
                 let resolved = resolved.ok_or_else(unknown)?.clone();
                 let provided = resolved.map_err(|missing| Fault::unprocessed(missing.message))?;
-                let mount = self.provide(plan, volume, &provided).await?;
-                self.note_standing(plan, &volume.name, &provided);
-                Ok(mount)
+                self.provide_noted(plan, volume, &provided).await
             }
-            Desired::Provided(provided) => {
-                let mount = self.provide(plan, volume, provided).await?;
-                self.note_standing(plan, &volume.name, provided);
-                Ok(mount)
-            }
+            Desired::Provided(provided) => self.provide_noted(plan, volume, provided).await,
             Desired::Impossible(why) => Err(Fault::lasting(why.clone())),
             Desired::Unsupported(kind) => Err(Fault::lasting(format!(
                 "volumes of kind {kind} are not supported yet"
             ))
             .at(Step::Process)),
         }
+    }
+
+    /// The same as [`Self::provide`]; who asks later how the volume is will know of it.
+    async fn provide_noted(
+        &self,
+        plan: &PodPlan,
+        volume: &PlannedVolume,
+        provided: &Provided,
+    ) -> Result<VolumeMount, Fault> {
+        self.note_standing(plan, &volume.name, provided, Progress::Tried);
+        let mount = self.provide(plan, volume, provided).await?;
+        self.note_standing(plan, &volume.name, provided, Progress::Ready);
+        Ok(mount)
     }
 
     async fn provide(

@@ -103,6 +103,7 @@ const TABLE: &[Family] = families! {
     Metrics "authentication_token_cache_fetch_total" Counter Alpha ["status"] "Questions about tokens, by whether there was an answer.";
     Metrics "authentication_token_cache_request_duration_seconds" Histogram Alpha ["status"] "Time it took to know whose a token is, in seconds.";
     Metrics "authentication_token_cache_request_total" Counter Alpha ["status"] "Tokens that were shown, by whether the answer was known.";
+    Metrics "csi_node_storage_health_status" Gauge Alpha ["driver_name", "reason", "status"] "What drivers say is wrong with all that they store (1 while they say so).";
     Metrics "csi_operations_seconds" Histogram Alpha ["driver_name", "grpc_status_code", "method_name", "migrated"] "Time calls of CSI drivers took, in seconds, by how they ended.";
     Metrics "disabled_metrics_total" Counter Beta [] "Families that were switched off.";
     Metrics "hidden_metrics_total" Counter Beta [] "Families that are hidden.";

@@ -179,6 +179,7 @@ impl Facts {
             verdict: self.verdict.as_ref(),
             resize: &[],
             pod_cgroup: self.pod_cgroup,
+            volume_health: const { &BTreeMap::new() },
             host_ips: &self.host_ips,
             now,
         }

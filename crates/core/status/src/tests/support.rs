@@ -12,7 +12,9 @@ use ferrolet_types::{
         PodObservation, TerminationMessageSource,
     },
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerStatus, Pod, PodCondition, PodStatus, VolumeHealthCondition,
+};
 use serde_json::{Value, json};
 
 /// Everything a status is computed from.
@@ -26,6 +28,7 @@ pub(super) struct World {
     pub(super) verdict: Option<StatusOverride>,
     pub(super) resize: Vec<PodCondition>,
     pub(super) pod_cgroup: Option<ObservedResources>,
+    pub(super) volume_health: BTreeMap<String, Vec<VolumeHealthCondition>>,
     pub(super) host_ips: Vec<String>,
     pub(super) now: Timestamp,
 }
@@ -55,6 +58,7 @@ impl World {
             verdict: None,
             resize: Vec::new(),
             pod_cgroup: None,
+            volume_health: BTreeMap::new(),
             host_ips: vec!["10.87.0.1".to_owned()],
             now: at,
         }
@@ -116,6 +120,7 @@ impl World {
             verdict: self.verdict.as_ref(),
             resize: &self.resize,
             pod_cgroup: self.pod_cgroup,
+            volume_health: &self.volume_health,
             host_ips: &self.host_ips,
             now: self.now,
         })

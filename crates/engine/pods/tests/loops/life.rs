@@ -3,9 +3,10 @@
 use ferrolet_ports::{Measured as _, SampleValue};
 use ferrolet_testkit::{Act, Script, pod};
 use ferrolet_types::{
-    PodChange,
+    PodChange, VolumeHealthReport,
     pod::{PodView as _, RestartPolicy},
 };
+use k8s_openapi::api::core::v1::VolumeHealthCondition;
 
 use crate::rig::*;
 
@@ -30,6 +31,46 @@ async fn a_new_pod_is_set_up_and_started() {
     let status = agent.status(&uid).unwrap();
     assert!(status.pod_ip.is_some() && status.start_time.is_some());
     assert_eq!(world.log_links().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_says_of_a_volume_is_in_the_status_until_it_says_otherwise() {
+    let (world, web) = (
+        world(),
+        pod("web")
+            .container("main", IMAGE)
+            .empty_dir("data")
+            .build(),
+    );
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    let uid = web.uid();
+    eventually("it runs", SOON, || agent.phase(&uid) == "Running").await;
+    let report = |conditions: Vec<VolumeHealthCondition>| VolumeHealthReport {
+        uid: uid.clone(),
+        volume: "data".to_owned(),
+        conditions,
+    };
+    let told = || {
+        let health = agent.status(&uid).unwrap().volume_health;
+        let mut volumes = health.unwrap_or_default().into_iter();
+        volumes.find_map(|it| it.health_conditions)
+    };
+    let slow = VolumeHealthCondition {
+        status: "Degraded".to_owned(),
+        reason: "DiskSlow".to_owned(),
+        message: None,
+    };
+    agent.tell_health(report(vec![slow.clone()])).await;
+    eventually("it is told", SOON, || told() == Some(vec![slow.clone()])).await;
+    agent.tell_health(report(Vec::new())).await;
+    eventually("it is well again", SOON, || told().is_none()).await;
+    // Of a pod that is not here nobody is told.
+    let mut foreign = report(vec![slow]);
+    foreign.uid = "nobody".into();
+    agent.tell_health(foreign).await;
+    tokio::time::sleep(SOON).await;
+    assert_eq!(told(), None);
 }
 
 #[tokio::test(start_paused = true)]

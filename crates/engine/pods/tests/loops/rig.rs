@@ -11,7 +11,7 @@ use ferrolet_resources::AdmissionNode;
 use ferrolet_spec::NodeDns;
 use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World};
 use ferrolet_types::{
-    Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp,
+    Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp, VolumeHealthReport,
     hint::{Hint, News, Seen},
     pod::{PodSource, PodView as _, ProbeKind},
     probe::{ProbeReport, ProbeResult},
@@ -55,6 +55,7 @@ pub(crate) struct Agent {
     network: watch::Sender<bool>,
     evictions: mpsc::Sender<Eviction>,
     reports: mpsc::UnboundedSender<ProbeReport>,
+    volume_health: mpsc::Sender<VolumeHealthReport>,
     _tasks: JoinSet<()>,
 }
 
@@ -99,12 +100,14 @@ impl Agent {
         let (hint_sender, hints) = mpsc::channel(1000);
         let (report_sender, probes) = mpsc::unbounded_channel();
         let (eviction_sender, evictions) = mpsc::channel(8);
+        let (health_sender, volume_health) = mpsc::channel(8);
         let (network_sender, network) = watch::channel(true);
         let inputs = Inputs {
             changes,
             hints,
             probes,
             volumes_ready: mpsc::channel(1).1,
+            volume_health,
             evictions,
             network,
         };
@@ -121,6 +124,7 @@ impl Agent {
             network: network_sender,
             evictions: eviction_sender,
             reports: report_sender,
+            volume_health: health_sender,
             _tasks: tasks,
         }
     }
@@ -178,6 +182,11 @@ impl Agent {
 
     pub(crate) async fn evict(&self, eviction: Eviction) {
         let sent = self.evictions.send(eviction).await;
+        sent.expect("the agent listens");
+    }
+
+    pub(crate) async fn tell_health(&self, report: VolumeHealthReport) {
+        let sent = self.volume_health.send(report).await;
         sent.expect("the agent listens");
     }
 

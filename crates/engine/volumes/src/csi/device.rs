@@ -80,18 +80,8 @@ impl CsiShell<'_> {
         ];
         self.save(&place, &record).await.map_err(at)?;
         if job.abilities.stages {
-            let ask = CsiStage {
-                volume: job.handle.clone(),
-                path,
-                capability: self.capability(job),
-                publish_context: context.clone(),
-                attributes: job.volume.attributes.clone(),
-                secrets,
-            };
-            if let Err(error) = self.drivers.stage(driver, &ask).await {
-                self.give_up(&place, &error).await;
-                return Err(at(Fault::refused(error.message)));
-            }
+            let staged = self.ask_to_stage(job, &place, (path, context), secrets);
+            staged.await.map_err(at)?;
         }
         lock(&self.kept.staged).insert(key);
         Ok(staging_path)

@@ -21,4 +21,4 @@ pub use node::{NodeDoors, publish_drivers};
 pub(crate) use rules::attachment_name as attachment_of;
 pub(crate) use rules::{check_node, hash as hash_of};
 pub use shell::InUse;
-pub(crate) use shell::{CSI, CsiShell, Kept, handle_of};
+pub(crate) use shell::{CSI, CsiShell, Kept, handle_of, node_place};

@@ -199,6 +199,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::provided::{Backing, Form};
 
     #[test]
     fn names_are_upstreams() {
@@ -242,6 +243,46 @@ mod tests {
             "Ephemeral",
             Ok(()),
         );
+    }
+
+    #[test]
+    fn a_policy_says_which_volumes_the_node_gives_to_the_group() {
+        let check = |policy: Value, volume: (&str, &str), expected: bool| {
+            let (mode, file_system) = volume;
+            let object = json!({"metadata": {}, "spec": {"fsGroupPolicy": policy}});
+            let driver: CSIDriver = serde_json::from_value(object).unwrap();
+            let provided = Provided {
+                spec_name: "v".to_owned(),
+                backing: Backing::Unsupported("x"),
+                is_read_only: false,
+                options: Vec::new(),
+                access_modes: vec![mode.to_owned()],
+                group: None,
+                capacity: None,
+                form: Form::Files,
+                claim: None,
+                affinity_fault: None,
+            };
+            let rules = DriverRules::of(Some(&driver));
+            let found = rules.gives_to_group(&provided, file_system);
+            assert_eq!(found, expected, "{policy} {volume:?}");
+            let read_only = Provided {
+                is_read_only: true,
+                ..provided
+            };
+            assert!(!rules.gives_to_group(&read_only, file_system));
+        };
+        for volume in [("ReadWriteOnce", "ext4"), ("ReadWriteMany", "")] {
+            check(json!("None"), volume, false);
+            check(json!("File"), volume, true);
+        }
+        for policy in [json!("ReadWriteOnceWithFSType"), json!(null)] {
+            check(policy.clone(), ("ReadWriteOnce", "ext4"), true);
+            check(policy.clone(), ("ReadWriteOncePod", "ext4"), true);
+            check(policy.clone(), ("ReadWriteOnce", ""), false);
+            check(policy.clone(), ("ReadWriteMany", "ext4"), false);
+            check(policy, ("ReadOnlyMany", "ext4"), false);
+        }
     }
 
     #[test]

@@ -333,20 +333,33 @@ impl CsiShell<'_> {
         ];
         record.extend(job.label.as_deref().map(|label| (LABEL, label)));
         self.save(&place, &record).await.map_err(at)?;
+        let staged = self.ask_to_stage(job, &place, (path.clone(), context), secrets);
+        staged.await.map_err(at)?;
+        lock(&self.kept.staged).insert(key);
+        Ok(path)
+    }
+
+    /// Has the driver make a volume ready for the node; what was noted of it goes when it refuses for good.
+    pub(super) async fn ask_to_stage(
+        &self,
+        job: &Job<'_>,
+        place: &RecordPlace,
+        (path, context): (String, &BTreeMap<String, String>),
+        secrets: BTreeMap<String, String>,
+    ) -> Result<(), Fault> {
         let ask = CsiStage {
             volume: job.handle.clone(),
-            path: path.clone(),
+            path,
             capability: self.capability(job),
             publish_context: context.clone(),
             attributes: job.volume.attributes.clone(),
             secrets,
         };
-        if let Err(error) = self.drivers.stage(driver, &ask).await {
-            self.give_up(&place, &error).await;
-            return Err(at(Fault::refused(error.message)));
+        if let Err(error) = self.drivers.stage(&job.volume.driver, &ask).await {
+            self.give_up(place, &error).await;
+            return Err(Fault::refused(error.message));
         }
-        lock(&self.kept.staged).insert(key);
-        Ok(path)
+        Ok(())
     }
 
     async fn publish(
@@ -425,12 +438,13 @@ impl CsiShell<'_> {
             }
             return Err(Fault::refused(error.message));
         }
-        lock(&self.kept.published).insert(key, job.published());
         self.grow(job, &path, &ask.staging_path).await?;
         let gives = job.rules.gives_to_group(provided, &volume.file_system);
         if before.is_none() && gives && !job.abilities.takes_group {
             self.provider.give_to_group(plan, &path).await?;
         }
+        // Last: what was not finished is done again, with another call that changes nothing.
+        lock(&self.kept.published).insert(key, job.published());
         Ok(mount)
     }
 
@@ -657,7 +671,8 @@ pub(super) fn turn_name(driver: &str, handle: &str) -> String {
     format!("{CSI}/{}", unique_name(driver, handle))
 }
 
-fn node_place(driver: &str, handle: &str) -> RecordPlace {
+/// Where a volume is staged.
+pub(crate) fn node_place(driver: &str, handle: &str) -> RecordPlace {
     RecordPlace::Node {
         driver: driver.to_owned(),
         hash: hash(handle),

@@ -7,14 +7,14 @@ use std::{
 
 use ferrolet_ports::{
     CsiAbilities, CsiError, CsiFate, CsiForm, DiskUsage, FileRoom, PathKind, PodVolumes as _,
-    RecordPlace, Usage as _, VolumeUsage,
+    ProvidedVolumes as _, RecordPlace, Usage, VolumePlace, VolumeUsage,
 };
 use ferrolet_testkit::FakeUsage;
 use ferrolet_types::{Pod, PodUid, Timestamp};
 use serde_json::{Value, json};
 
 use super::{engine::Bench, pod};
-use crate::NamedUsage;
+use crate::{NamedUsage, VolumeFigures};
 
 const STAGES: CsiAbilities = CsiAbilities {
     stages: true,
@@ -22,9 +22,11 @@ const STAGES: CsiAbilities = CsiAbilities {
     takes_group: false,
     tells_writers: false,
     tells_usage: true,
+    tells_volume_health: true,
+    tells_storage_health: true,
 };
 
-fn bench() -> Bench {
+pub(super) fn bench() -> Bench {
     prepared(Bench::new())
 }
 
@@ -54,14 +56,14 @@ fn set_driver(bench: &Bench, spec: Value) {
         .change(|state| drop(state.drivers.insert("d".to_owned(), driver)));
 }
 
-fn claimant(uid: &str) -> Pod {
+pub(super) fn claimant(uid: &str) -> Pod {
     pod(
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]),
         json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"fsGroup": 7}}}),
     )
 }
 
-fn fault(is_final: bool) -> CsiError {
+pub(super) fn fault(is_final: bool) -> CsiError {
     CsiError {
         message: "rpc error: code = Internal desc = no".to_owned(),
         fate: if is_final {
@@ -359,6 +361,40 @@ async fn a_volume_that_lives_with_its_pod_is_published_only_with_pod_and_tokens(
         "{tokens}"
     );
     assert_eq!(attributes["k"], "v");
+    // To those who ask for it they are told as secrets.
+    let key = "csi.storage.k8s.io/serviceAccount.tokens";
+    set_driver(
+        &bench,
+        json!({"volumeLifecycleModes": ["Ephemeral"], "tokenRequests": [{"audience": "vault"}],
+            "serviceAccountTokenInSecrets": true}),
+    );
+    let other = pod(
+        json!([{"name": "i", "csi": {"driver": "d"}}]),
+        json!({"metadata": {"uid": "uid-2"}}),
+    );
+    bench.engine.ensure(&other).await.unwrap();
+    let told = bench.drivers.look().last_publish.unwrap().stage;
+    assert!(told.secrets[key].contains("vault") && !told.attributes.contains_key(key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_could_not_be_given_is_given_by_the_next_try() {
+    let bench = bench();
+    let pod = claimant("uid-1");
+    let place = RecordPlace::Pod(VolumePlace {
+        uid: "uid-1".into(),
+        plugin: "kubernetes.io~csi".to_owned(),
+        name: "pv".to_owned(),
+    });
+    let path = bench.mounts.driver_path(&place).display().to_string();
+    bench.mounts.change(|table| {
+        table.broken.insert(path, "it hurts".to_owned());
+    });
+    assert!(bench.refusal(&pod).await.contains("it hurts"));
+    bench.mounts.change(|table| table.broken.clear());
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    bench.engine.ensure(&pod).await.unwrap();
+    assert_eq!(bench.mounts.look().gifts.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -508,7 +544,11 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
     bench.drivers.change(|state| {
         state.usage.insert(("h".to_owned(), path), room(7));
     });
-    let named = NamedUsage::new(Arc::new(usage), bench.engine.clone());
+    let usage: Arc<dyn Usage> = Arc::new(usage);
+    let figures = |volumes| NamedUsage::new(Arc::clone(&usage), bench.engine.clone(), volumes);
+    let hidden = figures(VolumeFigures::Hidden);
+    assert!(hidden.disk().await.unwrap().volumes.is_empty());
+    let named = figures(VolumeFigures::Shown);
     let told = named.disk().await.unwrap();
     let told: Vec<_> = told
         .volumes
@@ -526,7 +566,8 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
     // The same reading is not asked for twice, and what has gone is not asked for at all.
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(named.disk().await.unwrap().volumes.len(), 3);
-    let next = NamedUsage::new(Arc::new(FakeUsage::default()), bench.engine.clone());
+    let fresh = Arc::new(FakeUsage::default());
+    let next = NamedUsage::new(fresh, bench.engine.clone(), VolumeFigures::Shown);
     assert!(next.disk().await.is_err());
 }
 

@@ -3,6 +3,7 @@
 mod csi;
 mod engine;
 mod flex;
+mod health;
 mod provided;
 mod rules;
 

@@ -241,6 +241,44 @@ async fn remote_directories_are_mounted_by_the_hosts_program() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_local_volume_is_given_to_a_group_once_and_to_the_first_of_those_who_share_it() {
+    let bench = Bench::new();
+    bench.files.change(|disk| {
+        disk.paths.insert("/disk".to_owned(), PathKind::Directory);
+    });
+    bench
+        .storage
+        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    let claimant = |uid: &str, group: u32| {
+        let more =
+            json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"fsGroup": group}}});
+        pod(claim_volume(), more)
+    };
+    let n_gifts = || bench.mounts.look().gifts.len();
+    bench.engine.ensure(&claimant("uid-1", 7)).await.unwrap();
+    bench.engine.ensure(&claimant("uid-1", 7)).await.unwrap();
+    assert_eq!(n_gifts(), 1);
+    bench.engine.ensure(&claimant("uid-2", 7)).await.unwrap();
+    bench.engine.ensure(&claimant("uid-3", 8)).await.unwrap();
+    assert_eq!(n_gifts(), 1);
+    let events = bench.world.recorded_events().into_iter();
+    let said: Vec<(String, String)> = events
+        .map(|(_, event)| (event.reason, event.message))
+        .collect();
+    let expected =
+        "The requested fsGroup is 8, but the volume pv has GID 7. The volume may not be shareable.";
+    assert_eq!(
+        said,
+        [("AlreadyMountedVolume".to_owned(), expected.to_owned())]
+    );
+    for uid in ["uid-1", "uid-2", "uid-3"] {
+        bench.engine.release(&PodUid::new(uid)).await.unwrap();
+    }
+    bench.engine.ensure(&claimant("uid-4", 8)).await.unwrap();
+    assert_eq!(n_gifts(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_walk_that_takes_long_is_told_of() {
     let bench = Bench::new();
     bench.files.change(|disk| {
