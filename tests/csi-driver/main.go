@@ -2,7 +2,8 @@
 //
 // Volumes are directories below -state/volumes, or files there that are shown as loop devices (disks.go); staging and
 // publishing are bind mounts. Every call is a line of JSON in -state/calls. A file -state/faults/<Method> holds a gRPC code: calls of that method fail with it until the file is gone;
-// the word "hang" lets them wait instead. A file -state/limit says how many volumes the node takes, before -limit does.
+// the word "hang" lets them wait instead. A file -state/limit says how many volumes the node takes, before -limit does;
+// files below -state/health say what is wrong (health.go).
 package main
 
 import (
@@ -36,6 +37,8 @@ var (
 	limit     = flag.Int64("limit", 0, "how many volumes a node takes")
 	stages    = flag.Bool("stages", true, "whether volumes are staged")
 	takeGroup = flag.Bool("takes-group", false, "whether the driver gives volumes to a group")
+	mock      = flag.Bool("mock", false, "whether upstream's mock driver serves in our place")
+	health    = flag.Bool("tells-health", false, "whether the driver says what is wrong with volumes")
 )
 
 type driver struct {
@@ -235,6 +238,9 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	if *takeGroup {
 		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	}
+	if *health {
+		types = append(types, csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH, csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH)
+	}
 	var capabilities []*csi.NodeServiceCapability
 	for _, kind := range types {
 		capabilities = append(capabilities, &csi.NodeServiceCapability{
@@ -297,9 +303,16 @@ func main() {
 	os.MkdirAll(filepath.Join(*state, "faults"), 0o755)
 	d := &driver{}
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
-	csi.RegisterNodeServer(server, d)
-	csi.RegisterIdentityServer(server, d)
-	csi.RegisterControllerServer(server, &controller{})
+	if *mock {
+		theirs := upstreamsMock()
+		csi.RegisterNodeServer(server, theirs)
+		csi.RegisterIdentityServer(server, theirs)
+		csi.RegisterControllerServer(server, theirs)
+	} else {
+		csi.RegisterNodeServer(server, d)
+		csi.RegisterIdentityServer(server, d)
+		csi.RegisterControllerServer(server, &controller{})
+	}
 	go server.Serve(listen(*endpoint))
 	var socket string
 	if *registry != "" {

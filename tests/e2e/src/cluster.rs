@@ -9,7 +9,7 @@ use ferrolet_lab::{Cluster, ClusterNode, Containerd, NodeOptions, PodView};
 use serde_json::{Value, json};
 
 use crate::build::{pod, with};
-use crate::cases::SOON;
+use crate::cases::{LATER, SOON};
 use crate::context::Context;
 use crate::look;
 use crate::session::Session;
@@ -164,6 +164,20 @@ impl<'c> World<'c> {
     pub(crate) fn wait_ready(&mut self, name: &str) -> Result<PodView> {
         self.wait_pod(name, "Ready", SOON, |pod| {
             pod.phase() == "Running" && pod.condition("Ready") == Some("True")
+        })
+    }
+
+    /// The same with more patience: for a pod that something has to be done for first, or that was refused before.
+    pub(crate) fn wait_ready_later(&mut self, name: &str) -> Result<PodView> {
+        self.wait_pod(name, "Ready", LATER, |pod| {
+            pod.condition("Ready") == Some("True")
+        })
+    }
+
+    /// Waits until the node has taken a pod on, whatever becomes of it.
+    pub(crate) fn wait_known(&mut self, name: &str) -> Result<PodView> {
+        self.wait_pod(name, "known to the node", LATER, |pod| {
+            pod.0["status"]["startTime"].is_string()
         })
     }
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use anyhow::{Context as _, Result};
-use ferrolet_lab::Part;
+use ferrolet_lab::{NodeOptions, Part};
 use serde_json::{Value, json};
 
 use crate::build::{script, with};
-use crate::cases::SOON;
+use crate::cases::{LATER, SOON};
 use crate::cluster::World;
 use crate::context::Context;
 use crate::runner::Outcome;
@@ -93,6 +93,16 @@ impl Driver {
     pub(crate) fn set_limit(&self, limit: u32) -> Result<()> {
         Ok(std::fs::write(self.state.join("limit"), limit.to_string())?)
     }
+
+    /// From now on this is wrong with a volume, or with the driver's `storage`: lines of kind, reason and a sentence.
+    pub(crate) fn set_health(&self, of: &str, lines: &str) -> Result<()> {
+        let directory = self.state.join("health");
+        std::fs::create_dir_all(&directory)?;
+        let draft = self.state.join("health-draft");
+        std::fs::write(&draft, lines)?;
+        // Whole, because the driver may be reading.
+        Ok(std::fs::rename(draft, directory.join(of))?)
+    }
 }
 
 impl Drop for Driver {
@@ -118,7 +128,18 @@ pub(crate) fn serve<'c>(
     options: &[&str],
     spec: Value,
 ) -> Result<Option<(World<'c>, Driver)>> {
-    let mut world = World::start(context)?;
+    let node = context.node_options();
+    serve_on(context, node, options, spec)
+}
+
+/// The same on a node with options of the test's own.
+pub(crate) fn serve_on<'c>(
+    context: &mut Context<'c>,
+    node: NodeOptions,
+    options: &[&str],
+    spec: Value,
+) -> Result<Option<(World<'c>, Driver)>> {
+    let mut world = World::start_with(context, node)?;
     let Some(driver) = Driver::start(context, &world, options)? else {
         return Ok(None);
     };
@@ -200,6 +221,35 @@ pub(crate) fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
         }}),
     )
+}
+
+/// Waits until the controller asks for a volume to be attached; answers with the name of its request.
+pub(crate) fn wait_attachment(world: &mut World<'_>, volume: &str) -> Result<String> {
+    world.wait("the attachment", LATER, |cluster, _| {
+        let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;
+        let items = all["items"].as_array().cloned().unwrap_or_default();
+        let mut items = items.into_iter();
+        let own = items.find(|it| it["spec"]["source"]["persistentVolumeName"] == volume);
+        Ok(own.and_then(|it| it["metadata"]["name"].as_str().map(str::to_owned)))
+    })
+}
+
+/// Says what became of a request, as whoever attaches does.
+pub(crate) fn settle_attachment(world: &World<'_>, name: &str, status: &Value) -> Result<()> {
+    let patch = json!({"status": status}).to_string();
+    let words = ["patch", "volumeattachment", name, "--subresource=status"];
+    let rest = ["--type=merge", "-p", patch.as_str()];
+    world.cluster.kubectl(&[&words[..], &rest].concat())?;
+    Ok(())
+}
+
+/// Waits until nothing of the driver's is staged on the node any more.
+pub(crate) fn wait_left(world: &mut World<'_>, driver: &Driver) -> Result<()> {
+    world.wait("the volume to leave the node", LATER, |_, _| {
+        let methods = driver.methods()?;
+        let is_last = methods.last().is_some_and(|it| it == "NodeUnstageVolume");
+        Ok(is_last.then_some(()))
+    })
 }
 
 /// Loop devices that stand for something below a directory, and what each stands for.

@@ -55,6 +55,8 @@ pub(crate) struct Options {
     pub(crate) local_client: Part<PathBuf>,
     /// A runc that maps the users of mounts, likewise.
     pub(crate) newer_runc: Part<PathBuf>,
+    /// A server of NFS, likewise.
+    pub(crate) nfs_server: Part<PathBuf>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
     /// A browser, likewise.
@@ -108,6 +110,9 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
     }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_nfs_server) {
+        options.nfs_server = parts::nfs_server();
+    }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_browser) {
         options.browser = parts::browser();
     }
@@ -142,6 +147,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
         local_client: Part::Missing("no selected test needs it".to_owned()),
         newer_runc: Part::Missing("no selected test needs it".to_owned()),
+        nfs_server: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
         browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,

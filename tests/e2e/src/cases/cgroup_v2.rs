@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::isolation;
 use ferrolet_lab::process::find_program;
 use ferrolet_lab::vm::Job;
+use ferrolet_lab::{Part, isolation};
 
-use super::cases;
+use super::{cases, remote};
 use crate::context::Context;
 use crate::runner::Outcome;
 
@@ -19,6 +19,7 @@ cases![
     swap_and_huge_pages_are_bounded_in_a_virtual_machine,
     a_virtual_machine_without_memory_says_whom_it_cost,
     volumes_are_kept_account_of_in_a_virtual_machine,
+    a_directory_of_a_server_is_mounted_in_a_virtual_machine,
     ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
 ];
 
@@ -98,7 +99,7 @@ fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
         "limits_arrive_in_the_cgroups",
         "a_working_pod_is_seen_in_the_summary_and_by_dashboards",
     ];
-    run_tests(context, &names, "true", PATIENCE)
+    run_tests(context, &names, Guest::default(), PATIENCE)
 }
 
 /// The machines that we build on have neither, and what a whole machine has of them is not a test's to change.
@@ -111,14 +112,18 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
         "huge_pages_are_given_and_bounded",
     ];
     let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
-    run_tests(context, &names, prepare, PATIENCE)
+    let guest = Guest {
+        prepare: prepare.to_owned(),
+        ..Guest::default()
+    };
+    run_tests(context, &names, guest, PATIENCE)
 }
 
 fn a_virtual_machine_without_memory_says_whom_it_cost(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let names = ["a_machine_without_memory_says_whom_it_cost"];
-    run_tests(context, &names, "true", PATIENCE)
+    run_tests(context, &names, Guest::default(), PATIENCE)
 }
 
 fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
@@ -128,25 +133,71 @@ fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) 
         "a_removed_manifest_leaves_nothing",
         "an_edited_manifest_gives_a_new_pod",
     ];
-    run_tests(context, &names, "true", PATIENCE * 3)
+    run_tests(context, &names, Guest::default(), PATIENCE * 3)
+}
+
+/// NFS from a server on loopback: the machines that we build on have kernels without it. The program that `mount` calls for
+/// help says what its fellow of nfs-common would ask the server for.
+fn a_directory_of_a_server_is_mounted_in_a_virtual_machine(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let server = match &context.options.nfs_server {
+        Part::Available(server) => server.clone(),
+        Part::Missing(reason) => return Ok(Outcome::Skipped(format!("no server: {reason}"))),
+    };
+    let mount = find_program("mount").context("there is no mount")?;
+    let port = remote::PORT;
+    let helper = format!(
+        r#"exec {} -i -t nfs -o "addr=127.0.0.1,vers=3,nolock,proto=tcp,port={port},mountport={port},mountproto=tcp,${{4:-rw}}" "$1" "$2""#,
+        mount.display()
+    );
+    let prepare = format!(
+        "mkdir -p /sbin {exported} && printf '%s\n' '#!/bin/busybox sh' '{helper}' >/sbin/mount.nfs && chmod 755 /sbin/mount.nfs && {{ {server} {exported} {port} >/tmp/server.log 2>&1 & }}",
+        exported = remote::EXPORTED,
+        server = server.display(),
+    );
+    let guest = Guest {
+        prepare,
+        files: vec![server, mount],
+    };
+    let names = ["what_a_server_exports_is_mounted_written_and_let_go"];
+    run_tests(context, &names, guest, PATIENCE)
+}
+
+/// What a virtual machine has besides the tests.
+struct Guest {
+    /// For its shell, before the tests.
+    prepare: String,
+    files: Vec<PathBuf>,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self {
+            prepare: "true".to_owned(),
+            files: Vec::new(),
+        }
+    }
 }
 
 /// Runs tests of this program in a virtual machine, under the names that they have here, after a shell has prepared it.
 fn run_tests(
     context: &mut Context<'_>,
     names: &[&str],
-    prepare: &str,
+    guest: Guest,
     patience: Duration,
 ) -> Result<Outcome> {
     let (mut files, mut environment) = context.tools.luggage()?;
     let (tests, agent) = (own_executable()?, context.options.agent.clone());
     let mut command = ["sh", "-c"].map(str::to_owned).to_vec();
-    command.extend([format!("{prepare} && exec \"$@\""), "sh".to_owned()]);
+    let words = format!("{} && exec \"$@\"", guest.prepare);
+    command.extend([words, "sh".to_owned()]);
     command.push(tests.display().to_string());
     command.extend(["--agent".to_owned(), agent.display().to_string()]);
     command.extend(["--jobs", "2", "--keep", "/tmp/failures"].map(str::to_owned));
     command.extend(names.iter().map(|name| (*name).to_owned()));
     files.extend([tests, agent]);
+    files.extend(guest.files);
     environment.extend(isolation::environment_of_guest(context.bench));
     let ended = context.run_in_machine(&Job {
         files,

@@ -593,9 +593,7 @@ fn a_hook_that_hangs_keeps_nobody_from_leaving(context: &mut Context<'_>) -> Res
     };
     let before = world.run(&hooked(&world, "before", "preStop"))?;
     world.apply(&hooked(&world, "after", "postStart"))?;
-    let after = world.wait_pod("after", "to be known", SOON, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let after = world.wait_known("after")?;
     world.wait_event(&after, "Started")?;
     world.kubectl(&["delete", "pod", "before", "after", "--wait=false"])?;
     // The grace is a second; what hangs gets no more of it than a command that does not.

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::{LATER, SOON, cases};
 use crate::build::{script, with};
 use crate::context::Context;
-use crate::driver::{claim, claimant, no_driver, serve, wait_registered};
+use crate::driver::{
+    claim, claimant, no_driver, serve, settle_attachment, wait_attachment, wait_left,
+    wait_registered,
+};
 use crate::look;
 use crate::runner::Outcome;
 
@@ -42,9 +45,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     claim(&world, &driver, "data", json!({}))?;
     let first = claimant(&world, "first", "data");
     world.apply(&first)?;
-    let first = world.wait_pod("first", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let first = world.wait_ready_later("first")?;
     let second = claimant(&world, "second", "data");
     let second = world.run(&second)?;
     let volume = driver
@@ -92,13 +93,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     ensure!(seen.contains("4242"), "the volume holds {seen:?}");
     world.kubectl(&["delete", "pod", "second", "--wait=false"])?;
     world.wait_gone(&second, LATER)?;
-    world.wait("the volume to leave the node", LATER, |_, _| {
-        let is_last = driver
-            .methods()?
-            .last()
-            .is_some_and(|it| it == "NodeUnstageVolume");
-        Ok(is_last.then_some(()))
-    })?;
+    wait_left(&mut world, &driver)?;
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let own = world.node.node.directory().display().to_string();
     let left = table
@@ -136,9 +131,7 @@ fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outco
         json!({"spec": {"volumes": [{"name": "data", "csi": {"driver": driver.name}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("inline", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("inline")?;
     let told = &driver.request("NodePublishVolume")?["volume_context"];
     ensure!(
         told["csi.storage.k8s.io/pod.name"] == "inline"
@@ -165,12 +158,10 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
     let Some((mut world, driver)) = serve(context, &["-stages=false"], rules)? else {
         return Ok(no_driver());
     };
-    claim(&world, &driver, "far", json!({}))?;
+    let volume = claim(&world, &driver, "far", json!({}))?;
     let pod = claimant(&world, "attached", "far");
     world.apply(&pod)?;
-    let seen = world.wait_pod("attached", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("attached")?;
     world.wait_event(&seen, "FailedAttachVolume")?;
     let node_path = format!("/api/v1/nodes/{}", world.node_name());
     let unique = format!("kubernetes.io/csi/{}^{}-far", driver.name, world.namespace);
@@ -180,30 +171,10 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
         Ok(used.contains(&unique).then_some(()))
     })?;
     // The controller asks for the attachment; whoever attaches says that it is done.
-    let volume = format!("{}-far", world.namespace);
-    let name = world.wait("the attachment", LATER, |cluster, _| {
-        let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;
-        let mut items = all["items"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-            .into_iter();
-        let own = items.find(|it| it["spec"]["source"]["persistentVolumeName"] == volume.as_str());
-        Ok(own.and_then(|it| it["metadata"]["name"].as_str().map(str::to_owned)))
-    })?;
-    let status = r#"{"status":{"attached":true,"attachmentMetadata":{"disk":"seven"}}}"#;
-    world.cluster.kubectl(&[
-        "patch",
-        "volumeattachment",
-        &name,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        status,
-    ])?;
-    world.wait_pod("attached", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let name = wait_attachment(&mut world, &volume)?;
+    let attached = json!({"attached": true, "attachmentMetadata": {"disk": "seven"}});
+    settle_attachment(&world, &name, &attached)?;
+    world.wait_ready_later("attached")?;
     let told = &driver.request("NodePublishVolume")?["publish_context"];
     ensure!(told["disk"] == "seven", "the driver was told {told}");
     world.kubectl(&["delete", "pod", "attached", "--wait=false"])?;
@@ -228,9 +199,7 @@ fn a_driver_that_fails_or_hangs_holds_up_its_own_pod_only(
     driver.set_fault("NodeStageVolume", Some("13"))?;
     let pod = claimant(&world, "moody", "moody");
     world.apply(&pod)?;
-    let seen = world.wait_pod("moody", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("moody")?;
     let said = world.wait_event(&seen, "FailedMount")?;
     let expected = format!(
         "MountVolume.MountDevice failed for volume \"{}-moody\" : rpc error: code = Internal desc = a test wants it so",
@@ -252,12 +221,6 @@ fn a_driver_that_fails_or_hangs_holds_up_its_own_pod_only(
     driver.set_fault("NodePublishVolume", None)?;
     world.kubectl(&["delete", "pod", "moody", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
-    world.wait("the volume to leave the node", LATER, |_, _| {
-        let is_last = driver
-            .methods()?
-            .last()
-            .is_some_and(|it| it == "NodeUnstageVolume");
-        Ok(is_last.then_some(()))
-    })?;
+    wait_left(&mut world, &driver)?;
     Ok(Outcome::Passed)
 }

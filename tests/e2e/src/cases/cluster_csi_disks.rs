@@ -35,7 +35,7 @@ fn disk(world: &World<'_>, driver: &Driver, name: &str, more: Value) -> Result<S
 }
 
 /// What a resizer does: the volume is larger, and the claim says that the node has to do its part.
-fn enlarge(world: &World<'_>, volume: &str, claim: &str, size: &str) -> Result<()> {
+pub(super) fn enlarge(world: &World<'_>, volume: &str, claim: &str, size: &str) -> Result<()> {
     let capacity = json!({"spec": {"capacity": {"storage": size}}}).to_string();
     world.cluster.kubectl(&[
         "patch",
@@ -61,7 +61,7 @@ fn enlarge(world: &World<'_>, volume: &str, claim: &str, size: &str) -> Result<(
     Ok(())
 }
 
-fn wait_grown(world: &mut World<'_>, claim: &str, size: &str) -> Result<()> {
+pub(super) fn wait_grown(world: &mut World<'_>, claim: &str, size: &str) -> Result<()> {
     let path = format!(
         "/api/v1/namespaces/{}/persistentvolumeclaims/{claim}",
         world.namespace
@@ -146,9 +146,7 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
         json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "raw"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("raw", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("raw")?;
     let image = driver.state.join("volumes").join(format!("{volume}.img"));
     world.wait("the pod's words on its device", SOON, |_, _| {
         let words = std::fs::read(&image)?;
@@ -242,9 +240,7 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
         ]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("disks", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("disks")?;
     let uid = seen.uid().to_owned();
     let figures = |summary: &Value, claim: &str| {
         let mut pods = summary["pods"]

@@ -18,7 +18,8 @@ use crate::build::{script, sleeper, with};
 use crate::cluster::World;
 use crate::context::Context;
 use crate::driver::{
-    Driver, apply_rules, claim, claimant, name_in, no_driver, serve, wait_registered,
+    Driver, apply_rules, claim, claimant, name_in, no_driver, serve, settle_attachment,
+    wait_attachment, wait_registered,
 };
 use crate::runner::Outcome;
 
@@ -52,9 +53,7 @@ fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<O
     claim(&world, &driver, "guarded", json!({"csi": secrets}))?;
     let pod = claimant(&world, "guarded", "guarded");
     world.apply(&pod)?;
-    world.wait_pod("guarded", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("guarded")?;
     for (method, word) in [
         ("NodeStageVolume", "hush-stage"),
         ("NodePublishVolume", "hush-publish"),
@@ -94,14 +93,10 @@ fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> R
     )?;
     let first = claimant(&world, "first", "alone");
     world.apply(&first)?;
-    let first = world.wait_pod("first", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let first = world.wait_ready_later("first")?;
     let second = claimant(&world, "second", "alone");
     world.apply(&second)?;
-    let second = world.wait_pod("second", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let second = world.wait_known("second")?;
     let said = world.wait_event(&second, "FailedMount")?;
     ensure!(
         said.ends_with(
@@ -111,9 +106,7 @@ fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> R
     );
     world.kubectl(&["delete", "pod", "first", "--wait=false"])?;
     world.wait_gone(&first, LATER)?;
-    world.wait_pod("second", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("second")?;
     Ok(Outcome::Passed)
 }
 
@@ -141,9 +134,7 @@ fn a_raw_device_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) 
     world.apply(&pod(&world, "first"))?;
     let first = world.wait_ready("first")?;
     world.apply(&pod(&world, "second"))?;
-    let second = world.wait_pod("second", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let second = world.wait_known("second")?;
     let said = world.wait_event(&second, "FailedMapVolume")?;
     let expected = format!(
         "MapVolume.SetUpDevice failed for volume \"{}-alone\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod",
@@ -188,24 +179,15 @@ fn a_pod_that_finds_no_room_for_its_volume_is_refused(
     };
     let volume = claim(&world, &driver, "far", json!({}))?;
     world.apply(&claimant(&world, "unlucky", "far"))?;
-    let name = world.wait("the attachment", LATER, |cluster, _| {
-        let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;
-        let items = all["items"].as_array().cloned().unwrap_or_default();
-        let mut items = items.into_iter();
-        let own = items.find(|it| it["spec"]["source"]["persistentVolumeName"] == volume.as_str());
-        Ok(own.and_then(|it| it["metadata"]["name"].as_str().map(str::to_owned)))
-    })?;
+    let name = wait_attachment(&mut world, &volume)?;
     driver.set_limit(0)?;
-    let refused = r#"{"status":{"attached":false,"attachError":{"message":"no slot is free","errorCode":8,"time":"2026-01-01T00:00:00Z"}}}"#;
-    world.cluster.kubectl(&[
-        "patch",
-        "volumeattachment",
+    let error =
+        json!({"message": "no slot is free", "errorCode": 8, "time": "2026-01-01T00:00:00Z"});
+    settle_attachment(
+        &world,
         &name,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        refused,
-    ])?;
+        &json!({"attached": false, "attachError": error}),
+    )?;
     // As long as upstream waits, and a moment to be seen.
     let seen = world.wait_pod("unlucky", "Failed", REPUBLISHED + SOON, |pod| {
         pod.phase() == "Failed"
@@ -299,9 +281,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     )?;
 
     world.apply(&pod(&world, "early"))?;
-    let early = world.wait_pod("early", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let early = world.wait_known("early")?;
     let said = world.wait_event(&early, "FailedMount")?;
     let expected = format!(
         "MountVolume.SetUp failed for volume \"data\" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {name} not found in the list of registered CSI drivers"
@@ -310,9 +290,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     let Some(mut driver) = Driver::start(context, &world, &[])? else {
         return Ok(no_driver());
     };
-    let early = world.wait_pod("early", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let early = world.wait_ready_later("early")?;
 
     // Killed in the middle of a call: what it was doing is neither done nor refused.
     let n_before = driver.methods()?.len();
@@ -336,9 +314,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     drop(babbler);
     let restarted = Driver::start(context, &world, &[])?;
     let driver = restarted.context("the driver was there before")?;
-    world.wait_pod("unlucky", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("unlucky")?;
     for before in [&early, &bystander] {
         let now = world.wait_ready(before.name())?;
         ensure!(
@@ -380,9 +356,7 @@ fn a_driver_that_asks_for_it_is_told_again(context: &mut Context<'_>) -> Result<
     };
     claim(&world, &driver, "fresh", json!({}))?;
     world.apply(&claimant(&world, "fresh", "fresh"))?;
-    let seen = world.wait_pod("fresh", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("fresh")?;
     world.wait("the volume to be published again", REPUBLISHED, |_, _| {
         let methods = driver.methods()?;
         let n_published = methods.iter().filter(|it| *it == "NodePublishVolume");

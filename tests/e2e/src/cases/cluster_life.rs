@@ -260,9 +260,7 @@ fn the_nodes_resolver_is_checked_once_and_read_for_each_pod(
     }
     fs::remove_file(&file)?;
     world.apply(&pod(&world, "waits"))?;
-    let seen = world.wait_pod("waits", "to be known", SOON, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("waits")?;
     let said = world.wait_event(&seen, "FailedCreatePodSandBox")?;
     ensure!(said.contains("resolv.conf"), "{said}");
     fs::write(&file, "nameserver 192.0.2.4\n")?;

@@ -89,17 +89,20 @@ fn a_pod_that_writes_more_than_its_containers_may_is_evicted(
     let main = limited("main", writes, "2Mi");
     let side = limited("side", "exec sleep 100000", "100Mi");
     let alone = limited("alone", writes, "3Mi");
-    let (whole, part) = (
-        world.pod("whole", &[alone]),
-        world.pod("part", &[main, side]),
-    );
-    world.apply(&whole)?;
-    world.apply(&part)?;
+    // CVE-2020-8557: a file of the node's own that the container may write counts too.
+    let hosts = writes.replace("of=/file", "of=/etc/hosts");
+    let hosts = limited("hosts", &hosts, "3Mi");
+    for (name, containers) in [
+        ("whole", vec![alone]),
+        ("part", vec![main, side]),
+        ("hosts", vec![hosts]),
+    ] {
+        world.apply(&world.pod(name, &containers))?;
+    }
+    let whole = "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ";
     for (name, expected) in [
-        (
-            "whole",
-            "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ",
-        ),
+        ("whole", whole),
+        ("hosts", whole),
         (
             "part",
             "Container main exceeded its local ephemeral storage limit \"2Mi\". ",

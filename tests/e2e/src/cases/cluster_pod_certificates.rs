@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{LATER, SOON, cases};
+use super::{LATER, cases};
 use crate::build::{script, with};
 use crate::cluster::World;
 use crate::context::Context;
@@ -205,9 +205,7 @@ fn certify(
     );
     let status = issue(&request, directory)?;
     answer(world, &request, &status)?;
-    let seen = world.wait_pod(name, "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later(name)?;
     let containerd = context.containerd()?;
     let bundle = world.read_inside(containerd, &seen, "/creds/bundle.pem")?;
     let chain = status["certificateChain"].as_str().unwrap_or_default();
@@ -237,9 +235,7 @@ fn a_pod_whose_certificate_is_denied_waits_and_says_why(
     let status = json!({"conditions": [{"type": "Denied", "status": "True", "reason": "NotYou",
         "message": "go away", "lastTransitionTime": now}]});
     answer(&world, &request, &status)?;
-    let seen = world.wait_pod("denied", "known to the node", SOON, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("denied")?;
     let said = world.wait_event(&seen, "Denied")?;
     ensure!(
         said.ends_with("was denied, reason=\"NotYou\", message=\"go away\""),

@@ -127,9 +127,7 @@ fn a_pod_with_users_of_its_own_is_root_inside_only(context: &mut Context<'_>) ->
     }
     let mut firsts = Vec::new();
     for name in ["one", "two"] {
-        let seen = world.wait_pod(name, "to be known", SOON, |pod| {
-            pod.0["status"]["startTime"].is_string()
-        })?;
+        let seen = world.wait_known(name)?;
         // Either it runs or the runtime is said to be unable.
         let refusal = world.node.node.wait("a word about its users", SOON, |_| {
             let now = world_pod(world.cluster, &seen)?;

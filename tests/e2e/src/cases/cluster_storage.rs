@@ -155,9 +155,7 @@ fn a_claim_is_waited_for_and_its_directory_given_to_the_group(
         json!({"spec": {"securityContext": {"runAsUser": 1000, "fsGroup": 4242}}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("claimant", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("claimant")?;
     let said = world.wait_event(&seen, "FailedMount")?;
     ensure!(
         said.contains("failed to process volumes=[data]")
@@ -169,9 +167,7 @@ fn a_claim_is_waited_for_and_its_directory_given_to_the_group(
     let (volume, claim) = volume_and_claim(&world, "slow", spec);
     world.apply(&volume)?;
     world.apply(&claim)?;
-    let seen = world.wait_pod("claimant", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("claimant")?;
     world.wait("the pod's copy", SOON, |_, _| {
         Ok(std::fs::read_to_string(disk.join("copy"))
             .is_ok_and(|text| text == "kept")
@@ -187,10 +183,10 @@ fn a_claim_is_waited_for_and_its_directory_given_to_the_group(
 }
 
 /// A loop device that goes with the test.
-struct LoopDevice(PathBuf);
+pub(super) struct LoopDevice(pub(super) PathBuf);
 
 impl LoopDevice {
-    fn over(file: &Path) -> Result<LoopDevice> {
+    pub(super) fn over(file: &Path) -> Result<LoopDevice> {
         std::fs::File::create(file)?.set_len(16 * 1024 * 1024)?;
         let made = Command::new("losetup")
             .args(["--find", "--show"])
@@ -227,9 +223,7 @@ fn a_local_device_is_formatted_mounted_and_handed_over_raw(
     let text = "echo hello > /data/file; sync; exec sleep 100000";
     let pod = claiming(&world, "files", text, "formatted");
     world.apply(&pod)?;
-    let seen = world.wait_pod("files", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("files")?;
     let containerd = context.containerd()?;
     let mounts = world.read_inside(containerd, &seen, "/proc/mounts")?;
     let line = mounts.lines().find(|line| line.contains(" /data "));
@@ -252,9 +246,7 @@ fn a_local_device_is_formatted_mounted_and_handed_over_raw(
         json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "raw"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("raw", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("raw")?;
     world.cluster.wait("the device's magic number", SOON, |_| {
         let magic = world.read_inside(containerd, &seen, "/tmp/magic")?;
         ensure!(magic.split_whitespace().eq(["53", "ef"]), "it is {magic:?}");
@@ -264,9 +256,7 @@ fn a_local_device_is_formatted_mounted_and_handed_over_raw(
     let mut wrong = claiming(&world, "wrong", "exec sleep 100000", "raw");
     wrong["metadata"]["name"] = json!("wrong");
     world.apply(&wrong)?;
-    let seen = world.wait_pod("wrong", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("wrong")?;
     let said = world.wait_event(&seen, "FailedMount")?;
     ensure!(
         said.contains("volume data has volumeMode Block, but is specified in volumeMounts"),
@@ -298,15 +288,28 @@ fn an_ephemeral_claim_belongs_to_its_pod_and_lives_on_a_host_path(
         }}}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("brief", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("brief")?;
     world.wait("the pod's file", SOON, |_, _| {
         Ok(disk.join("file").exists().then_some(()))
     })?;
     remove_and_wait(&mut world, &seen)?;
     ensure!(disk.join("file").exists(), "the host's file is gone");
     Ok(Outcome::Passed)
+}
+
+/// What is said of a pod with a volume that this machine cannot mount; the pod goes all the same.
+fn refusal_of(world: &mut World<'_>, volume: Value) -> Result<String> {
+    let mut main = sleeper("main");
+    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
+    let pod = with(
+        world.pod("distant", &[main]),
+        json!({"spec": {"volumes": [with(json!({"name": "far"}), volume)]}}),
+    );
+    world.apply(&pod)?;
+    let seen = world.wait_known("distant")?;
+    let said = world.wait_event(&seen, "FailedMount")?;
+    remove_and_wait(world, &seen)?;
+    Ok(said)
 }
 
 /// This kernel has no NFS, which makes a good test of what is said when a host lacks it.
@@ -317,23 +320,13 @@ fn a_server_that_cannot_be_mounted_is_reported_in_mounts_words(
         return Ok(Outcome::Skipped("the kernel knows NFS".to_owned()));
     }
     let mut world = World::start(context)?;
-    let mut main = sleeper("main");
-    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
-    let pod = with(
-        world.pod("distant", &[main]),
-        json!({"spec": {"volumes": [{"name": "far", "nfs": {"server": "127.0.0.1", "path": "/x"}}]}}),
-    );
-    world.apply(&pod)?;
-    let seen = world.wait_pod("distant", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
-    let said = world.wait_event(&seen, "FailedMount")?;
+    let far = json!({"nfs": {"server": "127.0.0.1", "path": "/x"}});
+    let said = refusal_of(&mut world, far)?;
     ensure!(
         said.starts_with("MountVolume.SetUp failed for volume \"far\" : mount failed: exit status")
             && said.contains("Mounting arguments: -t nfs"),
         "it says {said:?}"
     );
-    remove_and_wait(&mut world, &seen)?;
     Ok(Outcome::Passed)
 }
 
@@ -344,19 +337,9 @@ fn a_disk_of_another_machine_needs_the_hosts_tools(context: &mut Context<'_>) ->
         return Ok(Outcome::Skipped("the host has iscsiadm".to_owned()));
     }
     let mut world = World::start(context)?;
-    let mut main = sleeper("main");
-    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
     let disk =
         json!({"targetPortal": "127.0.0.1", "iqn": "iqn.2026-01.dev.ferrolet:far", "lun": 0});
-    let pod = with(
-        world.pod("distant", &[main]),
-        json!({"spec": {"volumes": [{"name": "far", "iscsi": disk}]}}),
-    );
-    world.apply(&pod)?;
-    let seen = world.wait_pod("distant", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
-    let said = world.wait_event(&seen, "FailedMount")?;
+    let said = refusal_of(&mut world, json!({"iscsi": disk}))?;
     ensure!(
         said.starts_with("MountVolume.WaitForAttach failed for volume \"far\" : ")
             && said.contains("executable file not found in $PATH: iscsiadm"),
@@ -369,7 +352,6 @@ fn a_disk_of_another_machine_needs_the_hosts_tools(context: &mut Context<'_>) ->
             && said.contains("executable file not found in $PATH: iscsiadm"),
         "it says {said:?}"
     );
-    remove_and_wait(&mut world, &seen)?;
     Ok(Outcome::Passed)
 }
 
@@ -385,9 +367,7 @@ fn refused_raw(world: &mut World<'_>, spec: Value) -> Result<String> {
         json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "raw"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("raw", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("raw")?;
     let said = world.wait_event(&seen, "FailedMapVolume")?;
     remove_and_wait(world, &seen)?;
     Ok(said)
@@ -401,18 +381,8 @@ fn a_disk_of_fibre_channel_that_is_not_there_is_looked_for_again(
         return Ok(Outcome::Skipped("the host has SCSI adapters".to_owned()));
     }
     let mut world = World::start(context)?;
-    let mut main = sleeper("main");
-    main["volumeMounts"] = json!([{"name": "far", "mountPath": "/far"}]);
     let disk = json!({"targetWWNs": ["500a0982991b8dc5"], "lun": 2});
-    let pod = with(
-        world.pod("distant", &[main]),
-        json!({"spec": {"volumes": [{"name": "far", "fc": disk}]}}),
-    );
-    world.apply(&pod)?;
-    let seen = world.wait_pod("distant", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
-    let said = world.wait_event(&seen, "FailedMount")?;
+    let said = refusal_of(&mut world, json!({"fc": disk}))?;
     ensure!(
         said.starts_with("MountVolume.WaitForAttach failed for volume \"far\" : ")
             && said.ends_with("no fc disk found"),
@@ -426,7 +396,6 @@ fn a_disk_of_fibre_channel_that_is_not_there_is_looked_for_again(
             && said.ends_with("no fc disk found"),
         "it says {said:?}"
     );
-    remove_and_wait(&mut world, &seen)?;
     // Nothing is left of a disk that was not there.
     let left = world
         .node
@@ -476,6 +445,8 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
         {"name": "v", "mountPath": "/one", "mountPropagation": "HostToContainer"},
         {"name": "v", "mountPath": "/none"},
         {"name": "v", "mountPath": "/still", "readOnly": true, "recursiveReadOnly": "Enabled"},
+        {"name": "v", "mountPath": "/maybe", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+        {"name": "v", "mountPath": "/plain", "readOnly": true},
     ]);
     let first = with(
         world.pod("first", &[both]),
@@ -504,11 +475,21 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
         !table.contains(" /none/late "),
         "a private mount got the node's"
     );
-    let still = table.lines().find(|line| line.contains(" /still/nested "));
-    ensure!(
-        still.is_some_and(|line| line.contains(" ro,")),
-        "what is nested can be written to: {still:?}"
-    );
+    for (place, access) in [
+        ("/still", " ro,"),
+        ("/still/nested", " ro,"),
+        ("/maybe/nested", " ro,"),
+        ("/plain", " ro,"),
+        // Read-only goes no deeper than asked for.
+        ("/plain/nested", " rw,"),
+        ("/one/nested", " rw,"),
+    ] {
+        let line = table.lines().find(|it| it.contains(&format!(" {place} ")));
+        ensure!(
+            line.is_some_and(|it| it.contains(access)),
+            "{place} should be{access} and is {line:?}"
+        );
+    }
     let status = world.find_pod("second")?.context("the pod is gone")?;
     let shown = &status.0["status"]["containerStatuses"][0]["volumeMounts"];
     ensure!(

@@ -75,9 +75,7 @@ fn every_bad_volume_is_told_of_retried_and_heals(context: &mut Context<'_>) -> R
         world.apply(&pod)?;
     }
     for row in &rows {
-        let seen = world.wait_pod(row.name, "known to the node", LATER, |pod| {
-            pod.0["status"]["startTime"].is_string()
-        })?;
+        let seen = world.wait_known(row.name)?;
         wait_said(&world, &seen, row)?;
         ensure!(
             world
@@ -360,9 +358,7 @@ fn a_repository_is_not_fetched(context: &mut Context<'_>) -> Result<Outcome> {
         json!({"spec": {"volumes": [{"name": "v", "gitRepo": {"repository": "file:///etc"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("fetcher", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("fetcher")?;
     let said = world.wait_event(&seen, FAILED_MOUNT)?;
     ensure!(
         said.starts_with(&set_up_failed("git-repo volume plugin has been disabled")),
@@ -433,9 +429,7 @@ fn a_full_and_a_read_only_disk_hold_up_only_what_must_write(
         json!({"spec": {"volumes": [{"name": "v", "configMap": {"name": "large"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("large", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("large")?;
     let said = world.wait_event(&seen, "FailedMount")?;
     ensure!(
         said.starts_with(&set_up_failed(""))
@@ -445,9 +439,7 @@ fn a_full_and_a_read_only_disk_hold_up_only_what_must_write(
     // Somebody who needs little gets it meanwhile.
     world.run(&world.pod("small", &[sleeper("main")]))?;
     fs::remove_file(filler)?;
-    let seen = world.wait_pod("large", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let seen = world.wait_ready_later("large")?;
     let lines = world.settled_log(&seen, "main")?;
     ensure!(lines == ["600000"], "the volume holds {lines:?}");
 
@@ -461,9 +453,7 @@ fn a_full_and_a_read_only_disk_hold_up_only_what_must_write(
         "it says {said:?}"
     );
     disk.set_writable(true)?;
-    world.wait_pod("late", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("late")?;
     ensure_untouched(&mut world, &bystander)?;
     Ok(Outcome::Passed)
 }

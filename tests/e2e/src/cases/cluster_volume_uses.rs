@@ -156,18 +156,14 @@ fn a_volume_whose_top_has_the_group_is_left_alone_on_request(
     };
     let (first, second) = (pod("first"), pod("second"));
     world.apply(&first)?;
-    let first = world.wait_pod("first", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let first = world.wait_ready_later("first")?;
     let found = group(&disk.join("file"))?;
     ensure!(found == 0, "the file was given to group {found}");
     remove_and_wait(&mut world, &first)?;
     // One bit of the top is missing: all of it is gone through.
     fs::set_permissions(&disk, fs::Permissions::from_mode(0o775))?;
     world.apply(&second)?;
-    let second = world.wait_pod("second", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    let second = world.wait_ready_later("second")?;
     let found = group(&disk.join("file"))?;
     ensure!(found == 4242, "the file belongs to group {found}");
     let mode = fs::metadata(disk.join("file"))?.mode() & 0o7777;

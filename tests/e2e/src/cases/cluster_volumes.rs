@@ -388,9 +388,7 @@ fn a_missing_config_map_holds_the_pod_until_it_comes(context: &mut Context<'_>) 
         json!({"spec": {"volumes": [{"name": "late", "configMap": {"name": "late"}}]}}),
     );
     world.apply(&pod)?;
-    let seen = world.wait_pod("patient", "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })?;
+    let seen = world.wait_known("patient")?;
     let said = world.wait_event(&seen, "FailedMount")?;
     ensure!(
         said.contains("MountVolume.SetUp failed for volume \"late\"")
@@ -407,9 +405,7 @@ fn a_missing_config_map_holds_the_pod_until_it_comes(context: &mut Context<'_>) 
         "it waits for {reason:?}"
     );
     world.apply(&world.object("ConfigMap", "late", json!({"data": {"a": "b"}})))?;
-    world.wait_pod("patient", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("patient")?;
     Ok(Outcome::Passed)
 }
 
@@ -435,8 +431,6 @@ fn a_missing_key_in_the_environment_is_an_error_that_heals(
         .to_owned();
     ensure!(said == "configmap \"later\" not found", "it says {said:?}");
     world.apply(&world.object("ConfigMap", "later", json!({"data": {"a": "b"}})))?;
-    world.wait_pod("keyless", "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })?;
+    world.wait_ready_later("keyless")?;
     Ok(Outcome::Passed)
 }

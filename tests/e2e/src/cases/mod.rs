@@ -12,7 +12,9 @@ mod cluster_away;
 mod cluster_bad_input;
 mod cluster_bench;
 mod cluster_csi;
+mod cluster_csi_asks;
 mod cluster_csi_disks;
+mod cluster_csi_health;
 mod cluster_csi_rules;
 mod cluster_describe;
 mod cluster_endpoints;
@@ -38,7 +40,9 @@ mod cluster_sidecars;
 mod cluster_static;
 mod cluster_storage;
 mod cluster_streams;
+mod cluster_volume_disorder;
 mod cluster_volume_faults;
+mod cluster_volume_kinds;
 mod cluster_volume_uses;
 mod cluster_volumes;
 mod containers;
@@ -50,6 +54,7 @@ mod local_services;
 mod page;
 mod reclaim;
 mod registries;
+mod remote;
 mod restarts;
 mod surface;
 
@@ -111,6 +116,11 @@ impl Case {
         self.group == "cgroup_v2"
     }
 
+    /// Whether it mounts directories of a server.
+    pub(crate) fn needs_nfs_server(&self) -> bool {
+        self.needs_machine() && self.name.contains("directory_of_a_server")
+    }
+
     /// Whether it looks at a page in a browser.
     pub(crate) fn needs_browser(&self) -> bool {
         self.group == "page" && self.name.contains("browser")
@@ -140,6 +150,7 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        remote::cases(),
         cgroup_v2::cases(),
         cluster_join::cases(),
         cluster_away::cases(),
@@ -159,12 +170,16 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_pods::cases(),
         cluster_pod_certificates::cases(),
         cluster_csi::cases(),
+        cluster_csi_asks::cases(),
         cluster_csi_disks::cases(),
+        cluster_csi_health::cases(),
         cluster_limits::cases(),
         cluster_loss::cases(),
         cluster_attacks::cases(),
         cluster_csi_rules::cases(),
+        cluster_volume_disorder::cases(),
         cluster_volume_faults::cases(),
+        cluster_volume_kinds::cases(),
         cluster_volume_uses::cases(),
         cluster_storage::cases(),
         cluster_life::cases(),

@@ -149,6 +149,8 @@ impl Layout {
                 "--audit-log-path=audit.log",
                 "--audit-policy-file=audit-policy.yaml",
                 "--audit-log-mode=blocking",
+                // Alpha, and only a node that asks drivers for it writes what it lets through.
+                "--feature-gates=CSIVolumeHealth=true",
                 "--v=0",
             ]);
         for (flag, file) in [

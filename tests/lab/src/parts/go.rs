@@ -71,6 +71,9 @@ pub(super) const CSI_DRIVER: &[Binary] = &[
     ),
 ];
 
+/// A server of NFS in a process of its own.
+pub(super) const NFS_SERVER: &[Binary] = &[("osnfs", "github.com/willscott/go-nfs/example/osnfs")];
+
 /// What upstream does for `fsGroup`, to be timed.
 pub(super) const UPSTREAM_WALK: &[Binary] = &[("upstream-walk", ".")];
 

@@ -178,6 +178,18 @@ pub fn upstream_walk() -> Part<PathBuf> {
         .into()
 }
 
+/// Builds the NFS server of `tests/nfs-server` unless the cache has it.
+#[must_use]
+pub fn nfs_server() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("nfs-server"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
+    };
+    let built = module.build(go::NFS_SERVER);
+    built.map(|directory| directory.join("osnfs")).into()
+}
+
 /// Builds the client of `tests/local-client` unless the cache has it.
 #[must_use]
 pub fn local_client() -> Part<PathBuf> {

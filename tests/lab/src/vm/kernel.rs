@@ -18,8 +18,8 @@ use crate::process::{call, output, say};
 /// Always depends on the newest kernel of the release.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// For overlay snapshots, pod networks, host ports, swap in memory, and a disk in a file with quotas. What they need comes along.
-const WANTED: [&str; 17] = [
+/// For overlay snapshots, pod networks, host ports, swap in memory, a disk in a file with quotas, and NFS. What they need comes along.
+const WANTED: [&str; 18] = [
     "overlay",
     "veth",
     "bridge",
@@ -37,6 +37,7 @@ const WANTED: [&str; 17] = [
     "brd",
     "loop",
     "quota_v2",
+    "nfsv3",
 ];
 
 /// A kernel image and its modules.
