@@ -17,6 +17,7 @@ cases![
     a_pod_with_limits_lives_its_life_in_a_virtual_machine,
     the_contract_holds_in_a_virtual_machine,
     swap_and_huge_pages_are_bounded_in_a_virtual_machine,
+    a_pod_of_the_api_swaps_in_a_virtual_machine,
     a_virtual_machine_without_memory_says_whom_it_cost,
     volumes_are_kept_account_of_in_a_virtual_machine,
     a_directory_of_a_server_is_mounted_in_a_virtual_machine,
@@ -108,7 +109,6 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
 ) -> Result<Outcome> {
     let names = [
         "a_static_pod_does_not_swap_although_its_class_may",
-        "a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory",
         "huge_pages_are_given_and_bounded",
     ];
     let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
@@ -117,6 +117,12 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
         ..Guest::default()
     };
     run_tests(context, &names, guest, PATIENCE)
+}
+
+fn a_pod_of_the_api_swaps_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let names = ["a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory"];
+    let prepare = "mkswap /dev/ram0 && swapon /dev/ram0";
+    run_tests(context, &names, prepare, PATIENCE)
 }
 
 fn a_virtual_machine_without_memory_says_whom_it_cost(

@@ -307,7 +307,6 @@ fn a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory(
             json!({"cpu": "50m", "memory": "32Mi"}),
             "",
         ),
-        ("best", json!({}), json!({}), "besteffort/"),
     ];
     for (kind, requests, limits, _) in &rows {
         let full = node.pod_name(kind);
