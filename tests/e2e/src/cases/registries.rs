@@ -174,15 +174,6 @@ fn serialized_pulls_come_one_after_the_other(context: &mut Context<'_>) -> Resul
     Ok(Outcome::Passed)
 }
 
-/// Waits until somebody asks a registry for a blob, which it does not hand out.
-fn wait_held(node: &mut Node, registry: &Registry) -> Result<()> {
-    node.wait("a held pull", SOON, |_| {
-        let requests = registry.requests();
-        let blobs = requests.iter().any(|it| it.path.contains("/blobs/"));
-        Ok(blobs.then_some(()))
-    })
-}
-
 fn containers_of_one_pod_do_not_wait_for_each_others_images(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
