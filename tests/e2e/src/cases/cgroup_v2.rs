@@ -121,8 +121,11 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
 
 fn a_pod_of_the_api_swaps_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
     let names = ["a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory"];
-    let prepare = "mkswap /dev/ram0 && swapon /dev/ram0";
-    run_tests(context, &names, prepare, PATIENCE)
+    let guest = Guest {
+        prepare: "mkswap /dev/ram0 && swapon /dev/ram0".to_owned(),
+        ..Guest::default()
+    };
+    run_tests(context, &names, guest, PATIENCE)
 }
 
 fn a_virtual_machine_without_memory_says_whom_it_cost(
