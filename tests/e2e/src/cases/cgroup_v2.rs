@@ -112,11 +112,7 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
         "huge_pages_are_given_and_bounded",
     ];
     let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
-    let guest = Guest {
-        prepare: prepare.to_owned(),
-        ..Guest::default()
-    };
-    run_tests(context, &names, guest, PATIENCE)
+    run_tests(context, &names, Guest::prepared(prepare), PATIENCE)
 }
 
 fn a_pod_of_the_api_swaps_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
@@ -182,8 +178,14 @@ struct Guest {
 
 impl Default for Guest {
     fn default() -> Self {
+        Self::prepared("true")
+    }
+}
+
+impl Guest {
+    fn prepared(words: &str) -> Self {
         Self {
-            prepare: "true".to_owned(),
+            prepare: words.to_owned(),
             files: Vec::new(),
         }
     }
