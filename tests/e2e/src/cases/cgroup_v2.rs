@@ -20,6 +20,7 @@ cases![
     a_pod_of_the_api_swaps_in_a_virtual_machine,
     a_virtual_machine_without_memory_says_whom_it_cost,
     volumes_are_kept_account_of_in_a_virtual_machine,
+    a_checkpoint_is_written_in_a_virtual_machine,
     a_directory_of_a_server_is_mounted_in_a_virtual_machine,
     ; long: every_test_of_cgroups_passes_in_a_virtual_machine,
 ];
@@ -101,6 +102,24 @@ fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
         "a_working_pod_is_seen_in_the_summary_and_by_dashboards",
     ];
     run_tests(context, &names, Guest::default(), PATIENCE)
+}
+
+/// Debian's CRIU is too old for the kernels of the machines that we build on, and fits the guest's.
+fn a_checkpoint_is_written_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut files = Vec::new();
+    // CRIU packs what stands in memory with tar, which has a shell call gzip.
+    for name in ["criu", "curl", "tar", "gzip"] {
+        match find_program(name) {
+            Some(program) => files.push(program),
+            None => return Ok(Outcome::Skipped(format!("{name} is not installed"))),
+        }
+    }
+    let names = ["a_checkpoint_of_a_container_is_an_archive_of_it"];
+    let guest = Guest {
+        prepare: "ln -sf /bin/busybox /bin/sh".to_owned(),
+        files,
+    };
+    run_tests(context, &names, guest, PATIENCE)
 }
 
 /// The machines that we build on have neither, and what a whole machine has of them is not a test's to change.
