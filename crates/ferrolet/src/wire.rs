@@ -6,55 +6,35 @@
 //!                              Board ─► server (10248, 10255), and with a cluster: report ─► API server
 //! ```
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_cluster::certificates::CertificateFigures;
-use ferrolet_config::{
-    CgroupVersion, CommandLine, Loaded,
-    config::{ChangeDetection, CpuManagerPolicy, MemoryManagerPolicy},
-    flag_values,
-};
+use ferrolet_config::{CgroupVersion, CommandLine, Loaded};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    KernelRecords, QuickFarewell, SystemClock, SystemLogs,
+    KernelRecords, QuickFarewell, SystemClock,
     cgroups::{CgroupLayout, CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
-    logs::NodeLogs,
-    machine::{
-        MachineFacts, read_boot_time, read_machine, selinux_is_enabled, thermal_throttle_paths,
-    },
+    machine::{MachineFacts, read_boot_time, read_machine},
     mountinfo,
     names::NameFiles,
     notify::Notifier,
-    paging,
     state_files::NodeState,
     usage::{UsageReader, UsageSettings},
-    volumes::{NodeFlexDrivers, NodeVolumes},
 };
-use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_observe::{LastListing, ListingHealth, watch_containers, watch_health, watch_kernel};
-use ferrolet_plugins::{PodNews, Registry, Sockets};
-use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, NodeFacts, PullSettings, UserIds, World};
+use ferrolet_plugins::PodNews;
+use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{Startup, host_ips as node_host_ips, node_object};
-use ferrolet_resources::{
-    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
-    declared_features, parse_amounts,
-};
-use ferrolet_server::{
-    About, Figures, Limits, Listener, MainDoors, PageDoors, Pages, RecentEvents, Server, Views,
-    page_router, read_only_router, router,
-};
+use ferrolet_resources::parse_amounts;
+use ferrolet_server::{Figures, Limits, PageDoors, RecentEvents, Views, page_router};
 use ferrolet_sources::{Merger, merge};
-use ferrolet_spec::NodeDns;
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
-use ferrolet_volumes::{
-    Attaching, HealthDoors, NamedUsage, SelinuxNode, VolumeEngine, VolumeFigures, follow_health,
-};
-use k8s_openapi::api::core::v1::Node;
+use ferrolet_volumes::NamedUsage;
 use tokio::{
     sync::{OnceCell, mpsc, watch},
     task::JoinSet,
@@ -63,12 +43,14 @@ use tokio::{
 mod cert_store;
 mod cluster;
 mod join;
+mod listeners;
 mod local;
 mod main_server;
 mod node_facts;
 mod node_views;
 mod offline;
 mod once;
+mod pod_facts;
 mod portrait;
 mod pulls;
 mod reclaim;
@@ -76,11 +58,12 @@ mod resolver;
 mod serving;
 mod sources;
 mod statics;
+mod storage;
 mod watchdog;
 
 use self::{
-    cluster::Cluster, node_facts::NodeDescription, node_views::NodeViews, portrait::Portrait,
-    statics::TranslatedPods,
+    cluster::Cluster, listeners::Listeners, node_facts::NodeDescription, node_views::NodeViews,
+    portrait::Portrait, statics::TranslatedPods, storage::Storage,
 };
 use crate::{
     logging::Verbosity,
@@ -92,8 +75,6 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// Upstream's capacity for changes on their way to the sync loop.
 const CHANNEL: usize = 50;
 const HINTS: usize = 1000;
-/// How often drivers are asked for the health of volumes where usage is never measured.
-const HEALTH_PERIOD: Duration = Duration::from_secs(60);
 /// What only the start needed is given back to the kernel after this long.
 const FIRST_TRIM: Duration = Duration::from_secs(5);
 /// Memory that is not in use is given back to the kernel this often.
@@ -136,29 +117,7 @@ pub async fn run(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = clock.now();
 
-    let health_server = listen(
-        config.server.healthz_port,
-        config.server.healthz_bind_address,
-    )
-    .await?;
-    let read_only = config
-        .server
-        .read_only_port
-        .filter(|_| config.server.enabled);
-    let read_only_server = listen(read_only, config.server.address).await?;
-    let is_open = main_server::can_open(loaded, flags.kubeconfig.is_some());
-    if config.server.enabled && !is_open {
-        tracing::info!(
-            "The main server stays closed: without a cluster nobody can be asked who may call it"
-        );
-    }
-    let main_port = Some(config.server.port).filter(|_| config.server.enabled && is_open);
-    let main_server = listen(main_port, config.server.address).await?;
-    let page_server = match flags.page_address {
-        Some(address) => Some(Server::bind(address).await?),
-        None => None,
-    };
-
+    let mut listeners = Listeners::bind(loaded).await?;
     let cri = CriClient::connect_lazy(
         &endpoint(&config.runtime.endpoint.socket),
         &endpoint(&config.runtime.image_endpoint.socket),
@@ -199,8 +158,9 @@ pub async fn run(
         node_facts::first_facts(loaded, &machine, by_name.unwrap_or_default(), &*clock);
     // The node as it would register; with a cluster, the API's copy takes its place.
     let described = node_object(&settings, &first_facts, clock.now());
-    let (admission_sender, admission) =
-        watch::channel(Some(admission_node(loaded, &node_name, &described)));
+    let (admission_sender, admission) = watch::channel(Some(pod_facts::admission_node(
+        loaded, &node_name, &described,
+    )));
     let allocatable = described
         .status
         .as_ref()
@@ -226,34 +186,13 @@ pub async fn run(
         clock: clock.clone(),
         farewell: Arc::new(QuickFarewell),
     });
-    let (volumes_ready_sender, volumes_ready) = mpsc::channel(CHANNEL);
-    let (health_sender, volume_health) = mpsc::channel(CHANNEL);
-    let plugins = Arc::new(Registry::default());
-    let node_volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
-    let flex = NodeFlexDrivers::new(&config.volumes.plugin_dir, (*node_volumes).clone());
-    let volumes = Arc::new(VolumeEngine::new(ferrolet_volumes::Doors {
-        files: node_volumes.clone(),
-        mounts: node_volumes,
-        flex: Arc::new(flex),
-        attaching: if cluster.is_some() && config.volumes.controller_attach_detach {
-            Attaching::ByController
-        } else {
-            Attaching::Ourselves
-        },
-        objects: objects.clone(),
-        storage: cluster.as_ref().map(Cluster::storage),
-        drivers: plugins.clone(),
-        node_name: node_name.clone(),
-        clock: clock.clone(),
-        events: events.clone(),
-        allocatable: allocatable.clone(),
-        meters_volumes: config
-            .gates
-            .enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
-        selinux: selinux(loaded),
-        look_again: look_again(loaded),
-        became_ready: Some(volumes_ready_sender),
-    }));
+    let storage = Storage::new(
+        loaded,
+        &node_name,
+        cluster.as_ref(),
+        allocatable.clone(),
+        (clock.clone(), events.clone()),
+    );
     let (pull_settings, pull_doors) = pulls::wire(loaded)?;
     let usage: Arc<dyn Usage> = Arc::new(UsageReader::new(UsageSettings {
         root: config.cgroups.root.clone(),
@@ -264,11 +203,8 @@ pub async fn run(
         pod_logs: config.sources.pod_logs_dir.clone(),
         clock: clock.clone(),
     }));
-    let shown = match config.volumes.stats_period {
-        Some(_) => VolumeFigures::Shown,
-        None => VolumeFigures::Hidden,
-    };
-    let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, volumes.clone(), shown));
+    let shown = storage::figures(loaded);
+    let usage: Arc<dyn Usage> = Arc::new(NamedUsage::new(usage, storage.engine.clone(), shown));
     let names = Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref()));
     let doors = Doors {
         probing: Arc::new(probing),
@@ -287,13 +223,13 @@ pub async fn run(
         names: names.clone(),
         state_files: Arc::new(NodeState::new(&flags.root_dir)),
         usage: Some(usage.clone()),
-        volumes: volumes.clone(),
+        volumes: storage.engine.clone(),
         clock: clock.clone(),
         events,
         board: board.clone(),
         admission,
     };
-    let spec = spec_facts(
+    let spec = pod_facts::node_facts(
         loaded,
         &machine,
         &layout,
@@ -365,14 +301,7 @@ pub async fn run(
 
     let listing = Arc::new(ListingHealth::default());
     tasks.spawn(probe_loop.run());
-    match KernelRecords::open() {
-        Ok(log) => {
-            tasks.spawn(watch_kernel(Box::new(log), world.events.clone()));
-        }
-        Err(error) => {
-            tracing::info!(%error, "Nobody will be told when the machine runs out of memory");
-        }
-    }
+    follow_kernel(&world, &mut tasks);
     tasks.spawn(watch_containers(
         runtime.clone(),
         hint_sender,
@@ -391,7 +320,7 @@ pub async fn run(
     });
     let reviews = cluster.as_ref().map(Cluster::reviews);
     let translations = cluster.as_ref().map(Cluster::translations);
-    let serving_certificate = match main_server {
+    let serving_certificate = match listeners.main.take() {
         Some(server) => {
             let signer = cluster.as_ref().map(Cluster::signer);
             let certificate = serving::start(loaded, &node_name, signer, &clock, &mut tasks)?;
@@ -405,35 +334,20 @@ pub async fn run(
             first_facts,
             (runtime.clone(), cri.clone()),
             (runtime_feels.clone(), listing.clone()),
-            volumes.volumes_in_use(),
+            storage.engine.volumes_in_use(),
             &clock,
             &mut tasks,
         );
         let description = NodeDescription {
             settings,
             facts,
-            drivers: plugins.registered(),
-            plugins: plugins.clone(),
+            drivers: storage.plugins.registered(),
+            plugins: storage.plugins.clone(),
             lease_duration: config.node.lease_duration,
             pod_cidr: config.node.pod_cidr.clone(),
             startup: Startup::new(read_boot_time(), started),
         };
-        tasks.spawn(volumes.clone().refresh(cluster.objects.changes()));
-        tasks.spawn(volumes.clone().follow_drivers(plugins.registered()));
-        if config.gates.enabled("CSIVolumeHealth") {
-            tasks.spawn(follow_health(HealthDoors {
-                engine: volumes.clone(),
-                registered: plugins.registered(),
-                // Upstream asks even where usage is never measured.
-                period: config.volumes.stats_period.unwrap_or(HEALTH_PERIOD),
-                told: health_sender,
-            }));
-        }
-        let (socket_sender, sockets) = watch::channel(Sockets::new());
-        let registry = flags.root_dir.join("plugins_registry");
-        tasks.spawn(ferrolet_host::sockets::follow(registry, socket_sender));
-        let registry = plugins.clone();
-        tasks.spawn(async move { registry.run(sockets).await });
+        storage.follow(loaded, &cluster, &mut tasks);
         let views = NodeViews::new(admission_sender, world.clone());
         tasks.spawn(cluster.run(description, runtime, update_sender, views));
     }
@@ -472,51 +386,24 @@ pub async fn run(
             vec![
                 probe_figures,
                 eviction_figures,
-                plugins,
+                storage.plugins,
                 Arc::new(LastListing::new(listing, clock.clone())),
                 Arc::new(CertificateFigures::new(clock.clone())),
             ],
         ),
     };
-    if serving_certificate.is_some() || page_server.is_some() {
-        let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
-        tasks.spawn(logs.watch_changes());
-        let doors = Arc::new(MainDoors {
+    if serving_certificate.is_some() || listeners.page.is_some() {
+        let inside = main_server::Inside {
             views: views.clone(),
-            runtime: cri.clone(),
-            streams: cri.clone(),
-            logs,
-            clock: clock.clone(),
-            configuration: loaded.raw.to_json().to_string(),
-            about: About {
-                started,
-                version: ferrolet_config::KUBERNETES_VERSION
-                    .trim_start_matches('v')
-                    .to_owned(),
-                flags: flag_values(command_line)
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .collect(),
-            },
-            figures: Some(figures.clone()),
-            page: Some(PageDoors::new(portrait, recent_events)),
-            system_logs: Arc::new(SystemLogs::new("/var/log")),
-            checkpoints: main_server::checkpoints(loaded, cri.clone()),
-            debugging: main_server::debugging(loaded, verbosity),
-            pages: Pages {
-                has_flagz: config.gates.enabled("ComponentFlagz"),
-                has_statusz: config.gates.enabled("ComponentStatusz"),
-                has_cbor: config.gates.enabled("CBORServingAndStorage"),
-            },
-            has_debugging_handlers: config.server.debugging_handlers,
-            has_system_logs: config.server.system_log_handler,
+            figures: figures.clone(),
+            page: PageDoors::new(portrait, recent_events),
             allocated: main_server::allocated(loaded, &world),
-            has_system_log_query: config.server.system_log_query,
-            has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
-            has_web_sockets: config.gates.enabled("ExtendWebSocketsToKubelet"),
-            stream_idle_timeout: config.server.streaming_idle_timeout,
-        });
-        if let Some(server) = page_server {
+            runtime: cri.clone(),
+            clock: clock.clone(),
+            started,
+        };
+        let doors = main_server::doors(loaded, command_line, verbosity, inside, &mut tasks);
+        if let Some(server) = listeners.page.take() {
             tracing::info!(address = %server.address(), "The node's page is served");
             let page = page_router(doors.clone());
             tasks.spawn(server.serve(page, Limits::LOCAL, std::future::pending()));
@@ -533,41 +420,18 @@ pub async fn run(
             )?;
         }
     }
-    for (server, listener) in [
-        (health_server, Listener::Health),
-        (read_only_server, Listener::ReadOnly),
-    ] {
-        if let Some(server) = server {
-            tracing::info!(address = %server.address(), ?listener, "Listening");
-            let rows = match listener {
-                Listener::ReadOnly => read_only_router(views.clone(), figures.clone()),
-                Listener::Health | Listener::Main => router(listener, views.clone()),
-            };
-            tasks.spawn(server.serve(rows, Limits::LOCAL, std::future::pending()));
-        }
-    }
-    tasks.spawn(async {
-        tokio::time::sleep(FIRST_TRIM).await;
-        loop {
-            ferrolet_host::process::trim_memory();
-            tokio::time::sleep(TRIM_PERIOD).await;
-        }
-    });
+    listeners.serve_plain(&views, &figures, &mut tasks);
+    tasks.spawn(stay_small());
     let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
-    let said = |name: &str| std::env::var(name).ok();
-    let (interval, pid) = (said("WATCHDOG_USEC"), said("WATCHDOG_PID"));
-    let pace = watchdog::pace(interval.as_deref(), pid.as_deref(), std::process::id());
-    if let Some(pace) = pace {
-        tasks.spawn(watchdog::run(notifier.clone(), pace, pulse.clone()));
-    }
+    watchdog::start(&notifier, &pulse, &mut tasks);
     tasks.spawn(ferrolet_pods::run(
         world,
         Inputs {
             changes,
             hints,
             probes: probe_reports,
-            volumes_ready,
-            volume_health,
+            volumes_ready: storage.ready,
+            volume_health: storage.health,
             evictions,
             network,
         },
@@ -594,6 +458,27 @@ pub async fn run(
     }
 }
 
+/// Gives back what only the start needed, then what is not in use.
+async fn stay_small() {
+    tokio::time::sleep(FIRST_TRIM).await;
+    loop {
+        ferrolet_host::process::trim_memory();
+        tokio::time::sleep(TRIM_PERIOD).await;
+    }
+}
+
+/// Reads what the kernel says, where it may be read.
+fn follow_kernel(world: &World, tasks: &mut JoinSet<()>) {
+    match KernelRecords::open() {
+        Ok(log) => {
+            tasks.spawn(watch_kernel(Box::new(log), world.events.clone()));
+        }
+        Err(error) => {
+            tracing::info!(%error, "Nobody will be told when the machine runs out of memory");
+        }
+    }
+}
+
 fn check_host(
     loaded: &Loaded,
     machine: &MachineFacts,
@@ -611,13 +496,6 @@ fn check_host(
         bail!("running with swap on is not supported: turn swap off, or set failSwapOn to false");
     }
     Ok(())
-}
-
-async fn listen(port: Option<u16>, address: std::net::IpAddr) -> anyhow::Result<Option<Server>> {
-    match port {
-        Some(port) => Ok(Some(Server::bind(SocketAddr::new(address, port)).await?)),
-        None => Ok(None),
-    }
 }
 
 fn endpoint(socket: &std::path::Path) -> String {
@@ -650,147 +528,4 @@ async fn make_cgroups(
         .await
         .context("make the node's cgroups")?;
     Ok((tree, driver))
-}
-
-fn spec_facts(
-    loaded: &Loaded,
-    machine: &MachineFacts,
-    layout: &CgroupLayout,
-    allocatable: Amounts,
-    pulls: PullSettings,
-) -> anyhow::Result<NodeFacts> {
-    let (config, flags) = (&loaded.config, &loaded.flags);
-    let mode = match layout {
-        CgroupLayout::V1 { .. } => CgroupMode::V1,
-        CgroupLayout::V2 { .. } => CgroupMode::V2,
-    };
-    let host_ips: Vec<String> = match flags.node_ips.as_slice() {
-        [] => ferrolet_host::addresses::read_addresses()
-            .default_v4
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-        given => given.iter().map(ToString::to_string).collect(),
-    };
-    let cluster_dns: Vec<String> = config
-        .dns
-        .cluster_servers
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let period = config.cgroups.cpu_quota_period;
-    let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
-    Ok(NodeFacts {
-        dns: NodeDns {
-            cluster_dns,
-            cluster_domain: cluster_domain.clone(),
-            resolv_conf: None,
-            node_ips: host_ips.clone(),
-        },
-        cluster_domain,
-        back_off: BackOffPolicy {
-            crash_initial: config.runtime.first_restart_back_off,
-            ..BackOffPolicy::upstream(config.runtime.max_restart_back_off)
-        },
-        pulls,
-        user_ids: user_ids(loaded)?,
-        has_static_cpus: config.resources.cpu_policy == CpuManagerPolicy::Static,
-        has_static_memory: config.resources.memory_policy == MemoryManagerPolicy::Static,
-        // Two per processor keep every processor busy; more only make the median pod wait for the last one.
-        n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
-        n_dead_kept: flags
-            .maximum_dead_containers_per_container
-            .map(usize::try_from)
-            .transpose()?,
-        spec: ferrolet_spec::NodeFacts {
-            resources: NodeResources {
-                cgroup_mode: mode,
-                cgroups: CgroupPolicy {
-                    cpu_cfs_quota: period.is_some(),
-                    cfs_period_micros: period
-                        .map_or(Ok(100_000), |period| u32::try_from(period.as_micros()))?,
-                    pids_limit: config
-                        .cgroups
-                        .pod_pids_limit
-                        .map(|n| i64::try_from(n.get()))
-                        .transpose()?,
-                },
-                memory_capacity: i64::try_from(machine.memory_bytes)?,
-                swap: SwapPolicy {
-                    is_controlled: paging::swap_is_controlled(layout),
-                    behavior: match config.cgroups.swap {
-                        ferrolet_config::config::SwapBehavior::Unset
-                        | ferrolet_config::config::SwapBehavior::NoSwap => SwapBehavior::NoSwap,
-                        ferrolet_config::config::SwapBehavior::LimitedSwap => {
-                            SwapBehavior::LimitedSwap
-                        }
-                    },
-                    capacity: i64::try_from(machine.swap_bytes)?,
-                },
-                huge_page_sizes: paging::huge_page_sizes(),
-                single_process_oom_kill: config
-                    .cgroups
-                    .single_process_oom_kill
-                    .unwrap_or(mode == CgroupMode::V1),
-                memory_qos: None,
-            },
-            allocatable,
-            host_ips,
-            seccomp_root: flags.root_dir.join("seccomp"),
-            is_seccomp_default: config.runtime.seccomp_default,
-            is_selinux_enabled: selinux_is_enabled(),
-            extra_masked_paths: thermal_throttle_paths(),
-            has_stop_signals: config.gates.enabled("ContainerStopSignals"),
-        },
-    })
-}
-
-/// The ids that pods with users of their own get.
-fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
-    let config = &loaded.config;
-    let per_pod = config.cgroups.user_namespace_ids_per_pod;
-    let ids = match ferrolet_host::subids::read_sub_ids().context("kubelet mappings")? {
-        Some((first, n_ids)) => UserIds {
-            first,
-            n_ids,
-            per_pod,
-        },
-        None => UserIds::all(per_pod),
-    };
-    Ok(ids.check(config.node.max_pods)?)
-}
-
-/// What SELinux calls things on this node.
-fn selinux(loaded: &Loaded) -> Option<SelinuxNode> {
-    Some(SelinuxNode {
-        file_label: ferrolet_host::selinux::container_file_label()?,
-        is_for_all_modes: loaded.config.gates.enabled("SELinuxMount"),
-    })
-}
-
-/// How often objects are looked at when their changes are not announced.
-fn look_again(loaded: &Loaded) -> Option<Duration> {
-    match loaded.config.volumes.change_detection {
-        ChangeDetection::Watch => None,
-        ChangeDetection::Cache | ChangeDetection::Get => Some(loaded.config.sources.sync_frequency),
-    }
-}
-
-/// The node as admission sees it before the cluster has described it.
-fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNode {
-    let config = &loaded.config;
-    let mut node = AdmissionNode {
-        name: name.to_owned(),
-        labels: Default::default(),
-        taints: Vec::new(),
-        allocatable: Amounts::new(),
-        has_supplemental_groups_policy: false,
-        has_apparmor: ferrolet_host::machine::has_apparmor(),
-        allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
-        declared_features: declared_features(|gate| config.gates.enabled(gate)),
-    };
-    node_views::apply(described, &mut node);
-    // Nobody has asked the runtime yet, and on a node on its own nobody will.
-    node.has_supplemental_groups_policy = true;
-    node
 }

@@ -6,20 +6,27 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
-    Loaded,
+    CommandLine, KUBERNETES_VERSION, Loaded,
     config::{AuthorizationMode, TlsVersion},
+    flag_values,
 };
+use ferrolet_cri::CriClient;
 use ferrolet_host::{
-    OwnFigures, OwnProfiler,
+    OwnFigures, OwnProfiler, SystemLogs,
     cgroups::CgroupLayout,
+    logs::NodeLogs,
     machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes},
 };
 use ferrolet_pods::World;
-use ferrolet_ports::{Checkpoints, GrantsView, Measured, Profiler, Reviews, Sample, SampleValue};
-use ferrolet_server::{
-    Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Gate, Limits,
-    Machine, MainDoors, OldestTls, Server, ServingCertificate, TlsOptions, main_router, tls_setup,
+use ferrolet_ports::{
+    Checkpoints, Clock, GrantsView, Measured, Profiler, Reviews, Sample, SampleValue,
 };
+use ferrolet_server::{
+    About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
+    Gate, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, Server, ServingCertificate,
+    TlsOptions, Views, main_router, tls_setup,
+};
+use ferrolet_types::Timestamp;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -65,7 +72,7 @@ pub(super) fn figure_sources(
         CgroupLayout::V1 { .. } => 1.0,
         CgroupLayout::V2 { .. } => 2.0,
     };
-    let release = ferrolet_config::KUBERNETES_VERSION;
+    let release = KUBERNETES_VERSION;
     let mut parts = release.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     let platform = format!("linux/{}", std::env::consts::ARCH);
@@ -122,10 +129,7 @@ pub(super) fn about_machine(machine: &MachineFacts) -> Machine {
 }
 
 /// Where checkpoints are written; none when the gate is off.
-pub(super) fn checkpoints(
-    loaded: &Loaded,
-    runtime: Arc<dyn Checkpoints>,
-) -> Option<CheckpointDoors> {
+fn checkpoints(loaded: &Loaded, runtime: Arc<dyn Checkpoints>) -> Option<CheckpointDoors> {
     let directory = loaded.flags.root_dir.join("checkpoints");
     let is_on = loaded.config.gates.enabled("ContainerCheckpoint");
     is_on.then_some(CheckpointDoors { runtime, directory })
@@ -138,7 +142,7 @@ pub(super) fn allocated(loaded: &Loaded, world: &Arc<World>) -> Option<Arc<dyn G
 }
 
 /// What may be asked of the process itself, as configured.
-pub(super) fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
+fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
     let server = &loaded.config.server;
     DebugDoors {
         profiler: server
@@ -151,6 +155,64 @@ pub(super) fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
     }
+}
+
+/// What the main server and the page look at.
+pub(super) struct Inside {
+    pub(super) views: Views,
+    pub(super) figures: Figures,
+    pub(super) page: PageDoors,
+    pub(super) allocated: Option<Arc<dyn GrantsView>>,
+    pub(super) runtime: Arc<CriClient>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// When the agent began.
+    pub(super) started: Timestamp,
+}
+
+/// What the main server and the page answer from, with the handlers that are configured.
+pub(super) fn doors(
+    loaded: &Loaded,
+    command_line: &CommandLine,
+    verbosity: Verbosity,
+    inside: Inside,
+    tasks: &mut JoinSet<()>,
+) -> Arc<MainDoors> {
+    let (config, runtime) = (&loaded.config, inside.runtime);
+    let logs = Arc::new(NodeLogs::new(config.sources.pod_logs_dir.clone()));
+    tasks.spawn(logs.watch_changes());
+    Arc::new(MainDoors {
+        views: inside.views,
+        runtime: runtime.clone(),
+        streams: runtime.clone(),
+        logs,
+        clock: inside.clock,
+        configuration: loaded.raw.to_json().to_string(),
+        about: About {
+            started: inside.started,
+            version: KUBERNETES_VERSION.trim_start_matches('v').to_owned(),
+            flags: flag_values(command_line)
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        },
+        figures: Some(inside.figures),
+        page: Some(inside.page),
+        system_logs: Arc::new(SystemLogs::new("/var/log")),
+        checkpoints: checkpoints(loaded, runtime),
+        debugging: debugging(loaded, verbosity),
+        pages: Pages {
+            has_flagz: config.gates.enabled("ComponentFlagz"),
+            has_statusz: config.gates.enabled("ComponentStatusz"),
+            has_cbor: config.gates.enabled("CBORServingAndStorage"),
+        },
+        has_debugging_handlers: config.server.debugging_handlers,
+        has_system_logs: config.server.system_log_handler,
+        allocated: inside.allocated,
+        has_system_log_query: config.server.system_log_query,
+        has_split_log_streams: config.gates.enabled("PodLogsQuerySplitStreams"),
+        has_web_sockets: config.gates.enabled("ExtendWebSocketsToKubelet"),
+        stream_idle_timeout: config.server.streaming_idle_timeout,
+    })
 }
 
 /// Starts the main server.

@@ -5,14 +5,27 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_host::notify::{Notifier, watchdog_interval};
+use ferrolet_pods::LoopHealth;
 use ferrolet_ports::HealthCheck;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
 
 /// Shorter intervals are no interval to be alive in, as upstream has it.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// Starts telling the manager, when it watches this process.
+pub(super) fn start(notifier: &Notifier, check: &Arc<LoopHealth>, tasks: &mut JoinSet<()>) {
+    let said = |name: &str| std::env::var(name).ok();
+    let (interval, pid) = (said("WATCHDOG_USEC"), said("WATCHDOG_PID"));
+    if let Some(pace) = pace(interval.as_deref(), pid.as_deref(), std::process::id()) {
+        tasks.spawn(run(notifier.clone(), pace, check.clone()));
+    }
+}
+
 /// How often the manager is told, when it wants to hear from this process: twice in its interval.
-pub(super) fn pace(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
+fn pace(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
     let pace = watchdog_interval(usec, pid, own_pid)? / 2;
     if pace < SHORTEST {
         tracing::warn!(?pace, "WATCHDOG_USEC is too short to be kept");
@@ -22,7 +35,7 @@ pub(super) fn pace(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Optio
 }
 
 /// Tells for ever.
-pub(super) async fn run(notifier: Notifier, pace: Duration, check: Arc<dyn HealthCheck>) {
+async fn run(notifier: Notifier, pace: Duration, check: Arc<dyn HealthCheck>) {
     let mut ticks = interval(pace);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

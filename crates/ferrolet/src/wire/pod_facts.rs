@@ -1,0 +1,149 @@
+//! What pods are judged and made by on this node: the configuration and the machine, in the words of the rules.
+
+use anyhow::Context as _;
+use ferrolet_config::{
+    Loaded,
+    config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy},
+};
+use ferrolet_host::{
+    cgroups::CgroupLayout,
+    machine::{MachineFacts, selinux_is_enabled, thermal_throttle_paths},
+    paging,
+};
+use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_pods::{NodeFacts, PullSettings, UserIds};
+use ferrolet_resources::{
+    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
+    declared_features,
+};
+use ferrolet_spec::NodeDns;
+use k8s_openapi::api::core::v1::Node;
+
+use super::node_views;
+
+/// Everything that the making of pods asks about the node.
+pub(super) fn node_facts(
+    loaded: &Loaded,
+    machine: &MachineFacts,
+    layout: &CgroupLayout,
+    allocatable: Amounts,
+    pulls: PullSettings,
+) -> anyhow::Result<NodeFacts> {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let mode = match layout {
+        CgroupLayout::V1 { .. } => CgroupMode::V1,
+        CgroupLayout::V2 { .. } => CgroupMode::V2,
+    };
+    let host_ips: Vec<String> = match flags.node_ips.as_slice() {
+        [] => ferrolet_host::addresses::read_addresses()
+            .default_v4
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        given => given.iter().map(ToString::to_string).collect(),
+    };
+    let cluster_dns: Vec<String> = config
+        .dns
+        .cluster_servers
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let period = config.cgroups.cpu_quota_period;
+    let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
+    Ok(NodeFacts {
+        dns: NodeDns {
+            cluster_dns,
+            cluster_domain: cluster_domain.clone(),
+            resolv_conf: None,
+            node_ips: host_ips.clone(),
+        },
+        cluster_domain,
+        back_off: BackOffPolicy {
+            crash_initial: config.runtime.first_restart_back_off,
+            ..BackOffPolicy::upstream(config.runtime.max_restart_back_off)
+        },
+        pulls,
+        user_ids: user_ids(loaded)?,
+        has_static_cpus: config.resources.cpu_policy == CpuManagerPolicy::Static,
+        has_static_memory: config.resources.memory_policy == MemoryManagerPolicy::Static,
+        // Two per processor keep every processor busy; more only make the median pod wait for the last one.
+        n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
+        n_dead_kept: flags
+            .maximum_dead_containers_per_container
+            .map(usize::try_from)
+            .transpose()?,
+        spec: ferrolet_spec::NodeFacts {
+            resources: NodeResources {
+                cgroup_mode: mode,
+                cgroups: CgroupPolicy {
+                    cpu_cfs_quota: period.is_some(),
+                    cfs_period_micros: period
+                        .map_or(Ok(100_000), |period| u32::try_from(period.as_micros()))?,
+                    pids_limit: config
+                        .cgroups
+                        .pod_pids_limit
+                        .map(|n| i64::try_from(n.get()))
+                        .transpose()?,
+                },
+                memory_capacity: i64::try_from(machine.memory_bytes)?,
+                swap: SwapPolicy {
+                    is_controlled: paging::swap_is_controlled(layout),
+                    behavior: match config.cgroups.swap {
+                        configured::SwapBehavior::Unset | configured::SwapBehavior::NoSwap => {
+                            SwapBehavior::NoSwap
+                        }
+                        configured::SwapBehavior::LimitedSwap => SwapBehavior::LimitedSwap,
+                    },
+                    capacity: i64::try_from(machine.swap_bytes)?,
+                },
+                huge_page_sizes: paging::huge_page_sizes(),
+                single_process_oom_kill: config
+                    .cgroups
+                    .single_process_oom_kill
+                    .unwrap_or(mode == CgroupMode::V1),
+                memory_qos: None,
+            },
+            allocatable,
+            host_ips,
+            seccomp_root: flags.root_dir.join("seccomp"),
+            is_seccomp_default: config.runtime.seccomp_default,
+            is_selinux_enabled: selinux_is_enabled(),
+            extra_masked_paths: thermal_throttle_paths(),
+            has_stop_signals: config.gates.enabled("ContainerStopSignals"),
+        },
+    })
+}
+
+/// The ids that pods with users of their own get.
+fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
+    let config = &loaded.config;
+    let per_pod = config.cgroups.user_namespace_ids_per_pod;
+    let ids = match ferrolet_host::subids::read_sub_ids().context("kubelet mappings")? {
+        Some((first, n_ids)) => UserIds {
+            first,
+            n_ids,
+            per_pod,
+        },
+        None => UserIds::all(per_pod),
+    };
+    Ok(ids.check(config.node.max_pods)?)
+}
+
+/// The node as admission sees it before the cluster has described it.
+pub(super) fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNode {
+    let config = &loaded.config;
+    let mut node = AdmissionNode {
+        name: name.to_owned(),
+        labels: Default::default(),
+        taints: Vec::new(),
+        allocatable: Amounts::new(),
+        has_supplemental_groups_policy: false,
+        has_apparmor: ferrolet_host::machine::has_apparmor(),
+        allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
+        declared_features: declared_features(|gate| config.gates.enabled(gate)),
+    };
+    node_views::apply(described, &mut node);
+    // Nobody has asked the runtime yet, and on a node on its own nobody will.
+    node.has_supplemental_groups_policy = true;
+    node
+}
