@@ -3,15 +3,35 @@
 //! Everything the runtime has of them is stopped without grace and removed, regular containers before init containers; those
 //! whose exit asked for it go last, so that a step that is cut short is asked for again. Their logs stay, and the next restart
 //! count is read from them. Upstream: `computePodActions` with `restartAllContainers`.
+//!
+//! No back-off applies, because nothing is left that could tell of one; but a container that asks as soon as it runs is heard
+//! once a second, which is as often as upstream's kubelet looks.
+
+use std::time::Duration;
 
 use ferrolet_types::{
-    GracePeriod,
+    GracePeriod, Timestamp,
     observed::{ObservedContainer, PodObservation},
     pod::PodView,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{Action, Stage, StopCause, restart::restarts_all};
+
+/// From the start of a container to the reset that its exit asks for, at least.
+const PACE: Duration = Duration::from_secs(1);
+
+/// The earliest moment of the reset.
+pub(crate) fn due(pod: &Pod, seen: &PodObservation) -> Option<Timestamp> {
+    let spec = pod.spec_ref();
+    let init = spec.init_containers.iter().flatten();
+    let all: Vec<&Container> = init.chain(&spec.containers).collect();
+    let (sources, _) = split(&all, seen);
+    let exits = sources.into_iter().filter_map(|it| it.state.exit());
+    exits
+        .map(|exit| exit.started_at.unwrap_or(exit.finished_at).after(PACE))
+        .max()
+}
 
 /// The stages that clear the pod of its containers.
 pub(crate) fn reset(pod: &Pod, seen: &PodObservation) -> Vec<Stage> {

@@ -14,7 +14,7 @@ use crate::{
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
     init::{InitProgress, plan_init},
-    reset::reset,
+    reset,
     restart::{effective_policy, restarts_on_failure, should_restart},
     sandbox_need,
 };
@@ -152,7 +152,13 @@ fn missing_setup(facts: &Facts<'_>) -> Stage {
 /// Containers inside a usable sandbox.
 fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> Step {
     if facts.is_restarting_all {
-        let stages = reset(pod, facts.seen);
+        if let Some(due) = reset::due(pod, facts.seen).filter(|due| *due > now) {
+            return Step {
+                wake_at: Some(due),
+                ..Step::rest(PodState::Running)
+            };
+        }
+        let stages = reset::reset(pod, facts.seen);
         return Step {
             stages,
             ..Step::rest(PodState::Running)
