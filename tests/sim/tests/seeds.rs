@@ -3,10 +3,18 @@
 //! `FERROLET_SIM_SEED=7 cargo test -p ferrolet-sim` plays one seed alone, `FERROLET_SIM_STEPS=200` makes every run longer, and
 //! `FERROLET_SIM_RUNS=5000` plays more of them.
 
+use std::{
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
 use ferrolet_sim::{plan, run, smallest};
 
 const N_RUNS: u64 = 200;
 const N_STEPS: u64 = 25;
+/// A story takes milliseconds. One that takes this long spins without any of its own time passing.
+const ENDLESS: Duration = Duration::from_secs(120);
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let text = std::env::var(name).ok();
@@ -34,26 +42,49 @@ fn play(seed: u64) {
 }
 
 /// Every second seed, so that two tests share the work.
-fn play_half(remainder: u64) {
-    if std::env::var_os("FERROLET_SIM_SEED").is_some() {
-        let seed = number("FERROLET_SIM_SEED", 0);
-        if seed % 2 == remainder {
-            play(seed);
+fn play_half(remainder: u64, began: impl Fn(u64)) {
+    let seeds = match std::env::var_os("FERROLET_SIM_SEED") {
+        Some(_) => {
+            let seed = number("FERROLET_SIM_SEED", 0);
+            seed..seed + 1
         }
-        return;
+        None => 0..number("FERROLET_SIM_RUNS", N_RUNS),
+    };
+    for seed in seeds.filter(|seed| seed % 2 == remainder) {
+        began(seed);
+        play(seed);
     }
-    let seeds = 0..number("FERROLET_SIM_RUNS", N_RUNS);
-    seeds.filter(|seed| seed % 2 == remainder).for_each(play);
+}
+
+/// Plays half of the seeds where somebody watches that each of them ends.
+fn play_watched(remainder: u64) {
+    let (began, seeds) = channel();
+    let playing = thread::spawn(move || {
+        play_half(remainder, |seed| {
+            began.send(seed).expect("somebody watches")
+        });
+    });
+    let mut last = None;
+    loop {
+        match seeds.recv_timeout(ENDLESS) {
+            Ok(seed) => last = Some(seed),
+            Err(RecvTimeoutError::Timeout) => panic!("FERROLET_SIM_SEED={last:?} does not end"),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if let Err(panic) = playing.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 #[test]
 fn every_even_seed_keeps_the_invariants() {
-    play_half(0);
+    play_watched(0);
 }
 
 #[test]
 fn every_odd_seed_keeps_the_invariants() {
-    play_half(1);
+    play_watched(1);
 }
 
 #[test]
