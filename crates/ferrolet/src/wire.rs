@@ -41,6 +41,7 @@ use tokio::{
 };
 
 mod cert_store;
+mod chains;
 mod cluster;
 mod join;
 mod listeners;
@@ -365,6 +366,7 @@ pub async fn run(
         listing.clone(),
     ]);
     local::start(loaded, board.clone(), pod_news, &mut tasks)?;
+    chains::start(loaded, &mut tasks);
     let pods: Arc<dyn PodsView> = match translations {
         Some(translations) => Arc::new(TranslatedPods {
             board,

@@ -24,6 +24,7 @@ mod measured;
 mod mounted;
 mod object_change;
 mod offline;
+mod packet_filter;
 mod probing;
 mod profiles;
 mod pulls;
@@ -76,6 +77,7 @@ pub use mounted::{
 };
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
+pub use packet_filter::{FilterAnswer, IpFamily, PacketFilter};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
 pub use profiles::{CodeMapping, Profile, ProfileSample, Profiler, Threads};
 pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};

@@ -404,6 +404,8 @@ impl Node {
                 "imagefs.inodesFree": "0%",
             },
             "imageGCHighThresholdPercent": 100,
+            // A run's agents share its network, and with it one packet filter.
+            "makeIPTablesUtilChains": false,
             "podLogsDir": self.pod_logs(),
             "resolvConf": self.directory.join("resolv.conf"),
             // The default lies in /usr, which is the host's.

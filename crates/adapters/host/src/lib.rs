@@ -1,6 +1,6 @@
 //! The Linux door: files, cgroups, inotify, the wall clock and facts about the machine.
 //!
-//! Owned by the shell; the engine sees only the ports `PodCgroups`, `PodFiles` and `Clock`. Everything that a pod can
+//! Owned by the shell; the engine sees only ports, `PodCgroups`, `PodFiles` and `Clock` among them. Everything that a pod can
 //! influence is reached through [`rooted`], every call that can hang runs off the async threads with a deadline
 //! ([`off_thread`]), and all `unsafe` lives in `sys`. Refuses: policy, the network, and following a link it did not make.
 
@@ -24,6 +24,7 @@ pub mod offline;
 mod offload;
 mod own;
 mod own_pages;
+mod packet_filter;
 pub mod paging;
 pub mod process;
 mod profile;
@@ -44,6 +45,7 @@ pub use farewell::QuickFarewell;
 pub use kernel_log::KernelRecords;
 pub use offload::off_thread;
 pub use own::OwnFigures;
+pub use packet_filter::Iptables;
 pub use profile::OwnProfiler;
 pub use sys::WatchedHeap;
 pub use system_logs::SystemLogs;

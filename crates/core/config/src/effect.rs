@@ -94,6 +94,7 @@ pub const EFFECTIVE: &[&str] = &[
     "streamingConnectionIdleTimeout",
     "memorySwap",
     "userNamespaces",
+    "makeIPTablesUtilChains",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

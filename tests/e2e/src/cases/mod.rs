@@ -5,6 +5,7 @@ mod away;
 mod bad_input;
 pub(crate) mod bench;
 mod cgroup_v2;
+mod chains;
 mod cluster_access;
 mod cluster_admission;
 mod cluster_attacks;
@@ -159,6 +160,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_images::cases(),
         registries::cases(),
         reclaim::cases(),
+        chains::cases(),
         cluster_serving::cases(),
         cluster_streams::cases(),
         cluster_access::cases(),

@@ -4,26 +4,16 @@
 //! In: words. Out: nothing, or what the program said, bounded, in upstream's form. A program that hangs is ended with its
 //! deadline, and with whoever waits for it, together with what it started; so it holds up its own pod only.
 
-use std::{io, path::Path, process::Stdio, time::Duration};
+use std::{path::Path, time::Duration};
 
 use ferrolet_ports::{DeviceMount, HostError, MountAccess, Retry};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    process::Command,
-};
 
-use crate::children::Group;
+use crate::children::{Bounds, Ended, run_within};
 
 /// Upstream gives a mount two minutes.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// A program that has more to say than this is not listened to.
 const LONGEST_OUTPUT: u64 = 4096;
-
-/// How a program ended.
-pub(super) struct Ended {
-    pub(super) code: Option<i32>,
-    pub(super) output: String,
-}
 
 /// `mount -t KIND -o OPTIONS SOURCE TARGET`.
 pub(super) async fn mount(
@@ -214,72 +204,6 @@ pub(super) async fn run(program: &str, words: &[String]) -> Result<Ended, HostEr
             cause: refusal.to_string(),
             retry: Retry::Later,
         })
-}
-
-/// What a program may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) time: Duration,
-    /// Bytes on each of its two ways out.
-    pub(super) output: u64,
-}
-
-/// Why a program did not run to its end.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NotRun {
-    #[error("executable file not found in $PATH: {0}")]
-    Missing(String),
-    #[error(transparent)]
-    Refused(io::Error),
-    #[error("no answer within {} s", .0.as_secs())]
-    Overdue(Duration),
-}
-
-/// Runs a program to its end within bounds. What it writes to either of its two ways out is its output.
-pub(super) async fn run_within(
-    program: &str,
-    words: &[String],
-    bounds: Bounds,
-) -> Result<Ended, NotRun> {
-    let attempt = async {
-        let mut child = Command::new(program)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let group = Group::of(&child);
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Both at once: a program that fills the one must not wait for us to be done with the other.
-        let (said, complained) =
-            tokio::try_join!(listen(stdout, bounds.output), listen(stderr, bounds.output))?;
-        let ended = child.wait().await?;
-        group.let_live();
-        let output = [said, complained].concat();
-        Ok::<_, io::Error>(Ended {
-            code: ended.code(),
-            output: String::from_utf8_lossy(&output).into_owned(),
-        })
-    };
-    match tokio::time::timeout(bounds.time, attempt).await {
-        Ok(Ok(ended)) => Ok(ended),
-        Ok(Err(cause)) if cause.kind() == io::ErrorKind::NotFound => {
-            Err(NotRun::Missing(program.to_owned()))
-        }
-        Ok(Err(cause)) => Err(NotRun::Refused(cause)),
-        Err(_elapsed) => Err(NotRun::Overdue(bounds.time)),
-    }
-}
-
-/// The first part of what comes; then the pipe is closed, and whoever has more to say hears of it.
-async fn listen(pipe: Option<impl AsyncRead + Unpin>, limit: u64) -> io::Result<Vec<u8>> {
-    let mut heard = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(limit).read_to_end(&mut heard).await?;
-    }
-    Ok(heard)
 }
 
 /// How a program ended, in upstream's words.

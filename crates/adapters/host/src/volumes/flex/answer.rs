@@ -6,7 +6,7 @@
 use ferrolet_ports::{FlexAbilities, FlexCommand, FlexError};
 use serde_json::{Map, Value};
 
-use crate::volumes::programs::{Ended, status};
+use crate::{children::Ended, volumes::programs::status};
 
 /// A good answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

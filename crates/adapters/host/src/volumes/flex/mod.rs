@@ -32,11 +32,12 @@ use ferrolet_ports::{
 use ferrolet_types::PodUid;
 
 use self::answer::Status;
-use super::{
-    NodeVolumes,
-    programs::{Bounds, NotRun, run_within},
+use super::NodeVolumes;
+use crate::{
+    children::{Bounds, NotRun, run_within},
+    offload::off_thread,
+    rooted::is_plain_name,
 };
-use crate::{offload::off_thread, rooted::is_plain_name};
 
 /// An answer is a few words; one that is longer is not read.
 const LONGEST_ANSWER: u64 = 64 * 1024;
