@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrolet_resources::{QuotaMode, overhead_resources, sandbox_resources};
+use ferrolet_resources::{QuotaMode, overhead_resources, sandbox_resources, sysctl_with_dots};
 use ferrolet_types::pod::PodView as _;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod};
 
@@ -41,12 +41,13 @@ pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec
     })
 }
 
+/// Kernel parameters by the names that runtimes understand, whichever way the pod separates their parts.
 fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let context = pod.spec_ref().security_context.as_ref();
     let list = context.and_then(|context| context.sysctls.as_ref());
     list.into_iter()
         .flatten()
-        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+        .map(|sysctl| (sysctl_with_dots(&sysctl.name), sysctl.value.clone()))
         .collect()
 }
 
@@ -99,6 +100,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// 8.21, sysctls: runtimes know dots only.
+    #[test]
+    fn kernel_parameters_are_named_with_dots() {
+        let pod: Pod = serde_json::from_value(
+            json!({"spec": {"containers": [], "securityContext": {"sysctls": [
+            {"name": "kernel/shm_rmid_forced", "value": "1"},
+            {"name": "net.ipv4.tcp_syncookies", "value": "0"},
+            {"name": "net/ipv4/conf/eth0.1/arp_accept", "value": "1"},
+            {"name": "net.ipv4.conf.eth0/2.arp_accept", "value": "2"}]}}}),
+        )
+        .unwrap();
+        let found: Vec<(String, String)> = sysctls(&pod).into_iter().collect();
+        let expected = [
+            ("kernel.shm_rmid_forced", "1"),
+            ("net.ipv4.conf.eth0/1.arp_accept", "1"),
+            ("net.ipv4.conf.eth0/2.arp_accept", "2"),
+            ("net.ipv4.tcp_syncookies", "0"),
+        ];
+        assert_eq!(found, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
 
     #[test]
     fn ports_count_once_per_container() {

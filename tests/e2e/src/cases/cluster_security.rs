@@ -113,6 +113,13 @@ fn rows() -> Result<Vec<Row>> {
             "80",
         ),
         row(
+            "sysctl-slashes",
+            "cat /proc/sys/kernel/shm_rmid_forced",
+            sysctls("kernel/shm_rmid_forced", "1"),
+            json!({}),
+            "1",
+        ),
+        row(
             "sysctl-allowed",
             "cat /proc/sys/kernel/msgmax",
             sysctls("kernel.msgmax", "10000"),

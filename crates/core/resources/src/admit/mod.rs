@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, Pod, Taint};
 use crate::Amounts;
 
 pub use features::declared_features;
+pub use sysctls::sysctl_with_dots;
 
 /// The operating system pods must be made for.
 const OS: &str = "linux";

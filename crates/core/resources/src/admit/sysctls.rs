@@ -31,7 +31,7 @@ pub(super) fn check(pod: &Pod, allowed_unsafe: &[String]) -> Result<(), Rejectio
         .iter()
         .flat_map(|context| context.sysctls.iter().flatten());
     for sysctl in wanted {
-        let name = with_dots(&sysctl.name);
+        let name = sysctl_with_dots(&sysctl.name);
         let namespace = Namespace::of(&name);
         let refuse = |message: String| {
             Err(Rejection {
@@ -83,8 +83,8 @@ impl Namespace {
     }
 }
 
-/// `net/ipv4/x` is `net.ipv4.x`; a name that begins with dots may hold slashes in an interface's name.
-fn with_dots(name: &str) -> String {
+/// A parameter's name as runtimes know it: `net/ipv4/x` is `net.ipv4.x`; a name that begins with dots may hold slashes in an interface's name.
+pub fn sysctl_with_dots(name: &str) -> String {
     let first = name.find(['.', '/']);
     if first.is_none_or(|at| name.as_bytes()[at] == b'.') {
         return name.to_owned();
@@ -103,7 +103,7 @@ fn with_dots(name: &str) -> String {
 }
 
 fn fits(pattern: &str, name: &str) -> bool {
-    let pattern = with_dots(pattern);
+    let pattern = sysctl_with_dots(pattern);
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => pattern == name,
