@@ -11,7 +11,7 @@ pub(crate) fn variables(pod: &Pod, services: &[Arc<Service>]) -> Vec<(String, St
     let namespace = pod.key().namespace;
     let has_links = pod.spec_ref().enable_service_links.unwrap_or(true);
     let mut seen: BTreeMap<&str, &Service> = BTreeMap::new();
-    for service in services {
+    for service in services.iter().filter(|it| address_of(it).is_some()) {
         let meta = &service.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let home = meta.namespace.as_deref().unwrap_or_default();
@@ -27,12 +27,9 @@ pub(crate) fn variables(pod: &Pod, services: &[Arc<Service>]) -> Vec<(String, St
 }
 
 fn of_service(name: &str, service: &Service) -> Vec<(String, String)> {
-    let Some(spec) = &service.spec else {
-        return Vec::new();
-    };
-    let address = spec.cluster_ip.as_deref().unwrap_or_default();
-    let ports = spec.ports.as_deref().unwrap_or_default();
-    let (false, Some(first)) = (matches!(address, "" | "None"), ports.first()) else {
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
+    let ports = ports.unwrap_or_default();
+    let (Some(address), Some(first)) = (address_of(service), ports.first()) else {
         return Vec::new();
     };
     let prefix = variable_name(name);
@@ -61,6 +58,12 @@ fn of_service(name: &str, service: &Service) -> Vec<(String, String)> {
         variables.push((format!("{link}_ADDR"), address.to_owned()));
     }
     variables
+}
+
+/// The service's address in the cluster, if it has one.
+fn address_of(service: &Service) -> Option<&str> {
+    let address = service.spec.as_ref()?.cluster_ip.as_deref()?;
+    Some(address).filter(|address| !matches!(*address, "" | "None"))
 }
 
 fn variable_name(name: &str) -> String {

@@ -296,6 +296,8 @@ fn services_of_the_namespace_are_announced_unless_the_pod_declines() {
         service("kubernetes", "default", "10.0.0.1"),
         service("my-db", "ns", "fd00::9"),
         service("headless", "ns", "None"),
+        // A name alone takes nothing away from anybody.
+        service("kubernetes", "ns", "None"),
         service("far", "elsewhere", "10.0.0.9"),
     ]);
     let mut pod = pod();
