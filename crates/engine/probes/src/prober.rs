@@ -166,10 +166,11 @@ impl Prober {
             ProbeKind::Readiness => "Readiness",
             ProbeKind::Startup => "Startup",
         };
+        // As upstream: what the probe itself did not manage is not counted at all, and failures have no duration.
         let result = match outcome.count() {
             Count::Success => "successful",
             Count::Failure => "failed",
-            Count::Nothing => "unknown",
+            Count::Nothing => return,
         };
         let meta = &target.pod.metadata;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -177,9 +178,11 @@ impl Prober {
         let (container, uid) = (target.container.as_str(), text(&meta.uid));
         let labels = [container, &namespace, &name, &uid, kind, result];
         self.figures.add(TOTAL, &labels, 1.0);
-        let labels = [container, &namespace, &name, kind];
-        self.figures
-            .observe(DURATION, &labels, &[], took.as_secs_f64());
+        if outcome.count() == Count::Success {
+            let labels = [container, &namespace, &name, kind];
+            self.figures
+                .observe(DURATION, &labels, &[], took.as_secs_f64());
+        }
     }
 }
 
