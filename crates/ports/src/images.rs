@@ -1,5 +1,7 @@
 //! The image service: what is here, and fetching what is not.
 
+use ferrolet_spec::SandboxSpec;
+
 use crate::{Fut, Retry, RuntimeError};
 
 /// An image service.
@@ -10,11 +12,7 @@ pub trait Images: Send + Sync {
         image: &'a str,
     ) -> Fut<'a, Result<Option<ImageInfo>, RuntimeError>>;
     /// Fetches an image and answers with its reference.
-    fn pull_image<'a>(
-        &'a self,
-        image: &'a str,
-        auth: Option<&'a RegistryAuth>,
-    ) -> Fut<'a, Result<String, ImageError>>;
+    fn pull_image<'a>(&'a self, request: PullRequest<'a>) -> Fut<'a, Result<String, ImageError>>;
     /// Everything that is here.
     fn list_images(&self) -> Fut<'_, Result<Vec<ImageInfo>, RuntimeError>>;
     /// Removes an image. Not found is success.
@@ -38,6 +36,28 @@ pub struct ImageInfo {
     pub username: String,
     /// Never to be removed.
     pub is_pinned: bool,
+}
+
+/// An image to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct PullRequest<'a> {
+    /// Its name.
+    pub image: &'a str,
+    /// What opens its registry; nothing for an open one.
+    pub auth: Option<&'a RegistryAuth>,
+    /// The sandbox of the pod that wants it: runtimes may have rules of their own for a namespace, a handler or an annotation.
+    pub sandbox: Option<&'a SandboxSpec>,
+}
+
+impl<'a> PullRequest<'a> {
+    /// An image of an open registry that no pod asked for.
+    pub fn of(image: &'a str) -> Self {
+        Self {
+            image,
+            auth: None,
+            sandbox: None,
+        }
+    }
 }
 
 /// Credentials for a registry. `Debug` shows none of it.

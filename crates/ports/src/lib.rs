@@ -66,7 +66,7 @@ pub use flex::{
 };
 pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
 pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};
-pub use images::{ImageError, ImageInfo, Images, RegistryAuth};
+pub use images::{ImageError, ImageInfo, Images, PullRequest, RegistryAuth};
 pub use kernel_log::KernelLog;
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;

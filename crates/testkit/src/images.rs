@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    Fut, ImageError, ImageInfo, Images, RegistryAuth, RuntimeError, RuntimeErrorKind,
+    Fut, ImageError, ImageInfo, Images, PullRequest, RuntimeError, RuntimeErrorKind,
 };
 use ferrolet_types::hash::fnv1a_128;
 
@@ -159,11 +159,8 @@ impl Images for FakeImages {
         })
     }
 
-    fn pull_image<'a>(
-        &'a self,
-        image: &'a str,
-        auth: Option<&'a RegistryAuth>,
-    ) -> Fut<'a, Result<String, ImageError>> {
+    fn pull_image<'a>(&'a self, request: PullRequest<'a>) -> Fut<'a, Result<String, ImageError>> {
+        let PullRequest { image, auth, .. } = request;
         Box::pin(async move {
             let call = Call::PullImage;
             let refuse = |fault: Fault| ImageError::Runtime(fault.of_runtime(call));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ferrolet_ports::{
-    Clock as _, Images as _, PodCgroups as _, PodFiles as _, PodVolumes as _, Runtime,
+    Clock as _, Images as _, PodCgroups as _, PodFiles as _, PodVolumes as _, PullRequest, Runtime,
     RuntimeErrorKind, RuntimeEventKind, SubPath,
 };
 use ferrolet_resources::{CgroupLimits, PodCgroup};
@@ -237,12 +237,20 @@ async fn images_are_here_or_pulled_or_missing() {
     world.add_pullable_image("busybox", secs(4));
     assert!(images.image_status("busybox").await.unwrap().is_none());
     let began = Instant::now();
-    let id = images.pull_image("busybox:latest", None).await.unwrap();
+    let id = images
+        .pull_image(PullRequest::of("busybox:latest"))
+        .await
+        .unwrap();
     assert!(began.elapsed() >= secs(4));
     let found = images.image_status("docker.io/library/busybox").await;
     assert_eq!(found.unwrap().unwrap().id, id);
     assert!(images.image_status(&id).await.unwrap().is_some());
-    assert!(images.pull_image("nobody/has:this", None).await.is_err());
+    assert!(
+        images
+            .pull_image(PullRequest::of("nobody/has:this"))
+            .await
+            .is_err()
+    );
     images.remove_image(&id).await.unwrap();
     images.remove_image(&id).await.unwrap();
     assert!(!world.has_image("busybox"));

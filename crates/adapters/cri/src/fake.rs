@@ -40,6 +40,7 @@ pub(crate) struct World {
     pub(crate) events: Vec<ContainerEventResponse>,
     pub(crate) pod_cidr: String,
     pub(crate) pulled_as: Option<AuthConfig>,
+    pub(crate) pulled_for: Option<PodSandboxConfig>,
     n_made: u32,
 }
 
@@ -516,6 +517,7 @@ impl ImageService for FakeRuntime {
         self.change(|world| {
             world.images.insert(name, image);
             world.pulled_as = request.auth;
+            world.pulled_for = request.sandbox_config;
         });
         Ok(Response::new(PullImageResponse { image_ref }))
     }

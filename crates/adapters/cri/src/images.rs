@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ferrolet_ports::{Fut, ImageError, ImageInfo, ImagePlace, Images, RegistryAuth, RuntimeError};
+use ferrolet_ports::{Fut, ImageError, ImageInfo, ImagePlace, Images, PullRequest, RuntimeError};
 
 use crate::call::Call;
 use crate::client::CriClient;
@@ -37,16 +37,21 @@ impl Images for CriClient {
         })
     }
 
-    fn pull_image<'a>(
-        &'a self,
-        image: &'a str,
-        auth: Option<&'a RegistryAuth>,
-    ) -> Fut<'a, Result<String, ImageError>> {
+    fn pull_image<'a>(&'a self, request: PullRequest<'a>) -> Fut<'a, Result<String, ImageError>> {
         Box::pin(async move {
+            let PullRequest {
+                image,
+                auth,
+                sandbox,
+            } = request;
+            let annotations = sandbox.map(|it| it.annotations.clone()).unwrap_or_default();
             let request = proto::PullImageRequest {
-                image: Some(encode::image(image)),
+                image: Some(proto::ImageSpec {
+                    annotations: annotations.into_iter().collect(),
+                    ..encode::image(image)
+                }),
                 auth: auth.map(encode::auth),
-                sandbox_config: None,
+                sandbox_config: sandbox.map(encode::sandbox_config),
             };
             let mut client = self.images();
             // No deadline: how long a pull may take is for its caller to say, by dropping it.

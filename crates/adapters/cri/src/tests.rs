@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CgroupDriver, Clock, Images, ListedState, LogReopen as _, RegistryAuth, Runtime,
+    CgroupDriver, Clock, Images, ListedState, LogReopen as _, PullRequest, RegistryAuth, Runtime,
     RuntimeErrorKind, RuntimeEventKind,
 };
 use ferrolet_spec::LinuxResources;
@@ -165,7 +165,7 @@ async fn each_call_tells_the_runtime_how_long_it_waits() {
     made.await.unwrap();
     let grace = GracePeriod::from_secs(30);
     client.stop_container(&id, grace).await.unwrap();
-    client.pull_image("busybox", None).await.unwrap();
+    client.pull_image(PullRequest::of("busybox")).await.unwrap();
     let check = |method: &str, expected: Option<u64>| {
         let told = stage.fake.look(|world| world.deadlines[method]);
         assert_eq!(told, expected.map(Duration::from_secs), "{method}");
@@ -358,10 +358,19 @@ async fn images_are_pulled_found_and_removed() {
         username: "me".to_owned(),
         ..Default::default()
     };
-    let pulled = client.pull_image("busybox", Some(&auth)).await.unwrap();
+    let sandbox = rich_sandbox();
+    let request = PullRequest {
+        image: "busybox",
+        auth: Some(&auth),
+        sandbox: Some(&sandbox),
+    };
+    let pulled = client.pull_image(request).await.unwrap();
     assert_eq!(pulled, "sha256:busybox");
     let told = stage.fake.look(|world| world.pulled_as.clone());
     assert_eq!(told.unwrap().username, "me");
+    // Rules of the runtime may depend on whose image it is.
+    let pulled_for = stage.fake.look(|world| world.pulled_for.clone()).unwrap();
+    assert_eq!(pulled_for.metadata.unwrap().uid, sandbox.uid.to_string());
     let found = client.image_status("busybox").await.unwrap().unwrap();
     assert_eq!(client.list_images().await.unwrap(), [found]);
     client.remove_image("busybox").await.unwrap();
@@ -370,7 +379,10 @@ async fn images_are_pulled_found_and_removed() {
     stage
         .fake
         .change(|world| world.refusing.insert("PullImage", refusal));
-    let error = client.pull_image("busybox", None).await.unwrap_err();
+    let error = client
+        .pull_image(PullRequest::of("busybox"))
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "failed to resolve reference");
 }
 

@@ -213,14 +213,21 @@ pub(crate) async fn start_container(
         )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
+    let sandbox = sandbox_around(world, memory, pod, &order.sandbox).await;
+    let sandbox = sandbox
+        .map_err(|error| StartFailure::other(SpecError::WAITING_REASON, error.to_string()))?;
     let wanted = Wanted {
         pod,
         named: container.image.as_deref().unwrap_or_default(),
         policy: container.image_pull_policy.as_deref(),
+        sandbox: &sandbox,
     };
     let image = world.puller.ensure(world, wanted, &tell).await?;
-    let (sandbox, request) =
-        request_container(world, memory, pod, &order, &container, &image).await?;
+    let around = Around {
+        sandbox: &sandbox,
+        image: &image,
+    };
+    let request = request_container(world, memory, pod, (&order, &container), around).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
 
     let created = world
@@ -240,6 +247,29 @@ pub(crate) async fn start_container(
     };
     link.make(world).await;
     greet(world, memory, pod, &order, &container, &id).await
+}
+
+/// The request that the sandbox a container joins was made from.
+async fn sandbox_around(
+    world: &World,
+    memory: &Memory,
+    pod: &Pod,
+    id: &SandboxId,
+) -> Result<SandboxSpec, SandboxError> {
+    let mut sandboxes = memory.seen.sandboxes.iter();
+    let place = SandboxPlace {
+        attempt: sandboxes.find(|it| it.id == *id).map_or(0, |it| it.attempt),
+        user_mappings: users_of(world, pod).await?,
+        dns: dns_of_node(world).await?,
+    };
+    request_sandbox(world, memory, pod, place)
+}
+
+/// What is known when a container's request is made.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    sandbox: &'a SandboxSpec,
+    image: &'a ImageInfo,
 }
 
 /// The link under `/var/log/containers`: convenient, and no reason to fail.
@@ -329,10 +359,9 @@ async fn request_container(
     world: &World,
     memory: &Memory,
     pod: &Pod,
-    order: &StartOrder,
-    container: &Container,
-    image: &ImageInfo,
-) -> Result<(SandboxSpec, ContainerSpec), StartFailure> {
+    (order, container): (&StartOrder, &Container),
+    Around { sandbox, image }: Around<'_>,
+) -> Result<ContainerSpec, StartFailure> {
     let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
     let (key, uid) = (pod.key(), &memory.uid);
     let sandbox_seen = memory
@@ -346,7 +375,6 @@ async fn request_container(
     } else {
         sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default()
     };
-    let attempt = sandbox_seen.map_or(0, |it| it.attempt);
 
     let newest_log = world
         .files
@@ -363,7 +391,7 @@ async fn request_container(
         .await
         .map_err(|error| config_error(error.to_string()))?;
 
-    let volumes = volume_sources(world, memory, pod, container).await?;
+    let volumes = volume_sources(world, memory, pod, container, sandbox).await?;
     let extra_groups: Vec<i64> = memory.volumes.values().filter_map(|it| it.group).collect();
     let has_recursive_mounts = container
         .volume_mounts
@@ -379,9 +407,6 @@ async fn request_container(
         false
     };
     let objects = env_objects(world, memory, pod, container).await;
-    let users = users_of(world, pod)
-        .await
-        .map_err(|error| config_error(error.to_string()))?;
     let target = target_of(memory, pod, order).map_err(config_error)?;
     let node = world.spec();
     let restart_count = restart_number(order.restarts, newest_log);
@@ -406,7 +431,7 @@ async fn request_container(
         hosts_file: Some(&hosts_path),
         termination_log: Some(&termination_log),
         target: target.as_ref(),
-        user_mappings: &users,
+        user_mappings: &sandbox.security.namespaces.user_mappings,
         extra_groups: &extra_groups,
         supports_recursive_read_only,
         plugins: PluginResources::default(),
@@ -414,17 +439,8 @@ async fn request_container(
     };
     let sub_paths = prepare_sub_paths(world, memory, pod, container, &inputs).await?;
     inputs.sub_paths = &sub_paths;
-    let request = container_spec(pod, order.kind, container, &inputs)
-        .map_err(|error| config_error(error.to_string()))?;
-    let dns = dns_of_node(world).await;
-    let place = SandboxPlace {
-        attempt,
-        user_mappings: users.clone(),
-        dns: dns.map_err(|error| config_error(error.to_string()))?,
-    };
-    let sandbox = request_sandbox(world, memory, pod, place)
-        .map_err(|error| config_error(error.to_string()))?;
-    Ok((sandbox, request))
+    container_spec(pod, order.kind, container, &inputs)
+        .map_err(|error| config_error(error.to_string()))
 }
 
 /// Where the pod's volumes stand; images that the container mounts are fetched first.
@@ -434,13 +450,14 @@ async fn volume_sources(
     pod: &Pod,
     container: &Container,
 ) -> Result<BTreeMap<String, VolumeSource>, StartFailure> {
+    sandbox: &SandboxSpec,
     let mut sources = BTreeMap::new();
     for (name, mount) in &memory.volumes {
         let mut mounts = container.volume_mounts.iter().flatten();
         let is_mounted = mounts.any(|it| it.name == *name);
         let image = match &mount.image {
             Some(_) if is_mounted => {
-                let found = volume_image(world, pod, name).await;
+                let found = volume_image(world, pod, name, sandbox).await;
                 figures::image_volume(&found);
                 Some(found?)
             }
@@ -459,7 +476,12 @@ async fn volume_sources(
 }
 
 /// Fetches the image that a volume is, in the line of all images, and answers with its id.
-async fn volume_image(world: &World, pod: &Pod, volume: &str) -> Result<String, StartFailure> {
+async fn volume_image(
+    world: &World,
+    pod: &Pod,
+    volume: &str,
+    sandbox: &SandboxSpec,
+) -> Result<String, StartFailure> {
     let mut volumes = pod.spec_ref().volumes.iter().flatten();
     let source = volumes
         .find(|it| it.name == volume)
@@ -471,6 +493,7 @@ async fn volume_image(world: &World, pod: &Pod, volume: &str) -> Result<String, 
         named: source.reference.as_deref().unwrap_or_default(),
         policy: source.pull_policy.as_deref(),
     };
+        sandbox,
     let image = world.puller.ensure(world, wanted, &tell).await?;
     Ok(image.id)
 }

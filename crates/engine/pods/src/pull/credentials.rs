@@ -78,7 +78,9 @@ impl Gatherer {
             return Ok(());
         };
         let namespace = pod.key().namespace;
-        for reference in pod.spec_ref().image_pull_secrets.iter().flatten() {
+        let references = pod.spec_ref().image_pull_secrets.iter().flatten();
+        // The API lets empty names through, and nobody misses them.
+        for reference in references.filter(|it| !it.name.is_empty()) {
             let name = &reference.name;
             let Ok(secret) = objects.get_secret(&namespace, name).await else {
                 missing.insert(name.clone());

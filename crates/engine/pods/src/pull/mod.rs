@@ -21,8 +21,9 @@ use std::{sync::Arc, time::Duration};
 use ferrolet_images::{Credential, ImageName, provider::Provider, verify::Verification};
 use ferrolet_lifecycle::FailureKind;
 use ferrolet_ports::{
-    Clock, ImageError, ImageInfo, Images, PullFiles, RegistryAuth, RegistryLogins,
+    Clock, ImageError, ImageInfo, Images, PullFiles, PullRequest, RegistryAuth, RegistryLogins,
 };
+use ferrolet_spec::SandboxSpec;
 use ferrolet_types::{Pod, format_go_duration, pod::PodView as _};
 use tokio::time::{Instant, sleep};
 
@@ -110,11 +111,14 @@ pub(crate) struct Wanted<'a> {
     /// As the specification names it.
     pub(crate) named: &'a str,
     pub(crate) policy: Option<&'a str>,
+    /// What the runtime is told about the pod.
+    pub(crate) sandbox: &'a SandboxSpec,
 }
 
 /// A wanted image whose name was understood.
 struct Order<'a> {
     pod: &'a Pod,
+    sandbox: &'a SandboxSpec,
     named: &'a str,
     name: ImageName,
     /// With its tag spelt out.
@@ -154,7 +158,12 @@ impl Puller {
         wanted: Wanted<'_>,
         tell: &ContainerEvents<'_>,
     ) -> Result<ImageInfo, StartFailure> {
-        let Wanted { pod, named, policy } = wanted;
+        let Wanted {
+            pod,
+            named,
+            policy,
+            sandbox,
+        } = wanted;
         let name = ImageName::parse(named).map_err(|error| {
             let message = format!("Failed to apply default image tag {named:?}: {error}");
             tell.say(Happened::InspectFailed(message.clone()));
@@ -162,6 +171,7 @@ impl Puller {
         })?;
         let order = Order {
             pod,
+            sandbox,
             named,
             image: name.with_default_tag(),
             name,
@@ -394,7 +404,12 @@ impl Puller {
                 password: it.login.password.clone(),
                 ..RegistryAuth::default()
             });
-            match self.images.pull_image(&order.image, auth.as_ref()).await {
+            let request = PullRequest {
+                image: &order.image,
+                auth: auth.as_ref(),
+                sandbox: Some(order.sandbox),
+            };
+            match self.images.pull_image(request).await {
                 Ok(reference) => {
                     let info = self.images.image_status(&reference).await;
                     let info = info.map_err(|error| Refusal::plain(error.to_string()))?;
