@@ -352,10 +352,11 @@ pub async fn run(
         let views = NodeViews::new(admission_sender, world.clone());
         tasks.spawn(cluster.run(description, runtime, update_sender, views));
     }
-    let (network_sender, network) = watch::channel(false);
+    let (network_sender, network) =
+        watch::channel(ferrolet_observe::RuntimeHealth::default().network_trouble());
     tasks.spawn(async move {
         while runtime_feels.changed().await.is_ok() {
-            network_sender.send_replace(runtime_feels.borrow_and_update().is_network_ready());
+            network_sender.send_replace(runtime_feels.borrow_and_update().network_trouble());
         }
     });
 

@@ -31,7 +31,7 @@ impl Agent {
         let (update_sender, updates) = mpsc::channel(50);
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
-        let (network_sender, network) = watch::channel(false);
+        let (network_sender, network) = watch::channel(RuntimeHealth::default().network_trouble());
         let (health_sender, mut feels) = watch::channel(RuntimeHealth::default());
         let merger = Merger::new([PodSource::File, PodSource::Api]);
         tasks.spawn(merge::run(merger, updates, change_sender, world.clock()));
@@ -40,7 +40,7 @@ impl Agent {
         tasks.spawn(watch_health(world.runtime(), health_sender));
         tasks.spawn(async move {
             while feels.changed().await.is_ok() {
-                network_sender.send_replace(feels.borrow_and_update().is_network_ready());
+                network_sender.send_replace(feels.borrow_and_update().network_trouble());
             }
         });
         let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {

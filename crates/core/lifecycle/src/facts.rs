@@ -33,8 +33,8 @@ pub struct Facts<'a> {
     pub resize: &'a ResizeFacts,
     /// True while a container's exit asks for every container of the pod to start anew, in place.
     pub is_restarting_all: bool,
-    /// True when the runtime can connect pods.
-    pub is_network_ready: bool,
+    /// Why the runtime cannot connect pods; `None` when it can.
+    pub network_trouble: Option<&'a str>,
     /// How long to wait after crashes and failed pulls.
     pub back_off: BackOffPolicy,
     /// What stays of containers that ended.

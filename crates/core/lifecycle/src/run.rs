@@ -66,12 +66,11 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
             ..Step::rest(PodState::Running)
         };
     }
-    if !facts.is_network_ready && !pod.is_host_network() {
-        let message = "network is not ready: container runtime network not ready".to_owned();
+    if let Some(trouble) = facts.network_trouble.filter(|_| !pod.is_host_network()) {
         return Step {
             hold: Some(Waiting {
                 reason: "NetworkNotReady",
-                message,
+                message: format!("network is not ready: {trouble}"),
             }),
             ..step
         };

@@ -36,7 +36,21 @@ impl RuntimeHealth {
 
     /// True when pods can be connected.
     pub fn is_network_ready(&self) -> bool {
-        matches!(self, Self::Answered(status) if status.network.is_ok)
+        self.network_trouble().is_none()
+    }
+
+    /// Why pods cannot be connected, in upstream's words; `None` when they can.
+    pub fn network_trouble(&self) -> Option<Arc<str>> {
+        let trouble = match self {
+            Self::Unknown => "network state unknown".to_owned(),
+            Self::Silent(error) => format!("container runtime network not ready: {error}"),
+            Self::Answered(status) if status.network.is_ok => return None,
+            Self::Answered(status) => format!(
+                "container runtime network not ready: NetworkReady=false reason:{} message:{}",
+                status.network.reason, status.network.message
+            ),
+        };
+        Some(trouble.into())
     }
 }
 

@@ -426,7 +426,13 @@ async fn a_network_that_is_not_ready_is_told_apart() {
     world.set_network_trouble(Some(("NetworkPluginNotReady", "no CNI configuration")));
     let (mut feels, _tasks) = feelings(&world);
     until(&mut feels, RuntimeHealth::is_ready).await;
-    assert!(!feels.borrow().is_network_ready());
+    assert_eq!(
+        feels.borrow().network_trouble().as_deref(),
+        Some(
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+             message:no CNI configuration"
+        )
+    );
     world.set_network_trouble(None);
     assert!(until(&mut feels, RuntimeHealth::is_network_ready).await <= secs(1));
 }

@@ -51,7 +51,7 @@ pub(crate) enum Event {
     /// The node cannot afford a pod any longer.
     Evicted(Eviction),
     /// Pods can be connected, or can no longer be.
-    Network(bool),
+    Network(Option<Arc<str>>),
     /// Room may have appeared for resizes that wait for it.
     RetryResizes,
     /// Directories or cgroups of pods were found on the node.
@@ -94,7 +94,7 @@ pub(crate) struct Dispatcher {
     task_of: HashMap<tokio::task::Id, PodUid>,
     /// How often the workers of a pod panicked in a row.
     panics: HashMap<PodUid, u32>,
-    is_network_ready: bool,
+    network_trouble: Option<Arc<str>>,
     all_sources_ready: bool,
 }
 
@@ -107,7 +107,7 @@ impl Dispatcher {
             workers: JoinSet::new(),
             task_of: HashMap::new(),
             panics: HashMap::new(),
-            is_network_ready: false,
+            network_trouble: Some("network state unknown".into()),
             all_sources_ready: false,
         }
     }
@@ -191,11 +191,11 @@ impl Dispatcher {
                     inbox.report(report);
                 }
             }
-            Event::Network(is_ready) => {
-                self.is_network_ready = is_ready;
+            Event::Network(trouble) => {
                 self.inboxes
                     .values()
-                    .for_each(|inbox| inbox.set_network(is_ready));
+                    .for_each(|inbox| inbox.set_network(trouble.clone()));
+                self.network_trouble = trouble;
             }
             Event::RetryResizes => {
                 let commands = self.with_gate(Roster::retry_resizes);
@@ -264,7 +264,7 @@ impl Dispatcher {
                     memory.actuated = self.world.records.actuated(&pod.uid());
                     memory.resizing = Resizing::from_status(pod, now);
                     memory.verdict = earlier_rejection(pod);
-                    let inbox = Inbox::new(Some(assigned), Wish::Run, self.is_network_ready);
+                    let inbox = Inbox::new(Some(assigned), Wish::Run, self.network_trouble.clone());
                     self.spawn(memory, inbox);
                 }
                 Command::Reject(pod, rejection) => {
@@ -284,7 +284,7 @@ impl Dispatcher {
                     let inbox = Inbox::new(
                         Some(Assigned::whole(pod)),
                         Wish::End { grace: None },
-                        self.is_network_ready,
+                        self.network_trouble.clone(),
                     );
                     self.spawn(memory, inbox);
                 }
@@ -294,7 +294,11 @@ impl Dispatcher {
                     let memory = Memory::new(uid, key, None, self.world.clock.now());
                     self.spawn(
                         memory,
-                        Inbox::new(None, Wish::Forget { grace: None }, self.is_network_ready),
+                        Inbox::new(
+                            None,
+                            Wish::Forget { grace: None },
+                            self.network_trouble.clone(),
+                        ),
                     );
                 }
                 Command::Update(assigned) => {

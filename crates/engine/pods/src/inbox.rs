@@ -1,6 +1,6 @@
 //! What a worker is told: the latest pod, the latest wish, and what the runtime hinted at. Never a queue of work.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ferrolet_lifecycle::{PodState, Wish};
 use ferrolet_ports::TRACED;
@@ -27,7 +27,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Orders {
     pub(crate) pod: Option<Assigned>,
     pub(crate) wish: Wish,
-    pub(crate) is_network_ready: bool,
+    /// Why pods cannot be connected; `None` when they can.
+    pub(crate) network_trouble: Option<Arc<str>>,
     pub(crate) news: Vec<News>,
     pub(crate) must_look: bool,
     pub(crate) reports: Vec<ProbeReport>,
@@ -54,12 +55,16 @@ fn begin_trace(pod: &Assigned) -> Span {
 }
 
 impl Inbox {
-    pub(crate) fn new(pod: Option<Assigned>, wish: Wish, is_network_ready: bool) -> Self {
+    pub(crate) fn new(
+        pod: Option<Assigned>,
+        wish: Wish,
+        network_trouble: Option<Arc<str>>,
+    ) -> Self {
         let orders = Orders {
             trace: pod.as_ref().map_or_else(Span::none, begin_trace),
             pod,
             wish,
-            is_network_ready,
+            network_trouble,
             news: Vec::new(),
             must_look: false,
             reports: Vec::new(),
@@ -133,9 +138,9 @@ impl Inbox {
         });
     }
 
-    /// Says whether pods can be connected.
-    pub(crate) fn set_network(&self, is_ready: bool) {
-        self.change(|orders| orders.is_network_ready = is_ready);
+    /// Says why pods cannot be connected, or that they can.
+    pub(crate) fn set_network(&self, trouble: Option<Arc<str>>) {
+        self.change(|orders| orders.network_trouble = trouble);
     }
 
     /// The orders as they are now; hints are handed over once.

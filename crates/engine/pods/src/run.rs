@@ -34,8 +34,8 @@ pub struct Inputs {
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
     /// Pods that the node cannot afford any longer.
     pub evictions: mpsc::Receiver<Eviction>,
-    /// Whether pods can be connected.
-    pub network: watch::Receiver<bool>,
+    /// Why pods cannot be connected; `None` when they can.
+    pub network: watch::Receiver<Option<Arc<str>>>,
 }
 
 /// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that leaves is not an end of pods.
@@ -49,7 +49,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     let mut search = Some(left_over);
     let mut earlier = pin!(look_back(&world));
     let mut knows_earlier = false;
-    dispatcher.handle(Event::Network(*inputs.network.borrow_and_update()));
+    dispatcher.handle(Event::Network(inputs.network.borrow_and_update().clone()));
     loop {
         pulse.beat();
         let event = tokio::select! {
@@ -68,7 +68,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
                 None => return,
             },
             // A watch keeps its newest value, so a dropped wait loses nothing.
-            Ok(()) = inputs.network.changed() => Event::Network(*inputs.network.borrow_and_update()),
+            Ok(()) = inputs.network.changed() => Event::Network(inputs.network.borrow_and_update().clone()),
             Some(found) = found.recv() => Event::LeftOver(found),
             ended = dispatcher.worker_ended() => ended,
             Some(eviction) = inputs.evictions.recv() => Event::Evicted(eviction),

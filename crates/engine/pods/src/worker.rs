@@ -441,7 +441,7 @@ impl Worker {
             probes: &probes,
             resize: &resize,
             is_restarting_all,
-            is_network_ready: orders.is_network_ready,
+            network_trouble: orders.network_trouble.as_deref(),
             back_off: self.world.node.back_off,
             kept,
         };

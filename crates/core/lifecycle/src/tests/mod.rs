@@ -131,7 +131,7 @@ struct Scene {
     probes: BTreeMap<ContainerName, ContainerProbes>,
     resize: ResizeFacts,
     is_restarting_all: bool,
-    is_network_ready: bool,
+    network_trouble: Option<&'static str>,
     back_off: BackOffPolicy,
     kept: Kept,
 }
@@ -157,7 +157,7 @@ impl Scene {
             probes: BTreeMap::new(),
             resize: ResizeFacts::default(),
             is_restarting_all: false,
-            is_network_ready: true,
+            network_trouble: None,
             back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
             kept: Kept::within(Some(1)),
         }
@@ -189,7 +189,7 @@ impl Scene {
             probes: &self.probes,
             resize: &self.resize,
             is_restarting_all: self.is_restarting_all,
-            is_network_ready: self.is_network_ready,
+            network_trouble: self.network_trouble,
             back_off: self.back_off,
             kept: self.kept,
         };

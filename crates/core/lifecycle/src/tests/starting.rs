@@ -16,8 +16,12 @@ fn a_new_pod_is_set_up_before_its_sandbox() {
 #[test]
 fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let mut scene = Scene::new(simple());
-    scene.is_network_ready = false;
-    assert_eq!(scene.plan(), "");
+    scene.network_trouble = Some("no plugin");
+    let step = scene.step();
+    assert_eq!(in_words(&step), "");
+    let told = step.hold.map(|it| (it.reason, it.message));
+    let message = "network is not ready: no plugin".to_owned();
+    assert_eq!(told, Some(("NetworkNotReady", message)));
     scene
         .pod
         .as_mut()

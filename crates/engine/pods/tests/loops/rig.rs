@@ -52,7 +52,7 @@ pub(crate) struct Agent {
     pub(crate) hooks: Arc<FakeHooks>,
     changes: mpsc::Sender<PodChanges>,
     hints: mpsc::Sender<Hint>,
-    network: watch::Sender<bool>,
+    network: watch::Sender<Option<Arc<str>>>,
     evictions: mpsc::Sender<Eviction>,
     reports: mpsc::UnboundedSender<ProbeReport>,
     volume_health: mpsc::Sender<VolumeHealthReport>,
@@ -101,7 +101,7 @@ impl Agent {
         let (report_sender, probes) = mpsc::unbounded_channel();
         let (eviction_sender, evictions) = mpsc::channel(8);
         let (health_sender, volume_health) = mpsc::channel(8);
-        let (network_sender, network) = watch::channel(true);
+        let (network_sender, network) = watch::channel(None);
         let inputs = Inputs {
             changes,
             hints,
@@ -191,7 +191,8 @@ impl Agent {
     }
 
     pub(crate) fn set_network(&self, is_ready: bool) {
-        self.network.send_replace(is_ready);
+        let trouble = (!is_ready).then(|| "no plugin".into());
+        self.network.send_replace(trouble);
     }
 
     pub(crate) fn status(&self, uid: &PodUid) -> Option<PodStatus> {
