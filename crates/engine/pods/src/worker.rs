@@ -19,7 +19,7 @@ use ferrolet_status::{
 use ferrolet_types::{
     ContainerName, Eviction, Timestamp,
     observed::{ObservedResources, PodObservation},
-    pod::{Phase, PodView},
+    pod::{ContainerKind, Phase, PodView},
     probe::ProbeReport,
 };
 use k8s_openapi::api::core::v1::PodStatus;
@@ -32,7 +32,7 @@ use crate::{
     figures,
     grants::Assigned,
     inbox::{Heard, Inbox, Orders},
-    last_words::last_words,
+    last_words::{joined, last_words},
     memory::Memory,
     probing::{Probes, has_probes, with_probes},
     reading::{
@@ -370,9 +370,7 @@ impl Worker {
                     words
                 }
             };
-            if !words.is_empty() {
-                exit.message = words;
-            }
+            exit.message = joined(&exit.message, &words);
         }
     }
 
@@ -697,9 +695,8 @@ impl Worker {
                 {
                     continue;
                 }
-                let Some((kind, container)) = pod.find_container(name.as_str()) else {
-                    continue;
-                };
+                let found = pod.find_container(name.as_str());
+                let kind = found.map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
                 let tell =
                     ContainerEvents::new(self.world.events.as_ref(), pod, kind, name.as_str());
                 match why.reason {
@@ -711,7 +708,9 @@ impl Worker {
                         let failure = self.memory.failures.get(name);
                         let image = match failure.map(|it| &it.kind) {
                             Some(FailureKind::ImagePull { image }) => image.as_str(),
-                            _ => container.image.as_deref().unwrap_or_default(),
+                            _ => found
+                                .and_then(|(_, it)| it.image.as_deref())
+                                .unwrap_or_default(),
                         };
                         tell.say(Happened::PullBackOff(format!(
                             "Back-off pulling image {image:?}"
