@@ -2,7 +2,7 @@
 
 use ferrolet_types::{
     GracePeriod, Timestamp,
-    observed::PodObservation,
+    observed::{ObservedContainer, PodObservation},
     pod::{ContainerKind, PodView},
 };
 
@@ -18,22 +18,16 @@ pub(crate) fn stop(
     since: Timestamp,
     now: Timestamp,
 ) -> Step {
-    let mut stages = stop_everything(facts, grace);
+    let mut running = facts.seen.running();
+    let is_sidecars_turn = running.all(|it| sidecar_place(facts, it.name.as_str()).is_some());
+    let left = if is_sidecars_turn {
+        GracePeriod(grace.0.saturating_sub(now.since(since)))
+    } else {
+        grace
+    };
+    let stages = stop_everything(facts, left);
     if stages.is_empty() {
         return take_down(facts, now);
-    }
-    if is_sidecar_running(facts) {
-        // What is left of the grace is known only when the turn comes: one stage at a time.
-        stages.truncate(1);
-        let left = GracePeriod(grace.0.saturating_sub(now.since(since))).max(SHORTEST_STOP);
-        let is_sidecars_turn = stages[0]
-            .iter()
-            .all(|action| is_stop_of_sidecar(facts, action));
-        for action in &mut stages[0] {
-            if let (Action::StopContainer { grace, .. }, true) = (action, is_sidecars_turn) {
-                *grace = left;
-            }
-        }
     }
     held_back(
         Step {
@@ -45,54 +39,51 @@ pub(crate) fn stop(
     )
 }
 
-fn is_sidecar(facts: &Facts<'_>, name: &str) -> bool {
-    let sidecars = facts
-        .pod
-        .map(|pod| pod.containers_of(ContainerKind::Sidecar));
-    sidecars.is_some_and(|all| all.iter().any(|sidecar| sidecar.name == name))
+/// Which of the pod's sidecars a container is, counted from the first.
+fn sidecar_place(facts: &Facts<'_>, name: &str) -> Option<usize> {
+    let sidecars = facts.pod?.containers_of(ContainerKind::Sidecar);
+    sidecars.iter().position(|sidecar| sidecar.name == name)
 }
 
-fn is_sidecar_running(facts: &Facts<'_>) -> bool {
-    facts
-        .seen
-        .running()
-        .any(|it| is_sidecar(facts, it.name.as_str()))
-}
-
-fn is_stop_of_sidecar(facts: &Facts<'_>, action: &Action) -> bool {
-    matches!(action, Action::StopContainer { container, .. } if is_sidecar(facts, container.as_str()))
-}
-
-/// The stages that stop what runs: regular containers together, then sidecars from the last to the first, then sandboxes.
+/// The stages that stop what runs: all containers at once, then sandboxes. Everybody's hook runs at once too, but a sidecar is signalled
+/// after the regular containers it serves and after the sidecars that were started later.
 pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stage> {
     let grace = grace.max(SHORTEST_STOP);
-    let sidecars = facts
+    let regular = facts
         .pod
-        .map(|pod| pod.containers_of(ContainerKind::Sidecar))
+        .map(|pod| pod.containers_of(ContainerKind::Regular))
         .unwrap_or_default();
-    let place = |name: &str| sidecars.iter().rposition(|sidecar| sidecar.name == name);
-    let mut stages: Vec<Stage> = vec![Vec::new(); sidecars.len() + 1];
-    for container in facts.seen.running() {
-        let turn = place(container.name.as_str()).map_or(0, |index| sidecars.len() - index);
-        stages[turn].push(Action::StopContainer {
-            id: container.id.clone(),
-            container: container.name.clone(),
+    let goes_before = |place: usize, other: &str| {
+        regular.iter().any(|it| it.name == other)
+            || sidecar_place(facts, other).is_some_and(|it| it > place)
+    };
+    let stop = |it: &ObservedContainer| {
+        let place = sidecar_place(facts, it.name.as_str());
+        let is_before = |other: &&ObservedContainer| {
+            place.is_some_and(|place| goes_before(place, other.name.as_str()))
+        };
+        let before = facts.seen.running().filter(is_before);
+        Action::StopContainer {
+            id: it.id.clone(),
+            container: it.name.clone(),
             grace,
             cause: StopCause::PodEnds,
-        });
-    }
+            after: before.map(|other| other.id.clone()).collect(),
+        }
+    };
     let ready = facts
         .seen
         .sandboxes
         .iter()
         .filter(|sandbox| sandbox.is_ready);
-    stages.push(
+    let mut stages: Vec<Stage> = vec![
+        facts.seen.running().map(stop).collect(),
         ready
             .map(|sandbox| Action::StopSandbox {
                 id: sandbox.id.clone(),
             })
             .collect(),
-    );
+    ];
     stages.retain(|stage| !stage.is_empty());
     stages
 }

@@ -36,6 +36,6 @@ pub use facts::{
     ContainerProbes, Facts, Failure, FailureKind, Kept, Presence, ResizeFacts, Setup, Verdict, Wish,
 };
 pub use refusal::{AfterRefusal, Claim, Refusal, after_refusal};
-pub use restart::should_restart;
+pub use restart::{restarts_on_failure, should_restart};
 pub use sandbox::{SandboxNeed, sandbox_need};
 pub use step::{Action, PodState, RestartCount, Stage, Step, StopCause, Waiting};

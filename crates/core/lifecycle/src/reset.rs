@@ -78,6 +78,7 @@ fn kill(it: &ObservedContainer) -> Action {
         container: it.name.clone(),
         grace: GracePeriod(std::time::Duration::ZERO),
         cause: StopCause::AllRestart,
+        after: Vec::new(),
     }
 }
 

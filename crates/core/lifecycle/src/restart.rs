@@ -36,7 +36,7 @@ fn restarts_after(pod: &Pod, container: &Container, exit: &Exit) -> bool {
 }
 
 /// True when a failure is followed by a restart at all.
-pub(crate) fn restarts_on_failure(pod: &Pod, container: &Container) -> bool {
+pub fn restarts_on_failure(pod: &Pod, container: &Container) -> bool {
     effective_policy(pod, container) != RestartPolicy::Never
 }
 

@@ -303,6 +303,7 @@ impl<'a> Plan<'a> {
             container: it.name.clone(),
             grace,
             cause,
+            after: Vec::new(),
         });
     }
 

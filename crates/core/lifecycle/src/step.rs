@@ -90,6 +90,8 @@ pub enum Action {
         grace: GracePeriod,
         /// Why.
         cause: StopCause,
+        /// Who of the same stage must have ended before this one is signalled, for as long as its grace lasts; its hook does not wait.
+        after: Vec<ContainerId>,
     },
     /// Stop a sandbox with everything in it.
     StopSandbox {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{
     Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StopCause, after_refusal,
+    restarts_on_failure,
 };
 use ferrolet_ports::{
     EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeMount,
@@ -22,6 +23,7 @@ use crate::{
     resize::resize,
     start::{StartFailure, StartOrder, create_sandbox, start_container},
     tell::{ContainerEvents, Happened, say_of_pod, say_resize},
+    turns::Turns,
     userns::release_users,
 };
 
@@ -152,18 +154,19 @@ impl Outcome {
 
 /// Executes the actions of one stage side by side.
 pub(crate) async fn execute_stage(world: &World, memory: &Memory, stage: Stage) -> Vec<Outcome> {
+    let turns = Turns::of(&stage);
     join_all(
         stage
             .into_iter()
-            .map(|action| execute(world, memory, action)),
+            .map(|action| execute(world, memory, &turns, action)),
     )
     .await
 }
 
-async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
+async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) -> Outcome {
     let Some(key) = &memory.key else {
         // Without a name there is nothing on disk that could be found; containers carry their own ids.
-        return execute_nameless(world, memory, action).await;
+        return execute_nameless(world, memory, turns, action).await;
     };
     match (action, &memory.pod) {
         (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
@@ -248,22 +251,33 @@ async fn execute(world: &World, memory: &Memory, action: Action) -> Outcome {
             Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
         },
-        (action, _) => execute_nameless(world, memory, action).await,
+        (action, _) => execute_nameless(world, memory, turns, action).await,
     }
 }
 
 /// Actions that need no more than ids.
-async fn execute_nameless(world: &World, memory: &Memory, action: Action) -> Outcome {
+async fn execute_nameless(
+    world: &World,
+    memory: &Memory,
+    turns: &Turns,
+    action: Action,
+) -> Outcome {
     match action {
         Action::StopContainer {
             id,
             container,
             grace,
             cause,
-        } => stop(world, memory, &id, &container, grace, &cause).await,
+            after,
+        } => {
+            if memory.is_new_end(&id) {
+                announce_end(world, memory, &container, &cause);
+            }
+            stop(world, memory, turns, (&id, &container), (grace, &after)).await
+        }
         Action::StopSandbox { id } => match world.runtime.stop_sandbox(&id).await {
             Ok(()) => Outcome::Done,
-            Err(error) => failed("FailedKillPod", format!("error killing pod: {error}")),
+            Err(error) => not_killed("KillPodSandbox", memory.uid.as_str(), &error),
         },
         Action::RemoveContainer { id, .. } => match world.runtime.remove_container(&id).await {
             Ok(()) => Outcome::Done,
@@ -356,38 +370,43 @@ async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
     }
 }
 
+/// Runs the hook, waits for those who go before, and signals; all of it within the grace.
 async fn stop(
     world: &World,
     memory: &Memory,
-    id: &ContainerId,
-    container: &ContainerName,
-    grace: GracePeriod,
-    cause: &StopCause,
+    turns: &Turns,
+    (id, container): (&ContainerId, &ContainerName),
+    (grace, after): (GracePeriod, &[ContainerId]),
 ) -> Outcome {
-    if memory.is_new_end(id) {
-        announce_end(world, memory, container, cause);
-    }
-    let left = see_off(world, memory, id, container, grace).await;
+    let began = Instant::now();
+    see_off(world, memory, id, container, grace).await;
+    let left = grace.0.saturating_sub(began.elapsed());
+    // Who has no time left does not wait; who waits too long goes out of turn.
+    let _ = timeout(left, turns.wait_for(after)).await;
+    let left = left_of(grace, began.elapsed());
     match world.runtime.stop_container(id, left).await {
-        Ok(()) => Outcome::Done,
-        Err(error) => failed(
-            "FailedKillPod",
-            format!(
-                "error killing pod: failed to {:?} for {container:?}: {error}",
-                "KillContainer"
-            ),
-        ),
+        Ok(()) => {
+            turns.ended(id);
+            Outcome::Done
+        }
+        Err(error) => not_killed("KillContainer", container.as_str(), &error),
     }
+}
+
+/// A stop that failed, in the words of upstream's sync results.
+fn not_killed(action: &str, target: &str, error: &RuntimeError) -> Outcome {
+    let cause = error.to_string();
+    let why = format!("failed to {action:?} for {target:?} with {action}Error: {cause:?}");
+    failed("FailedKillPod", format!("error killing pod: {why}"))
 }
 
 /// Says that a container is being stopped, and why.
 fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause: &StopCause) {
     if let Some(pod) = &memory.pod {
-        let kind = pod
-            .find_container(container.as_str())
-            .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+        let found = pod.find_container(container.as_str());
+        let kind = found.map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
         let restarts = matches!(cause, StopCause::Changed | StopCause::Resized)
-            || pod.restart_policy() != ferrolet_types::pod::RestartPolicy::Never;
+            || found.is_some_and(|(_, it)| restarts_on_failure(pod, it));
         let message = cause.message(container.as_str(), kind, restarts);
         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
             .say(Happened::Killing(message));
@@ -403,24 +422,23 @@ fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause
     }
 }
 
-/// Runs the container's preStop hook within the grace, and answers what is left of it.
+/// Runs the container's preStop hook within the grace.
 async fn see_off(
     world: &World,
     memory: &Memory,
     id: &ContainerId,
     container: &ContainerName,
     grace: GracePeriod,
-) -> GracePeriod {
-    let Some(pod) = &memory.pod else { return grace };
-    let Some((kind, spec)) = pod.find_container(container.as_str()) else {
-        return grace;
-    };
-    if grace.0.is_zero() {
+) {
+    let Some(pod) = memory.pod.as_ref().filter(|_| !grace.0.is_zero()) else {
         // Without time there is no hook; the process gets its moment all the same.
-        return SHORTEST_STOP;
-    }
+        return;
+    };
+    let Some((kind, spec)) = pod.find_container(container.as_str()) else {
+        return;
+    };
     let Some(handler) = spec.lifecycle.as_ref().and_then(|it| it.pre_stop.clone()) else {
-        return grace;
+        return;
     };
     let pod_ip = memory
         .seen
@@ -433,7 +451,6 @@ async fn see_off(
         id: id.clone(),
         handler,
     };
-    let began = Instant::now();
     let is_sleep = call.handler.sleep.is_some();
     let ended = timeout(grace.0, world.hooks.run(&call)).await;
     let has_failed = match &ended {
@@ -452,7 +469,20 @@ async fn see_off(
         let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
         tell.say(Happened::HookFailed(HookMoment::PreStop));
     }
-    left_of(grace, began.elapsed())
+}
+
+/// Runs the container's preStop hook and stops it, because its start did not go well.
+pub(crate) async fn see_off_and_stop(
+    world: &World,
+    memory: &Memory,
+    id: &ContainerId,
+    container: &ContainerName,
+    grace: GracePeriod,
+) -> Result<(), RuntimeError> {
+    let began = Instant::now();
+    see_off(world, memory, id, container, grace).await;
+    let left = left_of(grace, began.elapsed());
+    world.runtime.stop_container(id, left).await
 }
 
 /// What a hook leaves of the grace. The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook

@@ -35,6 +35,7 @@ mod start;
 mod tell;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod userns;
 mod worker;
 mod working;

@@ -376,6 +376,7 @@ mod tests {
             container: ContainerName::new("c"),
             grace: ferrolet_types::GracePeriod::from_secs(1),
             cause: ferrolet_lifecycle::StopCause::PodEnds,
+            after: Vec::new(),
         };
         let mut memory = Memory::new(PodUid::new("u"), None, None, Timestamp::from_second(0));
         let news = |memory: &Memory| ["a", "b"].map(|id| memory.is_new_end(&ContainerId::new(id)));

@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::{Container, Pod as PodObject};
 
 use crate::{
     World,
-    execute::restart_number,
+    execute::{restart_number, see_off_and_stop},
     figures,
     memory::Memory,
     objects::env_objects,
@@ -335,7 +335,8 @@ async fn greet(
     tell.say(Happened::Killing(
         HookMoment::PostStart.failure_reason().to_owned(),
     ));
-    if let Err(error) = world.runtime.stop_container(id, pod.grace_period()).await {
+    let name = &order.container;
+    if let Err(error) = see_off_and_stop(world, memory, id, name, pod.grace_period()).await {
         tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Container cannot be stopped after its hook failed");
     }
     Err(StartFailure::other("PostStartHookError", error.to_string()))
@@ -449,8 +450,8 @@ async fn volume_sources(
     memory: &Memory,
     pod: &Pod,
     container: &Container,
-) -> Result<BTreeMap<String, VolumeSource>, StartFailure> {
     sandbox: &SandboxSpec,
+) -> Result<BTreeMap<String, VolumeSource>, StartFailure> {
     let mut sources = BTreeMap::new();
     for (name, mount) in &memory.volumes {
         let mut mounts = container.volume_mounts.iter().flatten();
@@ -492,8 +493,8 @@ async fn volume_image(
         pod,
         named: source.reference.as_deref().unwrap_or_default(),
         policy: source.pull_policy.as_deref(),
-    };
         sandbox,
+    };
     let image = world.puller.ensure(world, wanted, &tell).await?;
     Ok(image.id)
 }

@@ -14,6 +14,7 @@ use crate::runner::Outcome;
 
 cases![
     sidecars_start_in_order_come_back_and_stop_last,
+    everybody_hears_of_the_end_at_once_and_sidecars_stop_last,
     a_job_ends_although_its_sidecar_does_not,
     ends_are_told_with_their_reason_and_last_words,
 ];
@@ -89,6 +90,41 @@ fn sidecars_start_in_order_come_back_and_stop_last(context: &mut Context<'_>) ->
         all[3..] == ["second up", "main down", "second down", "first down"],
         "{all:?}"
     );
+    Ok(Outcome::Passed)
+}
+
+fn everybody_hears_of_the_end_at_once_and_sidecars_stop_last(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut world = World::start(context)?;
+    let shared = shared(&world)?;
+    let with_hook = |name: &str, container: Value| {
+        let command = format!("echo {name} bye >> /shared/notes");
+        let hook = json!({"exec": {"command": ["/bin/sh", "-c", command]}});
+        with(container, json!({"lifecycle": {"preStop": hook}}))
+    };
+    // It takes its time, so that a hook that waited for its end would be seen to come later.
+    let slow = "trap 'sleep 1; echo main down >> /shared/notes; exit 0' TERM; \
+                echo main up >> /shared/notes; while :; do sleep 0.1; done";
+    let mount = json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]});
+    let main = with(script("main", slow), mount);
+    let init = ["first", "second"].map(|name| sidecar(with_hook(name, noted(name))));
+    let pod = with_shared(world.pod("web", &[main]), &shared, &init);
+    world.apply(&pod)?;
+    let pod = world.wait_ready("web")?;
+    world.kubectl(&["delete", "pod", "web", "--wait=false"])?;
+    world.wait_gone(&pod, SOON)?;
+    let mut told = notes(&shared).split_off(3);
+    // The two hooks run side by side.
+    told[..2].sort();
+    let expected = [
+        "first bye",
+        "second bye",
+        "main down",
+        "second down",
+        "first down",
+    ];
+    ensure!(told == expected, "{told:?}");
     Ok(Outcome::Passed)
 }
 

@@ -92,7 +92,7 @@ fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     assert_eq!(scene.plan(), "stop s-0 30s PodEnds; stop s-0");
 }
 
-/// 8.7: sidecars stop after the others, the last first, on what is left of the grace.
+/// 8.7: everybody's end begins at once; sidecars are signalled after the others, the last first, on what is left of the grace.
 #[test]
 fn sidecars_stop_last_and_in_reverse_order() {
     let mut scene = Scene::new(pod(
@@ -106,22 +106,49 @@ fn sidecars_stop_last_and_in_reverse_order() {
             .to_vec(),
     );
     scene.wish = Wish::End { grace: None };
-    assert_eq!(scene.plan(), "stop a-0 30s PodEnds, stop b-0 30s PodEnds");
+    assert_eq!(
+        scene.plan(),
+        "stop a-0 30s PodEnds, stop b-0 30s PodEnds, stop t-0 30s PodEnds after a-0 after b-0, \
+         stop s-0 30s PodEnds after a-0 after b-0 after t-0; stop s-0"
+    );
     // The regular ones took ten seconds: the sidecars share what is left.
     scene.state = PodState::Stopping {
         grace: GracePeriod::from_secs(30),
         since: at(NOW - 10),
     };
     scene.seen.containers.drain(..2);
-    assert_eq!(scene.plan(), "stop t-0 20s PodEnds");
+    assert_eq!(
+        scene.plan(),
+        "stop t-0 20s PodEnds, stop s-0 20s PodEnds after t-0; stop s-0"
+    );
     scene.seen.containers.remove(0);
     scene.state = PodState::Stopping {
         grace: GracePeriod::from_secs(30),
         since: at(NOW - 40),
     };
-    assert_eq!(scene.plan(), "stop s-0 2s PodEnds");
+    assert_eq!(scene.plan(), "stop s-0 2s PodEnds; stop s-0");
     scene.seen.containers.clear();
     assert_eq!(scene.plan(), "stop s-0");
+}
+
+/// 8.7: a sidecar serves the regular containers; init containers that still run, and ephemeral ones, keep it from nothing.
+#[test]
+fn sidecars_wait_for_regular_containers_and_later_sidecars_only() {
+    let mut scene = Scene::new(pod(
+        "Always",
+        vec![sidecar("s"), container("i")],
+        vec![container("a")],
+    ))
+    .with(
+        ["i", "debug", "s"]
+            .map(|name| seen_container(name, 0, running()))
+            .to_vec(),
+    );
+    scene.wish = Wish::End { grace: None };
+    assert_eq!(
+        scene.plan(),
+        "stop i-0 30s PodEnds, stop debug-0 30s PodEnds, stop s-0 30s PodEnds; stop s-0"
+    );
 }
 
 /// 8.6: out of memory and an unknown state are failures too, whatever the exit code.

@@ -222,8 +222,16 @@ fn in_words(step: &Step) -> String {
             RestartCount::FromLogs => format!("start {container}"),
         },
         Action::StopContainer {
-            id, grace, cause, ..
-        } => format!("stop {id} {}s {cause:?}", grace.as_secs()),
+            id,
+            grace,
+            cause,
+            after,
+            ..
+        } => {
+            let before = after.iter().map(|it| format!(" after {it}"));
+            let before = before.collect::<String>();
+            format!("stop {id} {}s {cause:?}{before}", grace.as_secs())
+        }
         Action::StopSandbox { id } => format!("stop {id}"),
         Action::RemoveContainer { id, log_path, .. } => {
             format!(

@@ -152,8 +152,70 @@ async fn sidecars_share_the_pods_grace() {
     world
         .until("nothing is left", secs(200), |world| world.is_gone(&uid))
         .await;
-    // Whoever is late still gets the two seconds that every container has.
-    assert_eq!(world.now().since(began).as_secs(), 34);
+    // Whoever is late still gets the two seconds that every container has, and nobody waits any longer for a turn then.
+    assert_eq!(world.now().since(began).as_secs(), 32);
+}
+
+/// 8.7: every container's hook begins with the end of the pod; only the signal of a sidecar waits for its turn.
+#[tokio::test(start_paused = true)]
+async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let with_hook = |it: &mut k8s_openapi::api::core::v1::Container| {
+        let lifecycle = serde_json::json!({"preStop": {"exec": {"command": ["bye"]}}});
+        it.lifecycle = Some(serde_json::from_value(lifecycle).unwrap());
+    };
+    let web = pod("web")
+        .sidecar("outer", IMAGE)
+        .sidecar("inner", IMAGE)
+        .container("main", IMAGE)
+        .edit_container("outer", with_hook)
+        .edit_container("main", with_hook)
+        .grace(10)
+        .build();
+    agent.hooks.hang_for("main");
+    agent.hooks.hang_for("outer");
+    let uid = web.uid();
+    agent.add(&web).await;
+    world
+        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+        .await;
+    let began = world.now();
+    agent.remove(&web).await;
+    world
+        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
+        .await;
+    // Both hooks took the same ten seconds; nobody is left to wait for then.
+    assert_eq!(world.now().since(began).as_secs(), 10);
+    let killed = world.recorded_events().into_iter();
+    let killed = killed.filter(|(_, event)| event.reason == "Killing");
+    assert_eq!(killed.count(), 3);
+}
+
+/// 8.7: a container whose hook failed after its start is seen off like any other.
+#[tokio::test(start_paused = true)]
+async fn a_failed_start_hook_leaves_the_stop_hook_its_share_of_the_grace() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web")
+        .container("main", IMAGE)
+        .edit_container("main", |it| {
+            let hook = serde_json::json!({"exec": {"command": ["x"]}});
+            let lifecycle = serde_json::json!({"postStart": hook, "preStop": hook});
+            it.lifecycle = Some(serde_json::from_value(lifecycle).unwrap());
+        })
+        .build();
+    agent.hooks.fail_for("main");
+    agent.add(&web).await;
+    let told = |reason: &str| {
+        let events = world.recorded_events().into_iter();
+        events.filter(|(_, it)| it.reason == reason).count()
+    };
+    eventually("both hooks failed", SOON, || {
+        told("FailedPostStartHook") == 1 && told("FailedPreStopHook") == 1
+    })
+    .await;
+    assert_eq!(graces(&world, &web.uid()), [30]);
 }
 
 #[tokio::test(start_paused = true)]
