@@ -73,6 +73,14 @@ impl VolumeError {
     /// The reason of a pod that this node has no room for: none of its volumes can be attached here any more.
     pub const NODE_IS_FULL: &'static str = "VolumeAttachmentLimitExceeded";
 
+    /// The reason of a pod whose volumes somebody else has yet to attach. No event has it: attaching takes its time.
+    pub const NOT_ATTACHED: &'static str = "VolumeNotAttached";
+
+    /// True when there is nothing to tell anybody yet.
+    pub fn is_expected(&self) -> bool {
+        self.reason == Self::NOT_ATTACHED
+    }
+
     /// True when the pod is not to wait but to fail, so that it may be made anew elsewhere.
     pub fn rejects_pod(&self) -> bool {
         self.reason == Self::NODE_IS_FULL

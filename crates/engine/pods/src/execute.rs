@@ -58,6 +58,11 @@ pub(crate) enum Outcome {
         reason: &'static str,
         message: String,
     },
+    /// Somebody else has something to do for the pod first.
+    Awaited {
+        reason: &'static str,
+        message: String,
+    },
     /// Something about the pod as a whole failed.
     Failed {
         reason: &'static str,
@@ -78,7 +83,10 @@ impl Outcome {
     pub(crate) fn is_ok(&self) -> bool {
         !matches!(
             self,
-            Self::NotStarted { .. } | Self::Rejected { .. } | Self::Failed { .. }
+            Self::NotStarted { .. }
+                | Self::Rejected { .. }
+                | Self::Awaited { .. }
+                | Self::Failed { .. }
         )
     }
 
@@ -135,6 +143,15 @@ impl Outcome {
                 }
                 memory.reject_late(reason, &message);
             }
+            Self::Awaited { reason, message } => {
+                tracing::debug!(
+                    pod = memory.key.as_ref().map(ToString::to_string),
+                    reason,
+                    message,
+                    "Pod waits"
+                );
+                memory.note_pod_failure(reason, message, now);
+            }
             Self::Failed { reason, message } => {
                 tracing::warn!(pod = memory.key.as_ref().map(ToString::to_string), reason, error = %message, "Pod cannot be synced");
                 if let Some(pod) = &memory.pod {
@@ -180,6 +197,10 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
         (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
             Ok(volumes) => Outcome::Volumes(volumes),
             Err(error) if error.rejects_pod() => Outcome::Rejected {
+                reason: error.reason,
+                message: error.message,
+            },
+            Err(error) if error.is_expected() => Outcome::Awaited {
                 reason: error.reason,
                 message: error.message,
             },

@@ -1,6 +1,6 @@
 //! Why a volume is not ready, and how upstream words it: by the step that failed.
 
-use ferrolet_ports::{HostError, Retry};
+use ferrolet_ports::{HostError, Retry, VolumeError};
 
 /// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,8 @@ impl Fault {
             | Step::WaitForAttach
             | Step::MountDevice
             | Step::SetUp => "FailedMount",
-            Step::Attach | Step::Verify => "FailedAttachVolume",
+            Step::Attach => "FailedAttachVolume",
+            Step::Verify => VolumeError::NOT_ATTACHED,
             Step::Expand => "VolumeResizeFailed",
             Step::WaitForDevice | Step::SetUpDevice | Step::Map | Step::MapBlock => {
                 "FailedMapVolume"

@@ -48,7 +48,7 @@ use crate::{
     provided::{Backing, Provided},
     renewal::{back_off, renewal},
     selinux::SelinuxNode,
-    unready::{Unready, rejection},
+    unready::{Unready, rejection, to_tell},
 };
 
 const FAILED_MOUNT: &str = "FailedMount";
@@ -265,7 +265,9 @@ impl VolumeEngine {
             return;
         }
         for outcome in outcomes {
-            if let Err(Unready { error, .. }) = outcome {
+            if let Err(Unready { error, .. }) = outcome
+                && !error.is_expected()
+            {
                 self.say_of_pod(&plan, error.reason, error.message);
             }
         }
@@ -661,11 +663,11 @@ impl PodVolumes for VolumeEngine {
                 }
                 return Err(refusal);
             }
-            let mut failed = failed.into_iter();
-            let first = failed.next().expect("one failed");
+            let mut told = to_tell(failed, waiting).into_iter();
+            let first = told.next().expect("one failed");
             // The pod's worker tells of the one that it is answered with.
-            failed.for_each(|it| self.say_of_pod(&plan, it.error.reason, it.error.message));
-            Err(first.error)
+            told.for_each(|it| self.say_of_pod(&plan, it.reason, it.message));
+            Err(first)
         })
     }
 

@@ -1,4 +1,5 @@
-//! Volumes that are not ready, and the one case in which waiting for them is given up: a node that is full. Pure.
+//! Volumes that are not ready: what is told of them and when, and the one case in which waiting for them is given up, a node
+//! that is full. Pure.
 
 use std::time::Duration;
 
@@ -39,6 +40,40 @@ pub(crate) fn rejection(failed: &[Unready], waiting: Duration) -> Option<(String
         return None;
     }
     let driver = failed.iter().find_map(|it| it.full.clone())?;
+    let refusal = VolumeError {
+        volume: None,
+        reason: VolumeError::NODE_IS_FULL,
+        message: format!(
+            "Node has reached its volume attachment limit, rejecting pod. {}",
+            overdue(failed)
+        ),
+        retry: Retry::Never,
+    };
+    Some((driver, refusal))
+}
+
+/// What is told of volumes that are not ready, the first being what the pod is answered with. That a volume is not attached yet is
+/// told when it takes too long, and only if there is nothing else to tell.
+pub(crate) fn to_tell(failed: Vec<Unready>, waiting: Duration) -> Vec<VolumeError> {
+    let is_loud = |it: &Unready| !it.error.is_expected();
+    let Some(silent) = failed.first().filter(|_| !failed.iter().any(is_loud)) else {
+        let loud = failed.into_iter().filter(is_loud);
+        return loud.map(|it| it.error).collect();
+    };
+    if waiting < PATIENCE {
+        return vec![silent.error.clone()];
+    }
+    let overdue = VolumeError {
+        volume: None,
+        reason: "FailedMount",
+        message: format!("Unable to attach or mount volumes: {}", overdue(&failed)),
+        retry: Retry::Later,
+    };
+    vec![overdue]
+}
+
+/// Who is waited for, as upstream says it.
+fn overdue(failed: &[Unready]) -> String {
     let names = |wanted: fn(&Step) -> bool| {
         let mut names: Vec<&str> = failed
             .iter()
@@ -48,38 +83,63 @@ pub(crate) fn rejection(failed: &[Unready], waiting: Duration) -> Option<(String
         names.sort_unstable();
         names.join(" ")
     };
-    let message = format!(
-        "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: context deadline exceeded",
+    format!(
+        "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: context deadline exceeded",
         names(|_| true),
         names(|step| matches!(step, Step::Attach | Step::Verify)),
         names(|step| *step == Step::Process),
-    );
-    let refusal = VolumeError {
-        volume: None,
-        reason: VolumeError::NODE_IS_FULL,
-        message,
-        retry: Retry::Never,
-    };
-    Some((driver, refusal))
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Fault;
 
-    #[test]
-    fn a_pod_is_refused_for_a_full_node_only_after_it_has_waited() {
-        let unready = |volume: &str, step: Step, full: Option<&str>| Unready {
+    fn unready(volume: &str, step: Step, full: Option<&str>) -> Unready {
+        let fault = Fault::later(format!("of {volume}")).at(step);
+        Unready {
             error: VolumeError {
                 volume: Some(volume.to_owned()),
-                reason: "",
-                message: String::new(),
+                reason: fault.reason(),
+                message: fault.message,
                 retry: Retry::Later,
             },
             step,
             awaits_objects: false,
             full: full.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_not_attached_yet_is_told_when_it_takes_too_long() {
+        let check = |failed: &[Unready], seconds: u64, expected: &[(&str, &str)]| {
+            let told = to_tell(failed.to_vec(), Duration::from_secs(seconds));
+            let told: Vec<_> = told
+                .iter()
+                .map(|it| (it.reason, it.message.as_str()))
+                .collect();
+            assert_eq!(told, expected);
         };
+        let quiet = [
+            unready("b", Step::Verify, None),
+            unready("a", Step::Verify, None),
+        ];
+        let loud = [
+            unready("a", Step::Verify, None),
+            unready("b", Step::SetUp, None),
+            unready("c", Step::Attach, None),
+        ];
+        let late = "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[a b], failed to process volumes=[]: context deadline exceeded";
+        check(&quiet, 122, &[(VolumeError::NOT_ATTACHED, "of b")]);
+        check(&quiet, 123, &[("FailedMount", late)]);
+        let others = [("FailedMount", "of b"), ("FailedAttachVolume", "of c")];
+        check(&loud, 1, &others);
+        check(&loud, 1000, &others);
+    }
+
+    #[test]
+    fn a_pod_is_refused_for_a_full_node_only_after_it_has_waited() {
         let full = unready("b", Step::Attach, Some("d"));
         let others = [
             unready("c", Step::Process, None),

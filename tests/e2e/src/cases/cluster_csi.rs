@@ -162,7 +162,6 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
     let pod = claimant(&world, "attached", "far");
     world.apply(&pod)?;
     let seen = world.wait_known("attached")?;
-    world.wait_event(&seen, "FailedAttachVolume")?;
     let node_path = format!("/api/v1/nodes/{}", world.node_name());
     let unique = format!("kubernetes.io/csi/{}^{}-far", driver.name, world.namespace);
     world.wait("the volume among those in use", SOON, |cluster, _| {
@@ -177,6 +176,9 @@ fn an_attachment_is_waited_for_and_the_volume_is_said_to_be_in_use(
     world.wait_ready_later("attached")?;
     let told = &driver.request("NodePublishVolume")?["publish_context"];
     ensure!(told["disk"] == "seven", "the driver was told {told}");
+    let events = world.events(&seen)?;
+    let warning = events.iter().find(|event| event["type"] == "Warning");
+    ensure!(warning.is_none(), "waiting is no warning: {warning:?}");
     world.kubectl(&["delete", "pod", "attached", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     world.wait("the volume to be in use no more", SOON, |cluster, _| {
