@@ -3,6 +3,7 @@
 //! Implemented by the adapter `host` from cgroup files, read by the server and by whoever reclaims. Refuses: names; a reader of
 //! cgroups knows identities only, and who wants names asks the pods.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub trait Usage: Send + Sync {
     /// A snapshot, at most about a second old. Callers at the same time share one.
     fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
 
-    /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age` ago. Costs five files per cgroup, or
+    /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age` ago. Costs some five files per cgroup, or
     /// twenty in all detail: whoever can live with an older reading shares it with others.
     fn figures(
         &self,
@@ -34,12 +35,32 @@ pub trait Usage: Send + Sync {
 }
 
 /// How much of each cgroup is read. More detail has all that less has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What a summary shows: processor, memory and swap, waiting, networks, and how many processes there are.
-    Summary,
+    /// What a summary shows that has these containers: processor, memory and swap, waiting, networks, and how many processes there are.
+    /// Of whatever else is in pods, sandboxes above all, only networks and processes.
+    Summary(Arc<HashSet<ContainerId>>),
     /// Everything.
     Whole,
+}
+
+impl Detail {
+    /// True when whoever asks for `asked` finds everything in a reading of this detail.
+    pub fn covers(&self, asked: &Self) -> bool {
+        match (self, asked) {
+            (Self::Whole, _) => true,
+            (Self::Summary(_), Self::Whole) => false,
+            (Self::Summary(read), Self::Summary(asked)) => asked.is_subset(read),
+        }
+    }
+
+    /// True when this container's usage is read.
+    pub fn has_usage_of(&self, id: &ContainerId) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Summary(containers) => containers.contains(id),
+        }
+    }
 }
 
 /// Everything at one moment.

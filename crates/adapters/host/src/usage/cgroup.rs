@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ferrolet_ports::{
-    CgroupUsage, CpuFigures, Detail, DeviceFigures, MemoryFigures, Pressure, ProcessFigures,
+    CgroupUsage, CpuFigures, DeviceFigures, MemoryFigures, Pressure, ProcessFigures,
 };
 use ferrolet_types::Timestamp;
 
@@ -16,6 +16,15 @@ use crate::cgroups::CgroupLayout;
 
 /// Ticks per second in which v1 counts user and system time.
 const TICK_NANOS: u64 = 10_000_000;
+
+/// Which hierarchies of v1 are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breadth {
+    /// Processor and memory.
+    Basic,
+    /// Processes and block devices too.
+    All,
+}
 
 /// What is mounted where.
 pub(super) enum Hierarchies {
@@ -61,8 +70,8 @@ impl Hierarchies {
         }
     }
 
-    /// The root, with the hierarchies that this much detail needs.
-    pub(super) fn open(&self, detail: Detail) -> std::io::Result<Cgroup> {
+    /// The root.
+    pub(super) fn open(&self, breadth: Breadth) -> std::io::Result<Cgroup> {
         Ok(match self {
             Self::V2 { mount } => Cgroup::V2(Directory::open(mount)?),
             Self::V1 {
@@ -72,7 +81,7 @@ impl Hierarchies {
                 block,
             } => {
                 let optional = |path: &Option<PathBuf>| {
-                    let path = path.as_ref().filter(|_| detail == Detail::Whole);
+                    let path = path.as_ref().filter(|_| breadth == Breadth::All);
                     path.and_then(|path| Directory::open(path).ok())
                 };
                 Cgroup::V1 {
@@ -130,6 +139,20 @@ impl Cgroup {
         })
     }
 
+    /// The same of a container whose processes alone are of interest: opened in one hierarchy.
+    pub(super) fn stranger(&self, name: &str) -> Option<Self> {
+        let found = self.listing().child(name)?;
+        Some(match self {
+            Self::V2(_) => Self::V2(found),
+            Self::V1 { .. } => Self::V1 {
+                memory: found,
+                cpu: None,
+                pids: None,
+                block: None,
+            },
+        })
+    }
+
     fn listing(&self) -> &Directory {
         match self {
             Self::V1 { memory, .. } => memory,
@@ -137,8 +160,12 @@ impl Cgroup {
         }
     }
 
+    /// What is below. The kernel names every file on the way, and there are half as many for processors as for memory.
     pub(super) fn directories(&self) -> Vec<String> {
-        self.listing().directories()
+        match self {
+            Self::V1 { cpu: Some(cpu), .. } => cpu.directories(),
+            _ => self.listing().directories(),
+        }
     }
 
     pub(super) fn made(&self) -> Option<Timestamp> {
@@ -201,7 +228,7 @@ impl Cgroup {
     /// The slim view, and what a summary or everybody else wants beside it.
     pub(super) fn whole(
         &self,
-        detail: Detail,
+        breadth: Breadth,
         at: Timestamp,
         buffer: &mut Vec<u8>,
     ) -> (CgroupUsage, Details) {
@@ -214,7 +241,7 @@ impl Cgroup {
         if let Self::V2(directory) = self {
             details.pressure = pressure_v2(directory, buffer);
         }
-        if detail == Detail::Summary {
+        if breadth == Breadth::Basic {
             return (usage, details);
         }
         match self {

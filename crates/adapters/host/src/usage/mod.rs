@@ -110,7 +110,8 @@ impl UsageReader {
         kept: &mut Kept,
     ) -> Result<Arc<UsageFigures>, HostError> {
         let (places, at) = (self.places.clone(), self.clock.now());
-        let read = move || places.read_whole(detail, at);
+        let of = detail.clone();
+        let read = move || places.read_whole(&of, at);
         let found = off_thread("read usage from cgroups", read).await?;
         let mut bases = HashMap::new();
         let mut cgroups = found.cgroups;
@@ -197,7 +198,7 @@ impl Usage for UsageReader {
         Box::pin(async move {
             let mut kept = self.kept.lock().await;
             if let Some((known, last)) = &kept.figures
-                && *known >= detail
+                && known.covers(&detail)
                 && self.clock.now().since(last.at) < max_age
             {
                 return Ok(last.clone());
@@ -250,14 +251,7 @@ impl Usage for UsageReader {
 /// The slim view of a whole reading.
 fn slim(figures: &UsageFigures) -> UsageSnapshot {
     let mut snapshot = UsageSnapshot {
-        node: CgroupUsage {
-            at: figures.at,
-            cpu_nanos: None,
-            cpu_nano_cores: None,
-            memory: None,
-            swap_bytes: None,
-            swap_limit_bytes: None,
-        },
+        node: whole::nothing(figures.at),
         all_pods: None,
         pods: Vec::new(),
     };

@@ -10,9 +10,15 @@ const IGNORED: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
 /// The lines of a file of `name number` lines.
 pub(super) fn fields(text: &str) -> impl Iterator<Item = (&str, u64)> {
-    text.lines().filter_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        Some((name, value.trim().parse().ok()?))
+    words(text).filter_map(|(name, value)| Some((name, value.parse().ok()?)))
+}
+
+/// The same for whoever wants few of many lines, and does not read numbers for nothing.
+fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = text.lines();
+    lines.filter_map(|line| {
+        line.split_once(' ')
+            .map(|(name, value)| (name, value.trim()))
     })
 }
 
@@ -38,49 +44,51 @@ pub(super) struct MemoryStat {
 
 pub(super) fn memory_stat_v2(text: &str) -> MemoryStat {
     let mut stat = MemoryStat::default();
-    for (name, value) in fields(text) {
+    for (name, value) in words(text) {
         let figures = &mut stat.figures;
-        match name {
-            "anon" => stat.rss = value,
-            "pgfault" => stat.page_faults = value,
-            "pgmajfault" => stat.major_page_faults = value,
-            "file" => figures.cache = value,
-            "file_mapped" => figures.mapped_file = value,
-            "kernel" => figures.kernel = value,
-            "active_file" => figures.active_file = value,
-            "inactive_file" => figures.inactive_file = value,
-            "file_dirty" => figures.dirty = value,
-            "file_writeback" => figures.writeback = value,
-            "pgscan" => figures.n_scanned = value,
-            "pgsteal" => figures.n_stolen = value,
-            "workingset_refault_anon" => figures.n_anon_refaults = value,
-            "workingset_refault_file" => figures.n_file_refaults = value,
-            _ => {}
-        }
+        let field = match name {
+            "anon" => &mut stat.rss,
+            "pgfault" => &mut stat.page_faults,
+            "pgmajfault" => &mut stat.major_page_faults,
+            "file" => &mut figures.cache,
+            "file_mapped" => &mut figures.mapped_file,
+            "kernel" => &mut figures.kernel,
+            "active_file" => &mut figures.active_file,
+            "inactive_file" => &mut figures.inactive_file,
+            "file_dirty" => &mut figures.dirty,
+            "file_writeback" => &mut figures.writeback,
+            "pgscan" => &mut figures.n_scanned,
+            "pgsteal" => &mut figures.n_stolen,
+            "workingset_refault_anon" => &mut figures.n_anon_refaults,
+            "workingset_refault_file" => &mut figures.n_file_refaults,
+            _ => continue,
+        };
+        *field = value.parse().unwrap_or(0);
     }
     stat
 }
 
 pub(super) fn memory_stat_v1(text: &str) -> MemoryStat {
     let mut stat = MemoryStat::default();
-    for (name, value) in fields(text) {
+    for (name, value) in words(text) {
         let figures = &mut stat.figures;
-        match name {
-            "total_rss" => stat.rss = value,
+        let field = match name {
+            "total_rss" => &mut stat.rss,
             // Upstream shows a cgroup's own faults on v1, not those below it.
-            "pgfault" => stat.page_faults = value,
-            "pgmajfault" => stat.major_page_faults = value,
-            "total_swap" => stat.swap = value,
-            "total_cache" => figures.cache = value,
-            "total_mapped_file" => figures.mapped_file = value,
-            "total_active_file" => figures.active_file = value,
-            "total_inactive_file" => figures.inactive_file = value,
-            "total_dirty" => figures.dirty = value,
-            "total_writeback" => figures.writeback = value,
-            "workingset_refault_anon" => figures.n_anon_refaults = value,
-            "workingset_refault_file" => figures.n_file_refaults = value,
-            _ => {}
-        }
+            "pgfault" => &mut stat.page_faults,
+            "pgmajfault" => &mut stat.major_page_faults,
+            "total_swap" => &mut stat.swap,
+            "total_cache" => &mut figures.cache,
+            "total_mapped_file" => &mut figures.mapped_file,
+            "total_active_file" => &mut figures.active_file,
+            "total_inactive_file" => &mut figures.inactive_file,
+            "total_dirty" => &mut figures.dirty,
+            "total_writeback" => &mut figures.writeback,
+            "workingset_refault_anon" => &mut figures.n_anon_refaults,
+            "workingset_refault_file" => &mut figures.n_file_refaults,
+            _ => continue,
+        };
+        *field = value.parse().unwrap_or(0);
     }
     stat
 }

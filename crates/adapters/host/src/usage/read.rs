@@ -2,12 +2,13 @@
 //!
 //! A cgroup that goes away under the reader is left out, not an error: pods end at any time.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use ferrolet_ports::{CgroupUsage, Detail, HostError, Whose};
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
-use super::cgroup::{Cgroup, Hierarchies};
+use super::cgroup::{Breadth, Cgroup, Hierarchies};
 use super::files::Directory;
 use super::{names, parse};
 use crate::cgroups::CgroupLayout;
@@ -33,6 +34,37 @@ pub(super) struct FoundPod {
     pub(super) path: PathBuf,
     pub(super) total: CgroupUsage,
     pub(super) containers: Vec<(ContainerId, CgroupUsage)>,
+}
+
+/// What a walk is for.
+pub(super) struct Wanted<'a> {
+    /// Hierarchies that are opened.
+    pub(super) hierarchies: Breadth,
+    /// Containers that are opened in all of them; none stands for every container. Others are opened where their processes are listed.
+    pub(super) containers: Option<&'a HashSet<ContainerId>>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Processor and memory of everything.
+    fn slim() -> Self {
+        Self {
+            hierarchies: Breadth::Basic,
+            containers: None,
+        }
+    }
+
+    pub(super) fn by(detail: &'a Detail) -> Self {
+        match detail {
+            Detail::Summary(containers) => Self {
+                hierarchies: Breadth::Basic,
+                containers: Some(containers),
+            },
+            Detail::Whole => Self {
+                hierarchies: Breadth::All,
+                containers: None,
+            },
+        }
+    }
 }
 
 /// One cgroup on the way, open.
@@ -63,7 +95,7 @@ impl Places {
             all_pods: None,
             pods: Vec::new(),
         };
-        self.walk(Detail::Summary, &mut |visited| {
+        self.walk(&Wanted::slim(), &mut |visited| {
             let usage = visited.cgroup.usage(at, &mut buffer);
             match visited.whose {
                 Whose::AllPods => found.all_pods = Some((visited.path.to_owned(), usage)),
@@ -88,10 +120,10 @@ impl Places {
     /// Visits every cgroup that is looked at: the machine, parts of the system, all pods, classes, pods, containers.
     pub(super) fn walk(
         &self,
-        detail: Detail,
+        wanted: &Wanted<'_>,
         visit: &mut dyn FnMut(Visited<'_>),
     ) -> Result<(), HostError> {
-        let root = self.root(detail)?;
+        let root = self.root(wanted.hierarchies)?;
         visit(Visited {
             whose: Whose::Node,
             path: Path::new(""),
@@ -119,7 +151,7 @@ impl Places {
             if names::is_class(&name) {
                 classes.push(name);
             } else {
-                visit_pod(&pods, &self.pods, &name, visit);
+                visit_pod(wanted, &pods, &self.pods, &name, visit);
             }
         }
         for class in classes {
@@ -133,7 +165,7 @@ impl Places {
                 cgroup: &cgroup,
             });
             for name in cgroup.directories() {
-                visit_pod(&cgroup, &path, &name, visit);
+                visit_pod(wanted, &cgroup, &path, &name, visit);
             }
         }
         Ok(())
@@ -145,7 +177,7 @@ impl Places {
         at: Timestamp,
         buffer: &mut Vec<u8>,
     ) -> Result<CgroupUsage, HostError> {
-        let root = self.root(Detail::Summary)?;
+        let root = self.root(Breadth::Basic)?;
         let mut usage = root.usage(at, buffer);
         let meminfo = Directory::open(Path::new("/proc"))
             .ok()
@@ -165,15 +197,21 @@ impl Places {
         Ok(usage)
     }
 
-    fn root(&self, detail: Detail) -> Result<Cgroup, HostError> {
+    fn root(&self, breadth: Breadth) -> Result<Cgroup, HostError> {
         let listing = self.hierarchies.listing();
         self.hierarchies
-            .open(detail)
+            .open(breadth)
             .map_err(|cause| refused(format!("open cgroups at {}", listing.display()), &cause))
     }
 }
 
-fn visit_pod(parent: &Cgroup, path: &Path, name: &str, visit: &mut dyn FnMut(Visited<'_>)) {
+fn visit_pod(
+    wanted: &Wanted<'_>,
+    parent: &Cgroup,
+    path: &Path,
+    name: &str,
+    visit: &mut dyn FnMut(Visited<'_>),
+) {
     let Some(uid) = names::pod(name) else {
         return;
     };
@@ -190,7 +228,11 @@ fn visit_pod(parent: &Cgroup, path: &Path, name: &str, visit: &mut dyn FnMut(Vis
         let Some(id) = names::container(&name) else {
             continue;
         };
-        if let Some(cgroup) = pod.child(&name) {
+        let cgroup = match wanted.containers {
+            Some(containers) if !containers.contains(&id) => pod.stranger(&name),
+            _ => pod.child(&name),
+        };
+        if let Some(cgroup) = cgroup {
             visit(Visited {
                 whose: Whose::Container(uid.clone(), id),
                 path: &path.join(&name),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use ferrolet_ports::{CgroupDriver, Clock, Detail, Usage as _};
-use ferrolet_types::Timestamp;
+use ferrolet_types::{ContainerId, Timestamp};
 
 use super::{UsageReader, UsageSettings};
 use crate::cgroups::{CgroupLayout, Hierarchy};
@@ -173,6 +173,13 @@ async fn a_node_without_pods_is_a_node() {
     assert!(snapshot.node.memory.is_some());
 }
 
+/// A summary of these containers.
+fn summary(ids: &[&str]) -> Detail {
+    Detail::Summary(Arc::new(
+        ids.iter().map(|id| ContainerId::from(*id)).collect(),
+    ))
+}
+
 /// ADR 0022: a reading is shared by all who can live with its age and detail.
 #[tokio::test]
 async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
@@ -202,10 +209,10 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
     let pass = |seconds| clock.0.fetch_add(seconds, Ordering::Relaxed);
     set("1");
     // Less detail reads less.
-    assert_eq!(ask(Detail::Summary, 8).await, (1, None));
+    assert_eq!(ask(summary(&[]), 8).await, (1, None));
     set("2");
     pass(5);
-    assert_eq!(ask(Detail::Summary, 8).await, (1, None), "young enough");
+    assert_eq!(ask(summary(&[]), 8).await, (1, None), "young enough");
     assert_eq!(
         ask(Detail::Whole, 8).await,
         (2, Some(3)),
@@ -213,18 +220,14 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
     );
     set("3");
     pass(5);
+    assert_eq!(ask(summary(&[]), 8).await, (2, Some(3)), "more than enough");
     assert_eq!(
-        ask(Detail::Summary, 8).await,
-        (2, Some(3)),
-        "more than enough"
-    );
-    assert_eq!(
-        ask(Detail::Summary, 1).await,
+        ask(summary(&[]), 1).await,
         (3, None),
         "too old for this one"
     );
     set("4");
-    assert_eq!(ask(Detail::Summary, 8).await, (3, None));
+    assert_eq!(ask(summary(&[]), 8).await, (3, None));
     pass(8);
     assert_eq!(ask(Detail::Whole, 8).await, (4, Some(3)), "too old for all");
     // The slim view is never older than a second.
@@ -232,6 +235,59 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
     pass(2);
     let slim = reader.snapshot().await.unwrap();
     assert_eq!(slim.pods[0].total.cpu_nanos, Some(5000));
+}
+
+/// Of what no pod's status names, a sandbox above all, a summary wants only networks and processes.
+#[tokio::test]
+async fn a_summary_reads_no_more_of_strangers_than_their_processes() {
+    let held = tempfile::tempdir().unwrap();
+    let (cpu, memory) = (held.path().join("cpu"), held.path().join("memory"));
+    let (known, sandbox) = ("a".repeat(64), "b".repeat(64));
+    // A process that is there, on the machine's own network.
+    let me = format!("{}\n", std::process::id());
+    for (path, processes) in [
+        ("kubepods".to_owned(), ""),
+        ("kubepods/pod1".to_owned(), ""),
+        (format!("kubepods/pod1/{known}"), me.as_str()),
+        (format!("kubepods/pod1/{sandbox}"), me.as_str()),
+    ] {
+        write(&cpu, &path, &[("cpuacct.usage", "5\n")]);
+        let files = [
+            ("memory.stat", "total_rss 10\n"),
+            ("memory.usage_in_bytes", "50\n"),
+            ("cgroup.procs", processes),
+        ];
+        write(&memory, &path, &files);
+    }
+    let hierarchy = |name: &str, mount: &Path| Hierarchy {
+        controllers: vec![name.to_owned()],
+        mount: mount.to_owned(),
+    };
+    let layout = CgroupLayout::V1 {
+        hierarchies: vec![hierarchy("cpuacct", &cpu), hierarchy("memory", &memory)],
+        unified: None,
+    };
+    let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
+    // What is told of both, in this detail: processor, memory, processes.
+    let ask = async |detail| {
+        let figures = reader.figures(detail, SECOND).await.unwrap();
+        let told = |id: &str| {
+            let mut all = figures.cgroups.iter();
+            let it = all.find(|it| it.path.ends_with(id)).unwrap();
+            let memory = it.usage.memory.map(|memory| memory.usage);
+            (it.usage.cpu_nanos, memory, it.processes.n_processes)
+        };
+        (told(&known), told(&sandbox))
+    };
+    let (everything, nothing) = ((Some(5), Some(50), 1), (None, None, 1));
+    let check = async |detail, expected| assert_eq!(ask(detail).await, expected);
+    check(summary(&[]), (nothing, nothing)).await;
+    check(summary(&[&known]), (everything, nothing)).await;
+    // Within a second, less is found in what was read for more, and more is read anew.
+    check(summary(&[]), (everything, nothing)).await;
+    check(summary(&[&sandbox]), (nothing, everything)).await;
+    check(Detail::Whole, (everything, everything)).await;
+    check(summary(&[&known]), (everything, everything)).await;
 }
 
 #[tokio::test]

@@ -7,12 +7,12 @@ use ferrolet_ports::{
     CgroupFigures, CgroupUsage, Detail, DiskFigures, FileRoom, HostError, InterfaceFigures,
     Pressure, ProcessFigures, ProcessRoom, Whose,
 };
-use ferrolet_types::Timestamp;
+use ferrolet_types::{PodUid, Timestamp};
 
-use super::cgroup::add_process;
+use super::cgroup::{Breadth, Details, add_process};
 use super::files::Directory;
 use super::parse;
-use super::read::Places;
+use super::read::{Places, Wanted};
 
 /// What one whole reading found, without rates.
 pub(super) struct WholeFound {
@@ -25,7 +25,7 @@ impl Places {
     /// Reads every cgroup in this detail.
     pub(super) fn read_whole(
         &self,
-        detail: Detail,
+        detail: &Detail,
         at: Timestamp,
     ) -> Result<WholeFound, HostError> {
         let mut buffer = Vec::new();
@@ -37,46 +37,69 @@ impl Places {
             own: own.as_ref().and_then(|own| own.link("ns/net")),
             last: None,
         };
-        let devices = match detail {
-            Detail::Summary => HashMap::new(),
-            Detail::Whole => device_names(proc.as_ref(), &mut buffer),
+        let wanted = Wanted::by(detail);
+        let breadth = wanted.hierarchies;
+        let devices = match breadth {
+            Breadth::Basic => HashMap::new(),
+            Breadth::All => device_names(proc.as_ref(), &mut buffer),
         };
         let node = self.node(at, &mut buffer)?;
-        let mut cgroups = Vec::new();
-        self.walk(detail, &mut |visited| {
-            let (usage, mut details) = visited.cgroup.whole(detail, at, &mut buffer);
+        let mut cgroups: Vec<CgroupFigures> = Vec::new();
+        // The pod whose network a summary knows already: all of its containers share it.
+        let mut connected: Option<PodUid> = None;
+        self.walk(&wanted, &mut |visited| {
+            let is_known = match &visited.whose {
+                Whose::Container(_, id) => detail.has_usage_of(id),
+                _ => true,
+            };
+            let (usage, mut details) = if is_known {
+                visited.cgroup.whole(breadth, at, &mut buffer)
+            } else {
+                (nothing(at), Details::default())
+            };
             let pids = visited.cgroup.pids(&mut buffer);
             let mut processes = ProcessFigures::default();
             let mut interfaces = match (&visited.whose, &own) {
                 (Whose::Node, Some(own)) => interfaces(own, &mut buffer),
                 _ => Vec::new(),
             };
-            let is_container = matches!(visited.whose, Whose::Container(..));
+            let pod = match &visited.whose {
+                Whose::Container(uid, _) => Some(uid),
+                _ => None,
+            };
             for (n, pid) in pids.iter().enumerate() {
-                // A summary wants the first process of a container for its network, and of the others only that they are there.
-                let is_wanted = detail == Detail::Whole || (is_container && n == 0);
+                // A container's network is that of its first process.
+                let has_network = n == 0 && pod.is_some();
+                let is_wanted = match breadth {
+                    Breadth::All => true,
+                    Breadth::Basic => has_network && connected.as_ref() != pod,
+                };
                 let process = proc.as_ref().filter(|_| is_wanted);
                 let process = process.and_then(|proc| proc.child(pid.to_string()));
-                match (&process, detail) {
-                    (_, Detail::Summary) => processes.n_processes += 1,
-                    (Some(process), Detail::Whole) => {
+                match (&process, breadth) {
+                    // Of processes a summary wants only that they are there.
+                    (_, Breadth::Basic) => processes.n_processes += 1,
+                    (Some(process), Breadth::All) => {
                         add_process(&mut processes, process, &mut buffer);
                     }
-                    (None, Detail::Whole) => {}
+                    (None, Breadth::All) => {}
                 }
-                if let (Some(process), true, 0) = (&process, is_container, n) {
-                    interfaces = networks.of(process, &mut buffer);
+                if let (Some(process), true) = (&process, has_network)
+                    && let Some(found) = networks.of(process, &mut buffer)
+                {
+                    interfaces = found;
+                    connected = pod.cloned();
                 }
             }
             for device in &mut details.devices {
                 let number = (device.major, device.minor);
                 device.name = devices.get(&number).cloned().unwrap_or_default();
             }
-            let made = match detail {
-                Detail::Whole => visited.cgroup.made(),
-                // Summaries show it of parts of the system alone.
-                Detail::Summary if is_container => None,
-                Detail::Summary => visited.cgroup.made(),
+            // Summaries show it of parts of the system alone.
+            let is_pods = matches!(visited.whose, Whose::Pod(_) | Whose::Container(..));
+            let made = match breadth {
+                Breadth::Basic if is_pods => None,
+                Breadth::Basic | Breadth::All => visited.cgroup.made(),
             };
             cgroups.push(CgroupFigures {
                 path: format!("/{}", visited.path.display()),
@@ -100,15 +123,27 @@ impl Places {
         if let (Some(first), Some(proc)) = (cgroups.first_mut(), &proc) {
             complete_node(first, &node, proc, &mut buffer);
         }
-        let disks = match detail {
-            Detail::Summary => Vec::new(),
-            Detail::Whole => disks(proc.as_ref(), &mut buffer),
+        let disks = match breadth {
+            Breadth::Basic => Vec::new(),
+            Breadth::All => disks(proc.as_ref(), &mut buffer),
         };
         Ok(WholeFound {
             cgroups,
             disks,
             processes: proc.as_ref().and_then(|proc| room(proc, &mut buffer)),
         })
+    }
+}
+
+/// The usage of a cgroup that nobody asked about.
+pub(super) fn nothing(at: Timestamp) -> CgroupUsage {
+    CgroupUsage {
+        at,
+        cpu_nanos: None,
+        cpu_nano_cores: None,
+        memory: None,
+        swap_bytes: None,
+        swap_limit_bytes: None,
     }
 }
 
@@ -120,22 +155,20 @@ struct Networks {
 }
 
 impl Networks {
-    /// The interfaces of a process's network; pods on the machine's network have none of their own.
-    fn of(&mut self, process: &Directory, buffer: &mut Vec<u8>) -> Vec<InterfaceFigures> {
-        let Some(network) = process.link("ns/net") else {
-            return Vec::new();
-        };
+    /// The interfaces of a process's network, or none of a process that is gone. Pods on the machine's network have none of their own.
+    fn of(&mut self, process: &Directory, buffer: &mut Vec<u8>) -> Option<Vec<InterfaceFigures>> {
+        let network = process.link("ns/net")?;
         if self.own.as_ref() == Some(&network) {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        match &self.last {
+        Some(match &self.last {
             Some((known, interfaces)) if *known == network => interfaces.clone(),
             _ => {
                 let found = interfaces(process, buffer);
                 self.last = Some((network, found.clone()));
                 found
             }
-        }
+        })
     }
 }
 

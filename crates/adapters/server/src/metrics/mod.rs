@@ -29,7 +29,7 @@ use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{
     Clock, Detail, DiskUsage, HostError, Measured, RuntimeDisk, Sample, Tally, Usage, UsageFigures,
 };
-use ferrolet_types::{Pod, Timestamp};
+use ferrolet_types::{ContainerId, Pod, Timestamp};
 
 pub(crate) use forms::as_asked;
 #[cfg(test)]
@@ -44,7 +44,8 @@ use crate::auth;
 use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::routes::Views;
-use crate::summary;
+use crate::summary::{self, Summary};
+use crate::target::running_names;
 
 /// How old a reading may be that is scraped. Upstream's samples are ten to fifteen seconds old; ours say when they were read, and whoever
 /// scrapes every ten seconds gets one of their own (ADR 0022).
@@ -200,10 +201,10 @@ pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Respo
         let snapshot = doors.figures.usage.snapshot().await;
         snapshot.map(|snapshot| {
             let summary = summary::slim(&doors.figures, &snapshot, &pods);
-            Bytes::from(summary.to_string())
+            Bytes::from(summary.to_json(0))
         })
     } else {
-        let gathered = gather(&doors.figures, &doors.layers, SHARED).await;
+        let gathered = gather(&doors.figures, &doors.layers, &pods, SHARED).await;
         gathered.map(|gathered| doors.summaries.text_of(&doors.figures, gathered, pods))
     };
     match text {
@@ -220,8 +221,9 @@ pub(crate) async fn live_summary(
     layers: &Layers,
     pods: &[Pod],
 ) -> Result<serde_json::Value, HostError> {
-    let gathered = gather(known, layers, LIVE).await?;
-    Ok(gathered.summary(known, pods))
+    let gathered = gather(known, layers, pods, LIVE).await?;
+    let summary = gathered.summary(known, pods);
+    Ok(serde_json::to_value(summary).expect("a summary has no keys but words"))
 }
 
 /// What a whole summary is made from.
@@ -232,7 +234,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    fn summary(&self, known: &Figures, pods: &[Pod]) -> serde_json::Value {
+    fn summary<'a>(&'a self, known: &'a Figures, pods: &'a [Pod]) -> Summary<'a> {
         let readings = summary::Readings {
             figures: &self.figures,
             disk: self.disk.as_deref(),
@@ -258,9 +260,13 @@ impl Gathered {
 async fn gather(
     known: &Figures,
     layers: &Layers,
+    pods: &[Pod],
     max_age: Duration,
 ) -> Result<Gathered, HostError> {
-    let figures = known.usage.figures(Detail::Summary, max_age).await?;
+    let shown = pods.iter().flat_map(running_names);
+    let shown = shown.map(|it| ContainerId::from(it.id)).collect();
+    let detail = Detail::Summary(Arc::new(shown));
+    let figures = known.usage.figures(detail, max_age).await?;
     // Disks and the runtime may be slow or away; the rest of the summary is true without them.
     let disk = known.usage.disk().await;
     if let Err(error) = &disk {
@@ -288,7 +294,11 @@ impl LastSummary {
         {
             return text.clone();
         }
-        let text = Bytes::from(gathered.summary(known, &pods).to_string());
+        // Nobody needs the old text beside the new.
+        let about = kept.take().map_or(0, |(_, _, text)| text.len());
+        // A little more than last time, so that it need not move when numbers grow.
+        let text = gathered.summary(known, &pods).to_json(about + about / 16);
+        let text = Bytes::from(text);
         *kept = Some((gathered, pods, text.clone()));
         text
     }

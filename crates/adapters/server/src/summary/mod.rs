@@ -1,20 +1,25 @@
 //! `/stats/summary`: the node, its pods and their containers, as upstream's v1alpha1 summary. Pure.
 //!
-//! In: readings of cgroups and disks, the pods that lend names to them. Out: the JSON that autoscalers, metrics-server and people
-//! know. What is not known is left out, as upstream does. Refuses: reading anything itself.
+//! In: readings of cgroups and disks, the pods that lend names to them. Out: the [`Summary`] that autoscalers, metrics-server and people
+//! know as JSON ([`shape`]). What is not known is left out, as upstream does. Refuses: reading anything itself.
 
-mod parts;
+mod shape;
+mod volumes;
 
 use std::collections::HashMap;
 
 use ferrolet_ports::{
-    CgroupFigures, DiskUsage, FileRoom, InUse, LayerUsage, UsageFigures, UsageSnapshot, Whose,
+    CgroupFigures, DiskUsage, FileRoom, InUse, LayerUsage, UsageFigures, UsageSnapshot,
+    VolumeUsage, Whose,
 };
 use ferrolet_types::{Pod, Timestamp};
-use serde_json::{Value, json};
 
-pub(crate) use self::parts::claims;
-use self::parts::{add, add_pressure, file_system, network, time, volumes};
+pub(crate) use self::shape::Summary;
+use self::shape::{
+    ContainerStats, FileSystem, Moment, Network, NodeStats, PodReference, PodStats, ProcessLimit,
+    ProcessStats, RuntimeStats, Used,
+};
+pub(crate) use self::volumes::claims;
 use crate::metrics::Figures;
 use crate::target::running_names;
 
@@ -38,61 +43,75 @@ pub(crate) struct Stores {
 }
 
 /// Processor, memory and swap only: what autoscalers ask for.
-pub(crate) fn slim(figures: &Figures, snapshot: &UsageSnapshot, pods: &[Pod]) -> Value {
+pub(crate) fn slim<'a>(
+    figures: &'a Figures,
+    snapshot: &'a UsageSnapshot,
+    pods: &'a [Pod],
+) -> Summary<'a> {
     let known = by_uid(pods);
-    let began = time(figures.began);
-    let mut node = json!({"nodeName": figures.node_name, "startTime": began});
-    add(&mut node, &snapshot.node);
-    if let Some(all_pods) = &snapshot.all_pods {
-        let mut together = json!({"name": "pods", "startTime": began});
-        add(&mut together, all_pods);
-        node["systemContainers"] = json!([together]);
-    }
+    let mut node = node(figures, Used::slim(&snapshot.node));
+    let all_pods = snapshot.all_pods.as_ref().map(|usage| ContainerStats {
+        name: "pods",
+        start_time: Some(Moment(figures.began)),
+        used: Used::slim(usage),
+        rootfs: None,
+        logs: None,
+    });
+    node.system_containers.extend(all_pods);
     let pods = snapshot.pods.iter().filter_map(|usage| {
         let pod = known.get(usage.uid.as_str())?;
         let names = running_names(pod);
+        let mut shown = pod_stats(pod, Used::slim(&usage.total));
         let containers = usage.containers.iter().filter_map(|(id, usage)| {
             let container = names.iter().find(|it| it.id == id.as_str())?;
-            let mut shown =
-                json!({"name": container.name, "startTime": container.started.map(time)});
-            add(&mut shown, usage);
-            Some(shown)
+            Some(ContainerStats {
+                name: container.name,
+                start_time: container.started.map(Moment),
+                used: Used::slim(usage),
+                rootfs: None,
+                logs: None,
+            })
         });
-        let mut shown = reference(pod);
-        shown["containers"] = containers.collect();
-        add(&mut shown, &usage.total);
+        shown.containers = containers.collect();
         Some(shown)
     });
-    let pods: Vec<Value> = pods.collect();
-    json!({"node": node, "pods": pods})
+    let pods = pods.collect();
+    Summary { node, pods }
 }
 
 /// Everything.
-pub(crate) fn whole(figures: &Figures, readings: &Readings<'_>, pods: &[Pod]) -> Value {
+pub(crate) fn whole<'a>(
+    figures: &'a Figures,
+    readings: &Readings<'a>,
+    pods: &'a [Pod],
+) -> Summary<'a> {
     let known = by_uid(pods);
     let layers: HashMap<&str, &LayerUsage> = readings
         .layers
         .iter()
         .map(|layer| (layer.id.as_str(), layer))
         .collect();
-    let mut node = json!({"nodeName": figures.node_name, "startTime": time(figures.began)});
-    let mut systems = Vec::new();
-    let mut shown: Vec<PodInMaking<'_>> = Vec::new();
+    let on_disk = readings.disk.map(OnDisk::by_uid).unwrap_or_default();
+    let nothing = OnDisk::default();
+    let mut of_node = None;
+    let mut system_containers = Vec::new();
+    let mut shown: Vec<PodInMaking<'_, '_>> = Vec::new();
     for cgroup in &readings.figures.cgroups {
         match &cgroup.whose {
-            Whose::Node => add_node(&mut node, cgroup, readings),
-            Whose::AllPods => systems.push(system("pods", cgroup)),
-            Whose::System(name) => systems.push(system(name, cgroup)),
+            Whose::Node => of_node = Some(cgroup),
+            Whose::AllPods => system_containers.push(system("pods", cgroup)),
+            Whose::System(name) => system_containers.push(system(name, cgroup)),
             Whose::Class => {}
             Whose::Pod(uid) => {
                 if let Some(pod) = known.get(uid.as_str()) {
-                    shown.push(PodInMaking::new(pod, cgroup));
+                    let disk = on_disk.get(uid.as_str()).unwrap_or(&nothing);
+                    shown.push(PodInMaking::new(pod, cgroup, disk));
                 }
             }
             Whose::Container(uid, id) => {
                 if let Some(pod) = shown
                     .last_mut()
-                    .filter(|it| it.pod.metadata.uid.as_deref() == Some(uid.as_str()))
+                    .filter(|it| it.shown.pod_ref.uid == uid.as_str())
                 {
                     let layer = layers.get(id.as_str()).copied();
                     pod.take(cgroup, id.as_str(), layer, readings);
@@ -100,9 +119,12 @@ pub(crate) fn whole(figures: &Figures, readings: &Readings<'_>, pods: &[Pod]) ->
             }
         }
     }
-    node["systemContainers"] = Value::Array(systems);
-    let pods: Vec<Value> = shown.into_iter().map(|pod| pod.finish(readings)).collect();
-    json!({"node": node, "pods": pods})
+    let node = NodeStats {
+        system_containers,
+        ..whole_node(figures, of_node, readings)
+    };
+    let pods = shown.into_iter().map(|pod| pod.finish(readings)).collect();
+    Summary { node, pods }
 }
 
 fn by_uid(pods: &[Pod]) -> HashMap<&str, &Pod> {
@@ -111,69 +133,123 @@ fn by_uid(pods: &[Pod]) -> HashMap<&str, &Pod> {
         .collect()
 }
 
-fn reference(pod: &Pod) -> Value {
+fn node(figures: &Figures, used: Used) -> NodeStats<'_> {
+    NodeStats {
+        node_name: &figures.node_name,
+        system_containers: Vec::new(),
+        start_time: Moment(figures.began),
+        used,
+        network: None,
+        fs: None,
+        runtime: None,
+        rlimit: None,
+    }
+}
+
+fn whole_node<'a>(
+    figures: &'a Figures,
+    cgroup: Option<&'a CgroupFigures>,
+    readings: &Readings<'a>,
+) -> NodeStats<'a> {
+    let Some(cgroup) = cgroup else {
+        return node(figures, Used::default());
+    };
+    let at = readings.figures.at;
+    let room = |store: &(Timestamp, FileRoom)| FileSystem::of(store.0, &store.1);
+    NodeStats {
+        network: Some(Network::of(at, &cgroup.interfaces)),
+        fs: readings
+            .disk
+            .map(|disk| FileSystem::of(disk.at, &disk.node)),
+        runtime: Some(RuntimeStats {
+            image_fs: readings.stores.images.as_ref().map(room),
+            container_fs: readings.stores.containers.as_ref().map(room),
+        }),
+        rlimit: readings.figures.processes.map(|processes| ProcessLimit {
+            time: Moment(at),
+            maxpid: processes.max,
+            curproc: processes.n,
+        }),
+        ..node(
+            figures,
+            Used::whole(&cgroup.usage, cgroup.pressure.as_ref()),
+        )
+    }
+}
+
+fn pod_stats(pod: &Pod, used: Used) -> PodStats<'_> {
     let status = pod.status.as_ref();
     let started = status.and_then(|status| status.start_time.as_ref());
-    json!({
-        "podRef": {
-            "name": pod.metadata.name,
-            "namespace": pod.metadata.namespace,
-            "uid": pod.metadata.uid,
+    PodStats {
+        pod_ref: PodReference {
+            name: pod.metadata.name.as_deref().unwrap_or_default(),
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
+            uid: pod.metadata.uid.as_deref().unwrap_or_default(),
         },
-        "startTime": started.map(|started| time(Timestamp(started.0))),
-    })
+        start_time: started.map(|started| Moment(Timestamp(started.0))),
+        containers: Vec::new(),
+        used,
+        network: None,
+        volume: Vec::new(),
+        ephemeral_storage: None,
+        process_stats: None,
+    }
 }
 
-fn system(name: &str, cgroup: &CgroupFigures) -> Value {
-    let mut shown = json!({"name": name, "startTime": time(cgroup.made)});
-    add(&mut shown, &cgroup.usage);
-    add_pressure(&mut shown, cgroup);
-    shown
+fn system<'a>(name: &'a str, cgroup: &CgroupFigures) -> ContainerStats<'a> {
+    ContainerStats {
+        name,
+        start_time: Some(Moment(cgroup.made)),
+        used: Used::whole(&cgroup.usage, cgroup.pressure.as_ref()),
+        rootfs: None,
+        logs: None,
+    }
 }
 
-fn add_node(node: &mut Value, cgroup: &CgroupFigures, readings: &Readings<'_>) {
-    add(node, &cgroup.usage);
-    add_pressure(node, cgroup);
-    node["network"] = network(readings.figures.at, &cgroup.interfaces);
-    if let Some(disk) = readings.disk {
-        node["fs"] = file_system(disk.at, &disk.node);
-    }
-    let mut runtime = json!({});
-    if let Some((at, room)) = &readings.stores.images {
-        runtime["imageFs"] = file_system(*at, room);
-    }
-    if let Some((at, room)) = &readings.stores.containers {
-        runtime["containerFs"] = file_system(*at, room);
-    }
-    node["runtime"] = runtime;
-    if let Some(processes) = readings.figures.processes {
-        node["rlimit"] = json!({
-            "time": time(readings.figures.at),
-            "maxpid": processes.max,
-            "curproc": processes.n,
-        });
+/// What one pod has on disk.
+#[derive(Default)]
+struct OnDisk<'a> {
+    /// Logs, by container.
+    logs: Vec<(&'a str, InUse)>,
+    files: InUse,
+    volumes: Vec<&'a VolumeUsage>,
+}
+
+impl<'a> OnDisk<'a> {
+    fn by_uid(disk: &'a DiskUsage) -> HashMap<&'a str, Self> {
+        let mut all: HashMap<&str, Self> = HashMap::new();
+        for (uid, container, used) in &disk.container_logs {
+            let logs = &mut all.entry(uid.as_str()).or_default().logs;
+            logs.push((container.as_str(), *used));
+        }
+        for (uid, used) in &disk.pod_files {
+            all.entry(uid.as_str()).or_default().files = *used;
+        }
+        for volume in &disk.volumes {
+            let volumes = &mut all.entry(volume.uid.as_str()).or_default().volumes;
+            volumes.push(volume);
+        }
+        all
     }
 }
 
 /// A pod whose containers are still coming.
-struct PodInMaking<'a> {
+struct PodInMaking<'a, 'd> {
     pod: &'a Pod,
-    shown: Value,
-    containers: Vec<Value>,
+    shown: PodStats<'a>,
+    disk: &'d OnDisk<'d>,
     /// Bytes and inodes on the node's disks so far.
     used: InUse,
     n_processes: u64,
 }
 
-impl<'a> PodInMaking<'a> {
-    fn new(pod: &'a Pod, cgroup: &CgroupFigures) -> Self {
-        let mut shown = reference(pod);
-        add(&mut shown, &cgroup.usage);
-        add_pressure(&mut shown, cgroup);
+impl<'a, 'd> PodInMaking<'a, 'd> {
+    fn new(pod: &'a Pod, cgroup: &CgroupFigures, disk: &'d OnDisk<'d>) -> Self {
+        let used = Used::whole(&cgroup.usage, cgroup.pressure.as_ref());
         Self {
             pod,
-            shown,
-            containers: Vec::new(),
+            shown: pod_stats(pod, used),
+            disk,
             used: InUse::default(),
             n_processes: cgroup.processes.n_processes,
         }
@@ -181,48 +257,49 @@ impl<'a> PodInMaking<'a> {
 
     fn take(
         &mut self,
-        cgroup: &CgroupFigures,
+        cgroup: &'a CgroupFigures,
         id: &str,
         layer: Option<&LayerUsage>,
         readings: &Readings<'_>,
     ) {
         self.n_processes += cgroup.processes.n_processes;
         // All containers of a pod share one network; the first that has one tells for all.
-        if self.shown.get("network").is_none() && !cgroup.interfaces.is_empty() {
-            self.shown["network"] = network(readings.figures.at, &cgroup.interfaces);
+        if self.shown.network.is_none() && !cgroup.interfaces.is_empty() {
+            let network = Network::of(readings.figures.at, &cgroup.interfaces);
+            self.shown.network = Some(network);
         }
         let names = running_names(self.pod);
         let Some(container) = names.iter().find(|it| it.id == id) else {
             return;
         };
-        let mut shown = json!({"name": container.name, "startTime": container.started.map(time)});
-        add(&mut shown, &cgroup.usage);
-        add_pressure(&mut shown, cgroup);
+        let mut shown = ContainerStats {
+            name: container.name,
+            start_time: container.started.map(Moment),
+            used: Used::whole(&cgroup.usage, cgroup.pressure.as_ref()),
+            rootfs: None,
+            logs: None,
+        };
         if let (Some(layer), Some((at, room))) = (layer, &readings.stores.containers) {
             let of_layer = FileRoom {
                 used: layer.used.bytes,
                 inodes_used: layer.used.inodes,
                 ..*room
             };
-            shown["rootfs"] = file_system(layer.at.unwrap_or(*at), &of_layer);
+            shown.rootfs = Some(FileSystem::of(layer.at.unwrap_or(*at), &of_layer));
             self.count(layer.used);
         }
-        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
-        let log = readings.disk.and_then(|disk| {
-            let mut logs = disk.container_logs.iter();
-            let found = logs.find(|(pod, name, _)| pod.as_str() == uid && name == container.name);
-            found.map(|(_, _, used)| (disk, *used))
-        });
-        if let Some((disk, used)) = log {
+        let mut logs = self.disk.logs.iter();
+        let log = logs.find(|(name, _)| *name == container.name);
+        if let (Some((_, used)), Some(disk)) = (log, readings.disk) {
             let of_log = FileRoom {
                 used: used.bytes,
                 inodes_used: used.inodes,
                 ..disk.logs
             };
-            shown["logs"] = file_system(disk.at, &of_log);
-            self.count(used);
+            shown.logs = Some(FileSystem::of(disk.at, &of_log));
+            self.count(*used);
         }
-        self.containers.push(shown);
+        self.shown.containers.push(shown);
     }
 
     fn count(&mut self, used: InUse) {
@@ -230,27 +307,22 @@ impl<'a> PodInMaking<'a> {
         self.used.inodes += used.inodes;
     }
 
-    fn finish(mut self, readings: &Readings<'_>) -> Value {
-        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
+    fn finish(mut self, readings: &Readings<'_>) -> PodStats<'a> {
         if let Some(disk) = readings.disk {
-            let own = disk.pod_files.iter().find(|(pod, _)| pod.as_str() == uid);
-            if let Some((_, used)) = own {
-                self.count(*used);
-            }
-            let (listed, ephemeral) = volumes(self.pod, disk);
+            self.count(self.disk.files);
+            let (listed, ephemeral) = volumes::listed(self.pod, &self.disk.volumes);
             self.count(ephemeral);
-            if !listed.is_empty() {
-                self.shown["volume"] = Value::Array(listed);
-            }
+            self.shown.volume = listed;
             let room = FileRoom {
                 used: self.used.bytes,
                 inodes_used: self.used.inodes,
                 ..disk.node
             };
-            self.shown["ephemeral-storage"] = file_system(disk.at, &room);
+            self.shown.ephemeral_storage = Some(FileSystem::of(disk.at, &room));
         }
-        self.shown["process_stats"] = json!({"process_count": self.n_processes});
-        self.shown["containers"] = Value::Array(self.containers);
+        self.shown.process_stats = Some(ProcessStats {
+            process_count: self.n_processes,
+        });
         self.shown
     }
 }
