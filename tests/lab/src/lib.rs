@@ -35,6 +35,7 @@ pub mod process;
 pub mod registry;
 pub mod stand_in;
 pub mod suite;
+pub mod tls;
 pub mod vm;
 pub mod wait;
 
@@ -47,5 +48,6 @@ pub use patient::Patient;
 pub use pods::{ContainerView, PodView};
 pub use registry::Registry;
 pub use stand_in::StandIn;
+pub use tls::Tls;
 pub use vm::Machine;
 pub use wait::wait_until;

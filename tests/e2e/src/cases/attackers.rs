@@ -129,7 +129,7 @@ fn flooded(address: &str, first: &[u8], more: &[u8]) -> Result<usize> {
 }
 
 /// The agent's memory, in KiB.
-fn resident(node: &Node) -> Result<u64> {
+pub(super) fn resident(node: &Node) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", node.pid()?))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let words = line.context("there is no VmRSS")?.trim();

@@ -1,6 +1,7 @@
 //! The tests, by subject. A test is a function over a [`Context`]; its name is a sentence.
 
 mod attackers;
+mod attackers_inside;
 mod away;
 mod bad_input;
 pub(crate) mod bench;
@@ -205,6 +206,7 @@ pub(crate) fn all() -> Vec<Case> {
         figures::cases(),
         surface::cases(),
         attackers::cases(),
+        attackers_inside::cases(),
         local_services::cases(),
         page::cases(),
         bench::cases(),
