@@ -69,12 +69,8 @@ impl Holding {
 /// CPU time of a process so far, with that of its children that have ended.
 pub(super) fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    cpu_seconds_of(&stat).with_context(|| format!("/proc/{pid}/stat is {stat:?}"))
-}
-
-/// The same from the text of a `stat` file, which threads have too.
-pub(super) fn cpu_seconds_of(stat: &str) -> Option<f64> {
-    cpu_ticks(stat).map(|ticks| ticks / TICKS_PER_SECOND)
+    let ticks = cpu_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat:?}"))?;
+    Ok(ticks / TICKS_PER_SECOND)
 }
 
 fn kib(text: &str, key: &str) -> Option<f64> {

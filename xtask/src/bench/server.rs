@@ -1,7 +1,7 @@
 //! `cargo xtask bench server`: what the agent's server costs, at a number of pods, beside upstream's kubelet.
 //!
 //! ```text
-//! node with pods ─► scrapes, one a second ─► pods started alone, beside a flood of a mere sender, and while /pods is flooded
+//! node with pods ─► scrapes, one a second, in rounds ─► pods started alone, beside a flood of a mere sender, and while /pods is flooded
 //!                ─► 200 followed logs of 1 MB/s together ─► megabytes through a forwarded port
 //! ```
 //!
@@ -27,12 +27,12 @@ const FLOOD: usize = 1000;
 /// A pod's start under a flood, in percent of its start under the same flood of a server that only sends: the median of nine starts is not
 /// known better than this.
 const SLOWDOWN: f64 = 110.0;
-/// Paths that are scraped, as keys name them.
+/// Paths that are scraped, as keys name them. The one whose reading would serve the others comes last.
 const SCRAPED: [(&str, &str); 4] = [
-    ("cadvisor", "/metrics/cadvisor"),
     ("summary", "/stats/summary"),
     ("resource", "/metrics/resource"),
     ("metrics", "/metrics"),
+    ("cadvisor", "/metrics/cadvisor"),
 ];
 
 pub(super) fn command(args: &ArgMatches) -> Result<u8> {
@@ -125,6 +125,10 @@ fn catalogue(n_pods: usize) -> Vec<Figure> {
     add("flood_cpu", label, Unit::Percent, None);
     let label = "the same for a server that only sends the bytes".to_owned();
     add("send_cpu", label, Unit::Percent, None);
+    let label = "the same for those who ask the kubelet".to_owned();
+    add("ask_cpu", label, Unit::Percent, None);
+    let label = "the same for those who ask such a server".to_owned();
+    add("ask_beside_cpu", label, Unit::Percent, None);
     add("start_alone", "a pod's start".into(), Unit::Seconds, None);
     let label = "a pod's start while such a server is asked".to_owned();
     add("start_beside", label, Unit::Seconds, None);

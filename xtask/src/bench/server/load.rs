@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-
-use crate::bench::cost::cpu_seconds_of;
+use anyhow::{Context as _, Result, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Askers of a flood.
@@ -127,18 +125,33 @@ fn send(listener: &TcpListener, answer: &[u8], is_over: &AtomicBool) -> Result<f
             let _ = stream.write_all(answer);
         }
     }
-    let stat = fs::read_to_string("/proc/thread-self/stat")?;
-    match cpu_seconds_of(&stat) {
-        Some(spent) => Ok(spent),
-        None => bail!("/proc/thread-self/stat is {stat:?}"),
-    }
+    spent_here()
+}
+
+/// Seconds of CPU that this thread has taken. Not from its `stat`, where every thread has the ended children of the whole process too.
+fn spent_here() -> Result<f64> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat")?;
+    spent_of(&text).with_context(|| format!("/proc/thread-self/schedstat is {text:?}"))
+}
+
+/// The first number, in nanoseconds.
+fn spent_of(schedstat: &str) -> Option<f64> {
+    let nanos: f64 = schedstat.split(' ').next()?.parse().ok()?;
+    Some(nanos / 1e9)
 }
 
 /// Many who ask for the same.
 pub(super) struct Flood {
     is_over: Arc<AtomicBool>,
     n_answers: Arc<AtomicU32>,
-    threads: Vec<JoinHandle<Result<()>>>,
+    threads: Vec<JoinHandle<Result<f64>>>,
+}
+
+/// What came of a flood.
+pub(super) struct Flooded {
+    pub(super) n_answers: u32,
+    /// Seconds of CPU that asking took.
+    pub(super) spent: f64,
 }
 
 impl Flood {
@@ -158,7 +171,7 @@ impl Flood {
                     due += pause;
                     thread::sleep(due.saturating_duration_since(Instant::now()));
                 }
-                Ok(())
+                spent_here()
             })
         });
         Flood {
@@ -168,13 +181,17 @@ impl Flood {
         }
     }
 
-    /// Ends it; tells how many were answered.
-    pub(super) fn stop(self) -> Result<u32> {
+    /// Ends it.
+    pub(super) fn stop(self) -> Result<Flooded> {
         self.is_over.store(true, Ordering::Relaxed);
+        let mut spent = 0.0;
         for thread in self.threads {
-            thread.join().ok().context("an asker broke")??;
+            spent += thread.join().ok().context("an asker broke")??;
         }
-        Ok(self.n_answers.load(Ordering::Relaxed))
+        Ok(Flooded {
+            n_answers: self.n_answers.load(Ordering::Relaxed),
+            spent,
+        })
     }
 }
 
@@ -197,8 +214,22 @@ mod tests {
         while flood.n_answers.load(Ordering::Relaxed) < 20 {
             thread::yield_now();
         }
-        assert!(flood.stop().unwrap() >= 20);
+        let flooded = flood.stop().unwrap();
+        assert!(flooded.n_answers >= 20);
+        assert!(flooded.spent > 0.0);
         assert!(first.stop().unwrap() >= 0.0);
-        assert!(second.stop().unwrap() >= 0.0);
+        assert!(second.stop().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn a_thread_pays_for_itself_alone() {
+        assert_eq!(spent_of("1500000000 23 4\n"), Some(1.5));
+        assert_eq!(spent_of("nonsense"), None);
+        let begun = spent_here().unwrap();
+        // A child's work is the child's.
+        let count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let mut child = std::process::Command::new("sh");
+        assert!(child.args(["-c", count]).status().unwrap().success());
+        assert!(spent_here().unwrap() - begun < 0.05);
     }
 }
