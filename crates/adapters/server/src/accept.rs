@@ -1,8 +1,8 @@
-//! What a client accepts, as its `Accept` header says. Pure.
+//! What a client accepts, as its `Accept` and `Accept-Encoding` headers say. Pure.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 
-/// One media type with what follows it.
+/// One media type, or encoding, with what follows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Clause<'a> {
     pub(crate) media: &'a str,
@@ -33,7 +33,20 @@ impl<'a> Clause<'a> {
 
 /// Everything the client accepts, best first; nothing when it does not say.
 pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Clause<'_>> {
-    let accept = headers.get(header::ACCEPT);
+    clauses(headers, header::ACCEPT)
+}
+
+/// True when the client likes a compressed answer at least as well as a plain one, and says so.
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let best = clauses(headers, header::ACCEPT_ENCODING)
+        .into_iter()
+        .find(|it| ["gzip", "identity", "*"].contains(&it.media));
+    // Who takes anything takes it plain.
+    best.is_some_and(|it| it.media == "gzip" && it.quality > 0.0)
+}
+
+fn clauses(headers: &HeaderMap, name: HeaderName) -> Vec<Clause<'_>> {
+    let accept = headers.get(name);
     let accept = accept.and_then(|it| it.to_str().ok()).unwrap_or_default();
     if accept.trim().is_empty() {
         return Vec::new();
@@ -46,6 +59,29 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Clause<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_compressed_for_those_who_ask_for_it() {
+        assert!(!accepts_gzip(&HeaderMap::new()));
+        for (accept, expected) in [
+            // What Prometheus and curl send.
+            ("gzip", true),
+            ("deflate, gzip, br, zstd", true),
+            ("gzip;q=0.5, deflate", true),
+            ("", false),
+            ("*", false),
+            ("identity", false),
+            ("identity, gzip", false),
+            ("identity;q=0.5, gzip", true),
+            ("gzip;q=0", false),
+            ("zstd", false),
+            ("gzipped", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, accept.parse().unwrap());
+            assert_eq!(accepts_gzip(&headers), expected, "{accept}");
+        }
+    }
 
     #[test]
     fn the_best_comes_first_and_equals_stay_in_order() {

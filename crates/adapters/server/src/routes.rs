@@ -8,13 +8,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::http::StatusCode;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
 use ferrolet_ports::{HealthCheck, PodsView};
 
 use crate::main_routes::switched_off;
-use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::metrics::{self, Began, FigureDoors, Figures, HttpFigures};
 use crate::pods::LastList;
 use crate::{health, pods};
 
@@ -127,6 +127,7 @@ pub fn read_only_router(views: Views, figures: Figures) -> Router {
 
 /// The rows about figures, the same on both listeners.
 pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
+    let began = Began::at(doors.figures.clock.now());
     Router::new()
         .route("/metrics", any(metrics::own))
         .route("/metrics/resource", any(metrics::resources))
@@ -141,7 +142,7 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
             get(metrics::summary).post(metrics::summary),
         )
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(metrics::as_asked))
+        .layer(from_fn_with_state(began, metrics::as_asked))
         .with_state(doors)
 }
 

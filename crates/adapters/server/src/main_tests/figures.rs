@@ -7,6 +7,7 @@ use ferrolet_ports::{
 };
 use ferrolet_types::{ContainerId, Timestamp};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::rig::{Rig, Wish};
 
@@ -112,16 +113,68 @@ async fn the_summary_tells_the_same_in_json() {
     rig.usage.set(None);
     let path = "/stats/summary?only_cpu_and_memory=true";
     for (path, expected) in [
-        (path, (500, "read usage: no cgroups")),
-        ("/stats/summary", (500, "read usage: no cgroups")),
+        (path, (500, "Internal Error: read usage: no cgroups")),
         (
-            "/stats/summary?only_cpu_and_memory=maybe",
-            (500, "read usage: no cgroups"),
+            "/stats/summary",
+            (500, "Internal Error: read usage: no cgroups"),
         ),
     ] {
         let (status, words) = rig.ask(Some(&admin), "GET", path, "").await;
         assert_eq!((status, words.as_str()), expected, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_summary_is_slim_only_for_those_who_say_true_once() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    rig.usage.set(Some(snapshot(&rig.container)));
+    // Only the slim one can be read here.
+    for (query, status) in [
+        ("only_cpu_and_memory=true", 200),
+        ("other=1&only_cpu_and_memory=true", 200),
+        ("only_cpu_and_memory=1", 500),
+        ("only_cpu_and_memory=True", 500),
+        ("only_cpu_and_memory=maybe", 500),
+        ("only_cpu_and_memory=true&only_cpu_and_memory=true", 500),
+        ("", 500),
+    ] {
+        let path = format!("/stats/summary?{query}");
+        let (got, words) = rig.ask(Some(&admin), "GET", &path, "").await;
+        assert_eq!(got, status, "{query}: {words}");
+    }
+}
+
+#[tokio::test]
+async fn figures_are_compressed_for_those_who_ask_and_say_when_counting_began() {
+    let rig = Rig::new(Wish::default()).await;
+    let admin = rig.admin();
+    rig.usage.set(Some(snapshot(&rig.container)));
+    for path in [
+        "/metrics",
+        "/metrics/resource",
+        "/metrics/cadvisor",
+        "/metrics/slis",
+    ] {
+        for (asked, is_compressed) in [("", false), ("Accept-Encoding: gzip\r\n", true)] {
+            let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{asked}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            let answer = String::from_utf8_lossy(&answer).to_lowercase();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains("process-start-time-unix: "), "{head}");
+            assert_eq!(head.contains("content-encoding: gzip"), is_compressed);
+            assert_eq!(body.contains("# type "), !is_compressed, "{path}");
+        }
+    }
+    // A summary is not, as upstream's is not.
+    let gzip = "Accept-Encoding: gzip\r\n";
+    let path = "/stats/summary?only_cpu_and_memory=true";
+    let (_, text) = rig.ask(Some(&admin), "GET", path, gzip).await;
+    assert!(text.starts_with('{'), "{text}");
 }
 
 fn cgroup(whose: Whose, n_processes: u64) -> CgroupFigures {

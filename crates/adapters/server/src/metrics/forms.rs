@@ -1,17 +1,21 @@
-//! The form in which figures are sent: text, or protobuf for those who prefer it, all families or those that are named.
+//! The form in which figures are sent: text, or protobuf for those who prefer it, all families or those that are named, and compressed for
+//! those who ask for that.
 //!
-//! As upstream's endpoints choose it: by `Accept`, in which anything unknown means text, and by `name[]` in the query. Stands around the
-//! handlers, which all write text; whoever asks for nothing else pays a look at two headers.
+//! As upstream's endpoints choose it: by `Accept`, in which anything unknown means text, by `name[]` in the query, and by `Accept-Encoding`.
+//! Like upstream's, answers say when the process began, so that whoever scrapes knows when counters did. Stands around the
+//! handlers, which all write text; whoever asks for nothing else pays a look at three headers.
 
-use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use ferrolet_types::Timestamp;
 
 use super::protobuf;
-use crate::accept::accepted;
+use super::squeezed::squeezed;
+use crate::accept::{accepted, accepts_gzip};
 use crate::query::{pairs_of, values};
 
 pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,36 +23,62 @@ const PROTOBUF: &str = "application/vnd.google.protobuf; proto=io.prometheus.cli
                         encoding=delimited";
 /// No text of ours is longer.
 const LONGEST: usize = 1 << 30;
+const BEGAN: &str = "process-start-time-unix";
+
+/// When counting began, in seconds since the epoch.
+#[derive(Clone)]
+pub(crate) struct Began(HeaderValue);
+
+impl Began {
+    pub(crate) fn at(moment: Timestamp) -> Self {
+        Self(HeaderValue::from(moment.0.as_second()))
+    }
+}
 
 /// Answers in the form that is asked for.
-pub(crate) async fn as_asked(request: Request, next: Next) -> Response {
+pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next: Next) -> Response {
     let wants_messages = prefers_protobuf(request.headers());
+    let wants_less = accepts_gzip(request.headers());
     let pairs = request.uri().query().map(pairs_of).unwrap_or_default();
-    let answer = next.run(request).await;
+    let mut answer = next.run(request).await;
     let names: Vec<&str> = values(&pairs, "name[]").collect();
     let is_text = answer
         .headers()
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind == TEXT);
-    if !is_text || (!wants_messages && names.is_empty()) {
+    if !is_text {
+        return answer;
+    }
+    answer.headers_mut().insert(BEGAN, began.0);
+    if !wants_messages && !wants_less && names.is_empty() {
         return answer;
     }
     let (mut parts, body) = answer.into_parts();
-    let text = to_bytes(body, LONGEST).await.ok();
-    let text = text.and_then(|text| String::from_utf8(text.into()).ok());
-    let Some(mut text) = text else {
+    let Ok(mut said) = to_bytes(body, LONGEST).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     parts.headers.remove(CONTENT_LENGTH);
-    if !names.is_empty() {
-        text = only(&text, &names);
+    if wants_messages || !names.is_empty() {
+        let Ok(mut text) = String::from_utf8(said.into()) else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        if !names.is_empty() {
+            text = only(&text, &names);
+        }
+        if wants_messages {
+            let kind = HeaderValue::from_static(PROTOBUF);
+            parts.headers.insert(CONTENT_TYPE, kind);
+            said = Bytes::from(protobuf::families(&text));
+        } else {
+            said = Bytes::from(text);
+        }
     }
-    let body = if wants_messages {
-        let kind = HeaderValue::from_static(PROTOBUF);
-        parts.headers.insert(CONTENT_TYPE, kind);
-        Body::from(protobuf::families(&text))
+    let body = if wants_less {
+        let gzip = HeaderValue::from_static("gzip");
+        parts.headers.insert(CONTENT_ENCODING, gzip);
+        squeezed(said)
     } else {
-        Body::from(text)
+        Body::from(said)
     };
     Response::from_parts(parts, body)
 }

@@ -14,6 +14,7 @@ mod pods;
 mod protobuf;
 mod resource;
 pub(crate) mod slis;
+mod squeezed;
 mod table;
 mod text;
 
@@ -31,7 +32,7 @@ use ferrolet_ports::{
 };
 use ferrolet_types::{ContainerId, Pod, Timestamp};
 
-pub(crate) use forms::as_asked;
+pub(crate) use forms::{Began, as_asked};
 #[cfg(test)]
 pub(crate) use http::known_paths;
 pub(crate) use http::{HttpFigures, bounded, count};
@@ -191,11 +192,9 @@ pub(crate) async fn cadvisor(State(doors): State<FigureDoors>) -> Response {
 /// `/stats/summary`, from the same readings.
 pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Response {
     let pairs = pairs_of(uri.query().unwrap_or_default());
-    // What is neither yes nor no counts as no, as upstream has it.
-    let is_slim = values(&pairs, "only_cpu_and_memory")
-        .next()
-        .and_then(go_bool)
-        .unwrap_or(false);
+    // Anything but this one word, said once, counts as no, as upstream has it.
+    let said: Vec<&str> = values(&pairs, "only_cpu_and_memory").collect();
+    let is_slim = said == ["true"];
     let pods = doors.views.pods.pods();
     let text = if is_slim {
         let snapshot = doors.figures.usage.snapshot().await;
@@ -209,9 +208,7 @@ pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Respo
     };
     match text {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => {
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
-        }
+        Err(error) => Refusal::failed(format!("Internal Error: {error}")).into_response(),
     }
 }
 
@@ -301,15 +298,6 @@ impl LastSummary {
         let text = Bytes::from(text);
         *kept = Some((gathered, pods, text.clone()));
         text
-    }
-}
-
-/// Go's idea of a boolean.
-fn go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 
