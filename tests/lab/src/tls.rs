@@ -63,11 +63,11 @@ impl Tls {
         self.0.flush()
     }
 
-    /// Says goodbye and closes one half of the connection. The other stays open.
-    pub fn say_goodbye(&mut self) -> std::io::Result<()> {
+    /// Says goodbye and closes one half of the connection. The other stays open, unless the other end has hung up by now.
+    pub fn say_goodbye(&mut self) {
         self.0.conn.send_close_notify();
-        self.0.flush()?;
-        self.0.sock.shutdown(Shutdown::Write)
+        let _ = self.0.flush();
+        let _ = self.0.sock.shutdown(Shutdown::Write);
     }
 
     /// The head of an answer.
