@@ -17,6 +17,8 @@ pub trait PodCgroups: Send + Sync {
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>>;
     /// Sets the CPU weight of all burstable pods together.
     fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>>;
+    /// Gives the pod's cgroup, wherever it stands, the smallest CPU weight there is. Absent is success, and nothing is made.
+    fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Removes the pod's cgroup wherever it stands, ending what still runs in it. Absent is success.
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Every pod that has a cgroup.

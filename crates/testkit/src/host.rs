@@ -131,6 +131,25 @@ impl PodCgroups for FakeCgroups {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
+        Box::pin(self.world.host(Call::LowerCpu, Some(uid), |state| {
+            let Some(held) = state.cgroups.get_mut(uid) else {
+                return Ok(());
+            };
+            let least = Some(2);
+            if held.limits.cpu_shares != least {
+                held.limits.cpu_shares = least;
+                let act = Act::CgroupBounded {
+                    memory: None,
+                    cpu_quota: None,
+                    cpu_shares: least,
+                };
+                state.write(Some(uid), act);
+            }
+            Ok(())
+        }))
+    }
+
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
         Box::pin(self.world.host(Call::RemoveCgroup, Some(uid), |state| {
             if state.cgroups.remove(uid).is_none() {

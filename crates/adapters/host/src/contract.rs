@@ -159,6 +159,9 @@ pub async fn cgroups(layout: CgroupLayout, root_name: &str) -> Result<(), Broken
         equal("exists after", &tree.exists(&pod).await?, &true)?;
     }
     check_files(&layout, root_name, &path)?;
+    tree.lower_cpu(&pod.uid).await?;
+    tree.lower_cpu(&PodUid::from("nobody")).await?;
+    check_lowered(&layout, &path)?;
     removes(&tree, &layout, root_name, &pod).await
 }
 
@@ -301,6 +304,29 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
             Ok(())
         }
     }
+}
+
+/// The weight is the least there is; everything else is as it was.
+fn check_lowered(layout: &CgroupLayout, pod: &str) -> Result<(), Broken> {
+    let expected: [(&str, &str); 3] = match layout {
+        CgroupLayout::V1 { .. } => [
+            ("cpu.shares", "2"),
+            ("cpu.cfs_quota_us", "20000"),
+            ("memory.limit_in_bytes", "50331648"),
+        ],
+        CgroupLayout::V2 { .. } => [
+            ("cpu.weight", "1"),
+            ("cpu.max", "20000 100000"),
+            ("memory.max", "50331648"),
+        ],
+    };
+    for (file, text) in expected {
+        let places = mounts(layout).map(|mount| mount.join(pod).join(file));
+        for path in places.filter(|path| path.exists()) {
+            shows(&path, text)?;
+        }
+    }
+    Ok(())
 }
 
 fn mounts(layout: &CgroupLayout) -> impl Iterator<Item = &PathBuf> {

@@ -1,5 +1,7 @@
 //! The way out: stop what runs, take away what was set up, forget the rest.
 
+use std::time::Duration;
+
 use ferrolet_types::{
     GracePeriod, Timestamp,
     observed::{ObservedContainer, PodObservation},
@@ -9,7 +11,10 @@ use ferrolet_types::{
 use crate::{Action, Facts, Kept, PodState, Stage, Step, StopCause, Wish, facts::Presence};
 
 /// Even an impatient stop leaves a process this long to end by itself.
-const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
+const SHORTEST_STOP: GracePeriod = GracePeriod(Duration::from_secs(2));
+
+/// How often upstream looks at what ended pods left.
+const HOUSEKEEPING: Duration = Duration::from_secs(2);
 
 /// Stops every container, then every sandbox. Sidecars wait for their turn on the pod's time, not on their own.
 pub(crate) fn stop(
@@ -103,11 +108,7 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
         );
     }
     if facts.setup.volumes != Presence::Absent {
-        return held_back(
-            Step::rest(PodState::Stopped).then(vec![Action::ReleaseVolumes]),
-            facts,
-            now,
-        );
+        return held_back(release_volumes(facts), facts, now);
     }
     if facts.setup.cgroup != Presence::Absent {
         return held_back(
@@ -117,6 +118,20 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
         );
     }
     settle(facts, now)
+}
+
+/// The cgroup stays until the volumes are gone, so that memory which they hold is counted there and not above. What is left of the pod in it,
+/// unknown to the runtime, gets little of the processors meanwhile (upstream: `cleanupOrphanedPodCgroups`).
+fn release_volumes(facts: &Facts<'_>) -> Step {
+    let release = Action::ReleaseVolumes {
+        lower_after: HOUSEKEEPING,
+    };
+    let step = Step::rest(PodState::Stopped);
+    match facts.pod_failure {
+        None => step.then(vec![release]),
+        // It will take longer: this is not the first try.
+        Some(_) => step.then(vec![Action::LowerCpu]).then(vec![release]),
+    }
 }
 
 /// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all when it is to be forgotten.

@@ -1,6 +1,6 @@
 //! What a decision says: the next state, what to do now, and when to look again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, SandboxId, Timestamp, pod::ContainerKind,
@@ -112,8 +112,13 @@ pub enum Action {
         /// Which one.
         id: SandboxId,
     },
+    /// Give what may still run in the pod's cgroup as little of the processors as can be.
+    LowerCpu,
     /// Unmount the pod's volumes.
-    ReleaseVolumes,
+    ReleaseVolumes {
+        /// When that takes longer than this, what may still run in the pod's cgroup is slowed down meanwhile.
+        lower_after: Duration,
+    },
     /// Remove the pod's cgroup.
     RemoveCgroup,
     /// Remove the pod's directories.

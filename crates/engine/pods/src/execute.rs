@@ -1,13 +1,13 @@
 //! Executes what was decided: one arm per action, one call and one outcome per arm. A choice found here is a bug in `decide`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use ferrolet_lifecycle::{
     Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StopCause, after_refusal,
     restarts_on_failure,
 };
 use ferrolet_ports::{
-    EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeMount,
+    EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeError, VolumeMount,
 };
 use ferrolet_resources::{PodResources, pod_cgroup};
 use ferrolet_types::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Even after a hook that took all its time, a process gets this long to end by itself.
-const SHORTEST_STOP: GracePeriod = GracePeriod(std::time::Duration::from_secs(2));
+const SHORTEST_STOP: GracePeriod = GracePeriod(Duration::from_secs(2));
 
 /// What came of one action.
 #[derive(Debug)]
@@ -308,10 +308,16 @@ async fn execute_nameless(
             Ok(()) => Outcome::Done,
             Err(error) => not_removed(memory, id.as_str(), &error),
         },
-        Action::ReleaseVolumes => match world.volumes.release(&memory.uid).await {
-            Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
-            Err(error) => failed(error.reason, error.message),
-        },
+        Action::LowerCpu => {
+            lower_cpu(world, memory).await;
+            Outcome::Done
+        }
+        Action::ReleaseVolumes { lower_after } => {
+            match release_volumes(world, memory, lower_after).await {
+                Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
+                Err(error) => failed(error.reason, error.message),
+            }
+        }
         Action::RemoveCgroup => {
             match figures::cgroup("destroy", world.cgroups.remove(&memory.uid)).await {
                 Ok(()) => {
@@ -332,6 +338,28 @@ async fn execute_nameless(
         | Action::CreateSandbox { .. }
         | Action::Resize { .. }
         | Action::Start { .. } => failed("FailedSync", "the pod has no specification".to_owned()),
+    }
+}
+
+async fn release_volumes(
+    world: &World,
+    memory: &Memory,
+    lower_after: Duration,
+) -> Result<(), VolumeError> {
+    let mut releasing = world.volumes.release(&memory.uid);
+    if let Ok(released) = timeout(lower_after, &mut releasing).await {
+        return released;
+    }
+    lower_cpu(world, memory).await;
+    releasing.await
+}
+
+/// A favour to the node, and no reason for the pod's end to fail.
+async fn lower_cpu(world: &World, memory: &Memory) {
+    let lowered = figures::cgroup("update", world.cgroups.lower_cpu(&memory.uid)).await;
+    if let Err(error) = lowered {
+        let uid = &memory.uid;
+        tracing::info!(pod = %uid, %error, "What is left of a pod that has ended could not be slowed down");
     }
 }
 

@@ -1,18 +1,20 @@
 //! What the node takes back: images, logs, and links to logs that are gone.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolet_lab::Node;
 use ferrolet_lab::image::{BUSYBOX, PAUSE};
+use ferrolet_lab::process::Daemon;
+use ferrolet_lab::{Node, cgroups};
 use serde_json::json;
 
 use super::registries::app;
-use super::{LATER, SOON, cases, wait_running};
-use crate::build::{pod, script, sleeper};
+use super::{GONE, LATER, SOON, cases, wait_running};
+use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
 use crate::look;
 use crate::runner::Outcome;
@@ -23,6 +25,7 @@ cases![
     a_log_is_rotated_compressed_and_kept_within_its_number,
     a_link_to_a_log_that_is_gone_goes,
     as_many_dead_containers_stay_as_the_node_keeps,
+    what_an_ended_pod_left_running_is_slowed_down_while_its_volumes_stay,
 ];
 
 const SPARE: &str = "spare.test/app:1";
@@ -234,5 +237,92 @@ fn as_many_dead_containers_stay_as_the_node_keeps(context: &mut Context<'_>) -> 
         })?;
         node.kill()?;
     }
+    Ok(Outcome::Passed)
+}
+
+/// A driver of the old kind that does not let go of its volumes while a file is there.
+fn install_clinging_driver(node: &Node) -> Result<PathBuf> {
+    let place = node.directory().join("volume-plugins/lab~clings");
+    fs::create_dir_all(place.join("disk"))?;
+    let stuck = place.join("stuck");
+    let text = format!(
+        r#"#!/bin/sh
+good='{{"status": "Success"}}'
+case "$1" in
+init) echo '{{"status": "Success", "capabilities": {{"attach": false}}}}';;
+mount) mount --bind {disk} "$2" && echo "$good";;
+unmount)
+  if [ -e {stuck} ]; then echo '{{"status": "Failure", "message": "in use"}}'; exit 1; fi
+  if mountpoint -q "$2"; then umount "$2"; fi && echo "$good";;
+*) echo '{{"status": "Not supported"}}'; exit 1;;
+esac
+"#,
+        disk = place.join("disk").display(),
+        stuck = stuck.display()
+    );
+    let program = place.join("clings");
+    fs::write(&program, text)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(stuck)
+}
+
+fn what_an_ended_pod_left_running_is_slowed_down_while_its_volumes_stay(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let options = context.node_options();
+    let mut node = context.prepare(options)?;
+    let stuck = install_clinging_driver(&node)?;
+    node.launch()?;
+    let mut main = sleeper("main");
+    main["resources"] = json!({"requests": {"cpu": "500m"}});
+    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let volumes = json!([{"name": "data", "flexVolume": {"driver": "lab/clings"}}]);
+    let spec = json!({"spec": {"volumes": volumes}});
+    node.put_pod(&with(pod("web", &[main]), spec))?;
+    let seen = wait_running(&mut node, "web")?;
+
+    let group = look::pod_cgroup(&node, "burstable/", &seen);
+    let (file, whole, least) = if cgroups::is_v2() {
+        ("cpu.weight", "20", "1")
+    } else {
+        ("cpu.shares", "512", "2")
+    };
+    let weight = || cgroups::value(&group, file);
+    ensure!(weight()? == whole, "it weighs {}", weight()?);
+    // A process that the runtime knows nothing of. Where processors count there is room for it below the pod.
+    let mut sleep = Command::new("sleep");
+    sleep.arg("100000");
+    let log = node.directory().join("left.log");
+    let mut left = Daemon::spawn("a process left behind", sleep, &log)?;
+    let pods = cgroups::directories(&group)?;
+    let counting = pods
+        .iter()
+        .find(|it| it.ends_with(group.trim_start_matches('/')) && it.join(file).exists());
+    let below = counting.context("there is no cgroup")?.join("left");
+    fs::create_dir(&below)?;
+    fs::write(below.join("cgroup.procs"), left.pid().to_string())?;
+
+    fs::write(&stuck, "")?;
+    node.remove_manifest("web.yaml")?;
+    let lowered = |_: &Node| {
+        let found = weight()?;
+        ensure!(found == least, "it weighs {found}");
+        Ok(Some(()))
+    };
+    node.wait("little weight", SOON, lowered)?;
+    // The next life of the agent finds a pod that nobody asks for.
+    node.kill()?;
+    let parent = below.parent().context("it has a parent")?;
+    fs::write(parent.join(file), whole)?;
+    node.launch()?;
+    node.wait("little weight again", SOON, lowered)?;
+    left.expect_running()?;
+
+    fs::remove_file(&stuck)?;
+    let containerd = context.containerd()?;
+    node.wait("nothing of the pod to be left", GONE, |node| {
+        look::ensure_gone(node, containerd, &seen).map(Some)
+    })?;
+    ensure!(left.ended()?.is_some(), "the process outlived its pod");
     Ok(Outcome::Passed)
 }

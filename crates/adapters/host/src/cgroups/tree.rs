@@ -21,6 +21,13 @@ use crate::{
 
 /// The smallest weight there is; best-effort pods share it.
 const MIN_SHARES: u64 = 2;
+const LEAST: CgroupLimits = CgroupLimits {
+    cpu_shares: Some(MIN_SHARES),
+    cpu_quota: None,
+    cpu_period: None,
+    memory: None,
+    pids: None,
+};
 const KUBEPODS: &str = "kubepods";
 const POD_PREFIX: &str = "pod";
 /// Killed processes leave within milliseconds unless the kernel holds them; then later is soon enough.
@@ -97,13 +104,9 @@ impl CgroupTree {
             if !inner.per_qos {
                 return Ok(());
             }
-            let least = CgroupLimits {
-                cpu_shares: Some(MIN_SHARES),
-                ..CgroupLimits::default()
-            };
             inner.ensure(&inner.kubepods, &limits)?;
             inner.ensure(&inner.class(Qos::Burstable), &CgroupLimits::default())?;
-            inner.ensure(&inner.class(Qos::BestEffort), &least)
+            inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
         })
         .await
     }
@@ -214,6 +217,24 @@ impl PodCgroups for CgroupTree {
 
     fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>> {
         Box::pin(self.set_burstable_shares(shares))
+    }
+
+    fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
+        let (inner, uid) = (Arc::clone(&self.inner), uid.clone());
+        let attempt = format!("lower the CPU weight of pod {uid}");
+        Box::pin(off_thread(attempt, move || {
+            if !inner.per_qos {
+                return Ok(());
+            }
+            for name in inner.candidates(&uid)? {
+                for place in &inner.places {
+                    if let Some(cgroup) = place.find(&name)? {
+                        place.bound(&cgroup, &name, &LEAST)?;
+                    }
+                }
+            }
+            Ok(())
+        }))
     }
 
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {

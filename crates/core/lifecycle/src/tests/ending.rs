@@ -202,6 +202,36 @@ fn a_deadline_counts_from_the_start_of_the_pod() {
     check(Some(-1), Some(NOW));
 }
 
+/// 8.13, pod cgroups: while volumes are still there the cgroup stays, and what may be left in it gets little of the processors.
+#[test]
+fn a_pod_whose_volumes_stay_keeps_its_cgroup_and_loses_its_weight() {
+    let failure = Failure {
+        kind: FailureKind::Other,
+        reason: "FailedUnmount",
+        message: "busy".to_owned(),
+        count: 1,
+        at: at(NOW - 1),
+    };
+    let check = |volumes, failure: Option<Failure>, expected: &str| {
+        for pod in [Some(simple()), None] {
+            let mut scene = Scene::new(simple()).sandboxes(vec![sandbox(0, false)]);
+            scene.pod = pod;
+            scene.state = PodState::Stopped;
+            scene.wish = Wish::Forget { grace: None };
+            scene.setup.volumes = volumes;
+            scene.pod_failure = failure.clone();
+            assert_eq!(scene.plan(), expected, "{volumes:?} {failure:?}");
+        }
+    };
+    let again = || Some(failure.clone());
+    for volumes in [Presence::Unknown, Presence::Present] {
+        check(volumes, None, "release volumes");
+        check(volumes, again(), "lower cpu; release volumes");
+    }
+    check(Presence::Absent, None, "remove cgroup");
+    check(Presence::Absent, again(), "remove cgroup");
+}
+
 /// 8.7, 8.13: what the runtime will not remove holds up nobody who is wanted, and is asked for again where it is all that is left.
 #[test]
 fn a_refused_removal_holds_up_only_what_nobody_asked_for() {

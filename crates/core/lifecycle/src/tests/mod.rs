@@ -240,7 +240,11 @@ fn in_words(step: &Step) -> String {
             )
         }
         Action::RemoveSandbox { id } => format!("remove {id}"),
-        Action::ReleaseVolumes => "release volumes".to_owned(),
+        Action::LowerCpu => "lower cpu".to_owned(),
+        Action::ReleaseVolumes { lower_after } => {
+            assert_eq!(lower_after.as_secs(), 2, "upstream's housekeeping");
+            "release volumes".to_owned()
+        }
         Action::RemoveCgroup => "remove cgroup".to_owned(),
         Action::RemoveFiles => "remove files".to_owned(),
         Action::RemoveLogs => "remove logs".to_owned(),

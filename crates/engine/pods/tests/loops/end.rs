@@ -253,6 +253,63 @@ async fn every_part_of_a_teardown_is_tried_again() {
     }
 }
 
+/// 8.13, pod cgroups: volumes still there, so the weight goes down and the cgroup stays.
+#[tokio::test(start_paused = true)]
+async fn what_an_ended_pod_left_is_slowed_down_while_its_volumes_stay() {
+    type Trouble = fn(&World, &PodUid);
+    let refused: Trouble = |world, _| {
+        let kind = RuntimeErrorKind::Internal;
+        world.fail_next(Call::ReleaseVolumes, usize::MAX, kind, "busy");
+    };
+    let slow: Trouble = |world, uid| world.hang_pod_call(uid, Call::ReleaseVolumes);
+    let also_refused: Trouble = |world, _| {
+        let kind = RuntimeErrorKind::Internal;
+        world.fail_next(Call::ReleaseVolumes, 5, kind, "busy");
+        world.fail_next(Call::LowerCpu, usize::MAX, kind, "read-only");
+    };
+    // What is wrong with the volumes, and the weight after one, three and thirty seconds; `None` when the cgroup is gone.
+    let (whole, least) = (Some(512), Some(2));
+    let rows = [
+        ("nothing", (|_, _| ()) as Trouble, [None, None, None]),
+        ("refused", refused, [least, least, least]),
+        ("slow", slow, [whole, least, least]),
+        ("also refused", also_refused, [whole, whole, None]),
+    ];
+    for (name, trouble, expected) in rows {
+        let world = world();
+        let agent = Agent::start(&world);
+        let web = pod("web")
+            .container("main", IMAGE)
+            .limits("main", "500m", "64Mi")
+            .empty_dir("data")
+            .build();
+        let uid = web.uid();
+        agent.add(&web).await;
+        world
+            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
+            .await;
+        let weight = || {
+            let cgroup = world.pod_cgroups().remove(&uid);
+            cgroup.map(|it| it.limits.cpu_shares.unwrap_or_default())
+        };
+        assert_eq!(weight(), whole);
+        trouble(&world, &uid);
+        agent.remove(&web).await;
+        let mut found = Vec::new();
+        for pause in [1500, 1500, 27_000] {
+            tokio::time::sleep(millis(pause)).await;
+            found.push(weight());
+        }
+        assert_eq!(found, expected, "{name}");
+        // Nothing of it is in the way of the end.
+        world.free_hung();
+        world.heal();
+        world
+            .until("nothing is left", secs(30), |world| world.is_gone(&uid))
+            .await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn trouble_with_a_start_does_not_delay_the_end() {
     let world = world();
