@@ -16,6 +16,15 @@ pub fn milli_cpu_to_shares(milli: i64) -> u64 {
         .clamp(MIN_SHARES, MAX_SHARES)
 }
 
+/// The thousandths of a CPU that a weight stands for, rounded up so that they survive the way through shares and back.
+pub fn shares_to_milli_cpu(shares: u64) -> i64 {
+    if shares < MIN_SHARES {
+        return 0;
+    }
+    let shares = i64::try_from(shares).unwrap_or(i64::MAX);
+    (shares.saturating_mul(MILLI_PER_CPU) + SHARES_PER_CPU - 1) / SHARES_PER_CPU
+}
+
 /// Microseconds of CPU time per period; zero thousandths give zero, which means no bound.
 pub fn milli_cpu_to_quota(milli: i64, period_micros: i64) -> i64 {
     if milli == 0 {
@@ -43,6 +52,20 @@ mod tests {
             (i64::MAX, 262_144),
         ] {
             assert_eq!(milli_cpu_to_shares(milli), shares, "{milli}m");
+        }
+    }
+
+    #[test]
+    fn weights_lead_back_to_what_was_asked_for() {
+        for (shares, milli) in [
+            (0, 0),
+            (1, 0),
+            (2, 2),
+            (102, 100),
+            (1024, 1000),
+            (1536, 1500),
+        ] {
+            assert_eq!(shares_to_milli_cpu(shares), milli, "{shares}");
         }
     }
 

@@ -42,7 +42,7 @@ pub use container::{
     CgroupMode, LinuxResources, MemoryQos, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,
     container_resources, huge_page_size_name, overhead_resources, sandbox_resources,
 };
-pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares};
+pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares, shares_to_milli_cpu};
 pub use oom::oom_score_adj;
 pub use oom_log::{OomKill, OomLog, Shortage};
 pub use resize::{

@@ -23,7 +23,8 @@ use k8s_openapi::{
 
 use crate::{
     CgroupLimits, LinuxResources, NodeResources, PodCgroup, PodResources, QuotaMode, amount,
-    container_resources, parse_amounts, pod_cgroup, with_resources,
+    container_resources, milli_cpu_to_quota, milli_cpu_to_shares, parse_amounts, pod_cgroup,
+    shares_to_milli_cpu, with_resources,
 };
 
 /// What a running container whose resources are not in force needs.
@@ -49,9 +50,11 @@ pub struct ResizeNeeds {
 pub enum ResizeStep {
     /// Bound the pod's cgroup anew.
     Pod {
+        /// Which of its two resources.
+        resource: &'static str,
         /// Only what changes.
         cgroup: PodCgroup,
-        /// Everything that then holds, for the runtime to know.
+        /// Everything that then holds, for the runtime to know, which counts the overhead apart.
         announced: LinuxResources,
     },
     /// Bound a container anew.
@@ -74,6 +77,8 @@ pub enum ResizeStep {
 pub struct ResizePlan {
     /// In order; the first that fails ends it.
     pub steps: Vec<ResizeStep>,
+    /// What the runtime knows of the pod before the first of them.
+    pub announced_before: LinuxResources,
     /// Memory limits that shrink, which must not happen below what is in use: the pod's in bytes.
     pub pod_memory: Option<i64>,
     /// The same of containers: name, id, bytes.
@@ -148,6 +153,7 @@ pub fn plan_resize(
         .collect();
     let mut plan = ResizePlan {
         steps: Vec::new(),
+        announced_before: announced(allocated, &before.limits),
         pod_memory: after
             .limits
             .memory
@@ -210,24 +216,22 @@ struct Current<'a> {
 
 impl Current<'_> {
     /// A step that writes some bounds of the pod's cgroup.
-    fn bound(&mut self, limits: CgroupLimits) -> ResizeStep {
+    fn bound(&mut self, resource: &'static str, limits: CgroupLimits) -> ResizeStep {
         let held = &mut self.cgroup.limits;
         held.cpu_shares = limits.cpu_shares.or(held.cpu_shares);
         held.cpu_quota = limits.cpu_quota.or(held.cpu_quota);
         held.cpu_period = limits.cpu_period.or(held.cpu_period);
         held.memory = limits.memory.or(held.memory);
-        let announced = LinuxResources {
-            cpu_shares: i64::try_from(held.cpu_shares.unwrap_or(0)).unwrap_or(i64::MAX),
-            cpu_quota: held.cpu_quota.unwrap_or(0),
-            cpu_period: i64::try_from(held.cpu_period.unwrap_or(0)).unwrap_or(i64::MAX),
-            memory_limit: held.memory.unwrap_or(0),
-            ..LinuxResources::default()
-        };
+        let announced = announced(self.allocated, held);
         let cgroup = PodCgroup {
             limits,
             ..self.cgroup.clone()
         };
-        ResizeStep::Pod { cgroup, announced }
+        ResizeStep::Pod {
+            resource,
+            cgroup,
+            announced,
+        }
     }
 
     /// Notes that one resource of the pod's own is in force.
@@ -239,6 +243,29 @@ impl Current<'_> {
         put(&mut record.limits, granted.limits.as_ref(), name);
         self.pod = Some(record.clone());
         (record != was).then_some(ResizeStep::PodRecord(record))
+    }
+}
+
+/// What a runtime is told of a pod's bounds: those of its cgroup less the overhead, which it is told beside them.
+fn announced(pod: &Pod, held: &CgroupLimits) -> LinuxResources {
+    let overhead = parse_amounts(pod.spec_ref().overhead.as_ref());
+    let (cpu, memory) = (
+        amount(&overhead, "cpu").milli(),
+        amount(&overhead, "memory").value(),
+    );
+    let period = i64::try_from(held.cpu_period.unwrap_or(0)).unwrap_or(i64::MAX);
+    let shares = held.cpu_shares.unwrap_or(0);
+    let shares = match cpu {
+        0 => shares,
+        _ => milli_cpu_to_shares(shares_to_milli_cpu(shares) - cpu),
+    };
+    let less = |bound: i64, overhead: i64| if bound > 0 { bound - overhead } else { bound };
+    LinuxResources {
+        cpu_shares: i64::try_from(shares).unwrap_or(i64::MAX),
+        cpu_quota: less(held.cpu_quota.unwrap_or(0), milli_cpu_to_quota(cpu, period)),
+        cpu_period: period,
+        memory_limit: less(held.memory.unwrap_or(0), memory),
+        ..LinuxResources::default()
     }
 }
 
@@ -255,7 +282,7 @@ fn memory_steps(
     };
     let (is_raised, is_lowered) = direction(now, then);
     if is_raised {
-        steps.push(current.bound(only));
+        steps.push(current.bound("memory", only));
     }
     let mut ordered: Vec<(bool, &Change<'_>)> = changes
         .iter()
@@ -281,7 +308,7 @@ fn memory_steps(
         steps.push(change.step(bounds, current));
     }
     if is_lowered {
-        steps.push(current.bound(only));
+        steps.push(current.bound("memory", only));
     }
     steps.extend(current.record("memory"));
 }
@@ -310,10 +337,10 @@ fn cpu_steps(
     let (was, is) = (before.cpu_shares, after.limits.cpu_shares);
     // On the way up the limit goes first, on the way down the request: a request never stands above its limit.
     if quota_up {
-        steps.push(current.bound(quota));
+        steps.push(current.bound("cpu", quota));
     }
     if is > was {
-        steps.push(current.bound(shares));
+        steps.push(current.bound("cpu", shares));
     }
     let mut ordered: Vec<(bool, &Change<'_>)> = changes
         .iter()
@@ -333,10 +360,10 @@ fn cpu_steps(
         steps.push(change.step(change.then, current));
     }
     if is < was {
-        steps.push(current.bound(shares));
+        steps.push(current.bound("cpu", shares));
     }
     if quota_down {
-        steps.push(current.bound(quota));
+        steps.push(current.bound("cpu", quota));
     }
     steps.extend(current.record("cpu"));
 }

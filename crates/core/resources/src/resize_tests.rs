@@ -154,6 +154,37 @@ fn resources_of_the_pod_itself_bound_containers_without_limits() {
     );
 }
 
+/// 8.10, actuation: the runtime is told the overhead apart from the rest.
+#[test]
+fn a_runtime_hears_of_a_pods_bounds_without_its_overhead() {
+    let with = |cpu: &str, memory: &str| {
+        let mut pod = sure(&[("a", cpu, memory)]);
+        let overhead = json!({"cpu": "250m", "memory": "120Mi"});
+        pod.spec.as_mut().unwrap().overhead = serde_json::from_value(overhead).unwrap();
+        pod
+    };
+    let (small, large) = (with("1", "64Mi"), with("2", "128Mi"));
+    let plan = plan_resize(&large, &PodResources::of(&small), &[], &node());
+    let brief = |it: &LinuxResources| (it.memory_limit >> 20, it.cpu_quota, it.cpu_shares);
+    assert_eq!(brief(&plan.announced_before), (64, 100_000, 1024));
+    let told = plan.steps.iter().filter_map(|step| match step {
+        ResizeStep::Pod {
+            resource,
+            announced,
+            ..
+        } => Some((*resource, brief(announced))),
+        _ => None,
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("memory", (128, 100_000, 1024)),
+            ("cpu", (128, 200_000, 1024)),
+            ("cpu", (128, 200_000, 2048)),
+        ]
+    );
+}
+
 /// 8.10: a memory limit below the usage.
 #[test]
 fn limits_below_what_may_be_in_use_are_named() {

@@ -1,6 +1,6 @@
 //! Puts granted resources in force, step by step, and notes each step that the runtime has accepted.
 
-use ferrolet_ports::{PodBounds, RuntimeErrorKind};
+use ferrolet_ports::{PodBounds, RuntimeError, RuntimeErrorKind};
 use ferrolet_resources::{
     LinuxResources, PodResources, ResizePlan, ResizeStep, overhead_resources, plan_resize,
 };
@@ -43,15 +43,22 @@ async fn carry_out(
     plan: ResizePlan,
     actuated: &mut PodResources,
 ) -> Result<(), String> {
+    let mut known = plan.announced_before;
     for step in plan.steps {
         match step {
-            ResizeStep::Pod { cgroup, announced } => {
-                announce(world, pod, sandbox, &announced).await?;
-                world
-                    .cgroups
-                    .ensure(&cgroup)
+            ResizeStep::Pod {
+                resource,
+                cgroup,
+                announced,
+            } => {
+                announce(world, pod, sandbox, &announced)
                     .await
-                    .map_err(|error| error.to_string())?;
+                    .map_err(|error| rejected(resource, sandbox, &error))?;
+                if let Err(error) = world.cgroups.ensure(&cgroup).await {
+                    take_back(world, pod, sandbox, &known).await;
+                    return Err(error.to_string());
+                }
+                known = announced;
             }
             ResizeStep::Container {
                 name,
@@ -79,18 +86,41 @@ async fn announce(
     pod: &Pod,
     sandbox: &SandboxId,
     resources: &LinuxResources,
-) -> Result<(), String> {
+) -> Result<(), RuntimeError> {
     let overhead = overhead_resources(pod, &world.spec().resources);
     let bounds = PodBounds {
         resources,
         overhead: &overhead,
     };
     match world.runtime.announce_resources(sandbox, bounds).await {
-        Err(error) if error.kind != RuntimeErrorKind::Unimplemented => Err(format!(
-            "failed to notify runtime for UpdatePodSandboxResources; resize rejected: {error}"
-        )),
+        Err(error) if !is_unimplemented(&error) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// True for a runtime that has no such call; containerd 2.2 says so without the code for it.
+fn is_unimplemented(error: &RuntimeError) -> bool {
+    match error.kind {
+        RuntimeErrorKind::Unimplemented => true,
+        RuntimeErrorKind::Unknown => error.message.contains("not implemented"),
+        _ => false,
+    }
+}
+
+/// Tells the runtime that what it was told last is not so.
+async fn take_back(world: &World, pod: &Pod, sandbox: &SandboxId, known: &LinuxResources) {
+    if let Err(error) = announce(world, pod, sandbox, known).await {
+        tracing::warn!(pod = %pod.key(), %error, "The runtime cannot be told that a resize failed");
+    }
+}
+
+/// A resize that the runtime refused, in upstream's words.
+fn rejected(resource: &str, sandbox: &SandboxId, error: &RuntimeError) -> String {
+    let id = sandbox.as_str();
+    format!(
+        "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: \
+         updatePodSandboxResources failed for sanboxID {id:?}: {error}"
+    )
 }
 
 /// Refuses limits below what is in use: the kernel would refuse them too, but only half way through.
@@ -144,4 +174,27 @@ async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(),
 
 fn is_below(limit: i64, usage: u64) -> bool {
     u64::try_from(limit).is_ok_and(|limit| usage >= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8.10, actuation: a runtime without the call does not hold a resize up.
+    #[test]
+    fn a_runtime_may_have_no_such_call() {
+        for (kind, message, expected) in [
+            (RuntimeErrorKind::Unimplemented, "", true),
+            (RuntimeErrorKind::Unknown, "not implemented yet", true),
+            (RuntimeErrorKind::Unknown, "no room", false),
+            (RuntimeErrorKind::Internal, "not implemented yet", false),
+        ] {
+            let error = RuntimeError {
+                call: "UpdatePodSandboxResources",
+                kind,
+                message: message.to_owned(),
+            };
+            assert_eq!(is_unimplemented(&error), expected, "{error}");
+        }
+    }
 }

@@ -250,6 +250,36 @@ async fn a_runtime_that_refuses_is_asked_again_and_the_pod_says_so() {
     assert_eq!(condition(&agent, &uid, "PodResizeInProgress"), None);
 }
 
+/// 8.10, actuation: the runtime hears of a resize first and may refuse it; one that does not know such calls refuses nothing.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_may_refuse_a_resize_before_anything_is_written() {
+    for (kind, message, is_refused) in [
+        (RuntimeErrorKind::Internal, "too much", true),
+        (RuntimeErrorKind::Unknown, "not implemented yet", false),
+    ] {
+        let world = world();
+        let agent = Agent::start(&world);
+        let (small, large) = (sure("web", "100m", "32Mi"), sure("web", "100m", "64Mi"));
+        let uid = small.uid();
+        agent.add(&small).await;
+        runs(&agent, &uid).await;
+        world.fail_next(Call::AnnounceResources, 1, kind, message);
+        agent.tell([PodChange::Updated(large)]).await;
+        eventually("it is resized", secs(20), || {
+            reasons(&world)
+                .last()
+                .is_some_and(|it| it == "ResizeCompleted")
+        })
+        .await;
+        let events = world.recorded_events().into_iter();
+        let refusals = events.filter(|(_, it)| {
+            it.message
+                .contains("UpdatePodSandboxResources (resource=memory); resize rejected")
+        });
+        assert_eq!(refusals.count(), usize::from(is_refused), "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn burstable_pods_weigh_what_they_were_granted_together() {
     let world = world();
