@@ -1,7 +1,8 @@
-//! How busy a connection is, so that one that only waits can be let go.
+//! How busy a connection is, so that one that only waits can be let go, and one that still answers is not.
 //!
 //! HTTP/1 connections are bounded by the time to send a request; HTTP/2 has no such bound in hyper, and a caller may hold one open
-//! for nothing. Only answers to callers who were let in count as work.
+//! for nothing. There only answers to callers who were let in count as work. On HTTP/1 every answer counts, of those whose client has no
+//! more to ask ([`half_closed`](crate::half_closed)).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,11 @@ impl Activity {
         Busy {
             activity: self.clone(),
         }
+    }
+
+    /// True while nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        *self.n_busy.borrow() == 0
     }
 
     /// Completes once nothing has been under way for that long.

@@ -28,6 +28,7 @@ mod cbor;
 mod checkpoint;
 mod container_logs;
 mod debug;
+mod half_closed;
 mod health;
 mod log_query;
 mod main_routes;

@@ -17,7 +17,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -28,6 +27,7 @@ use tower::ServiceExt as _;
 
 use crate::activity::Activity;
 use crate::auth::{Connection, Shown};
+use crate::half_closed::HalfClosed;
 use crate::sessions::{Session, Sessions};
 use crate::stall::{Impatient, Patience};
 
@@ -51,6 +51,8 @@ pub struct Limits {
     pub write: Duration,
     /// The same, to somebody who was let in.
     pub guest_write: Duration,
+    /// Time to finish an answer after its client has closed the half it asks with.
+    pub half_closed: Duration,
     /// Bytes of a request's head, at least 8192.
     pub head_bytes: usize,
     /// Header lines of a request.
@@ -67,6 +69,7 @@ impl Limits {
         head: Duration::from_secs(10),
         write: Duration::from_secs(30),
         guest_write: Duration::from_secs(30),
+        half_closed: Duration::from_secs(5),
         head_bytes: 64 * 1024,
         headers: 100,
         drain: Duration::from_secs(2),
@@ -79,6 +82,7 @@ impl Limits {
         head: Duration::from_secs(90),
         write: Duration::from_secs(30),
         guest_write: Duration::from_secs(4 * 3600),
+        half_closed: Duration::from_secs(5),
         head_bytes: 256 * 1024,
         headers: 100,
         drain: Duration::from_secs(2),
@@ -209,9 +213,17 @@ struct Client {
 impl Client {
     async fn serve_plain(mut self, stream: TcpStream) {
         let patience = Patience::new(self.limits.write, self.limits.write);
-        let io = TokioIo::new(Impatient::new(stream, patience));
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = http1_builder(&self.limits).serve_connection(io, service);
+        let (router, answers) = (self.router.clone(), Activity::new());
+        let io = HalfClosed::new(
+            Impatient::new(stream, patience),
+            answers.clone(),
+            self.limits.half_closed,
+        );
+        let service = counted(answers, move |request: Request<Incoming>| {
+            router.clone().oneshot(request.map(Body::new))
+        });
+        let connection =
+            http1_builder(&self.limits).serve_connection(TokioIo::new(io), service_fn(service));
         let mut connection = std::pin::pin!(connection);
         let result = tokio::select! {
             result = connection.as_mut() => result,
@@ -257,10 +269,11 @@ impl Client {
     }
 
     async fn speak_http1(mut self, stream: TlsStream<Impatient>, connection: Connection) {
-        let service = self.service(connection);
-        let service = service_fn(service);
+        let answers = Activity::new();
+        let service = counted(answers.clone(), self.service(connection));
+        let io = HalfClosed::new(stream, answers, self.limits.half_closed);
         let connection =
-            http1_builder(&self.limits).serve_connection(TokioIo::new(stream), service);
+            http1_builder(&self.limits).serve_connection(TokioIo::new(io), service_fn(service));
         let mut connection = std::pin::pin!(connection.with_upgrades());
         let result = tokio::select! {
             result = connection.as_mut() => result,
@@ -322,6 +335,23 @@ impl Client {
 
 type Answer =
     std::pin::Pin<Box<dyn Future<Output = Result<Response, std::convert::Infallible>> + Send>>;
+
+/// The same service; each of its answers counts until it is sent.
+fn counted<F>(
+    answers: Activity,
+    service: impl Fn(Request<Incoming>) -> F + Send + Clone,
+) -> impl Fn(Request<Incoming>) -> Answer + Send + Clone
+where
+    F: Future<Output = Result<Response, std::convert::Infallible>> + Send + 'static,
+{
+    move |request| {
+        let (busy, answer) = (answers.begin(), service(request));
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| Body::new(busy.until_the_end_of(body))))
+        })
+    }
+}
 
 fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();

@@ -34,6 +34,7 @@ impl HealthCheck for Check {
 }
 
 const QUICK: Limits = Limits {
+    half_closed: Duration::from_secs(1),
     connections: 4,
     handshake: Duration::from_millis(300),
     head: Duration::from_millis(300),
