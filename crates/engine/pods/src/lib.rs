@@ -19,6 +19,7 @@ mod grants;
 mod inbox;
 mod last_words;
 mod left_behind;
+mod making;
 mod memory;
 mod objects;
 mod probing;

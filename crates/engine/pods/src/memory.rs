@@ -23,6 +23,7 @@ use crate::{
     World,
     grants::Assigned,
     left_behind::{LeftBehind, undo_abandoned_start},
+    making::Making,
     probing::Probed,
     resizing::Resizing,
     start::StartFailure,
@@ -66,6 +67,8 @@ pub(crate) struct Memory {
     pub(crate) effort: Effort,
     /// What the runtime refused to remove.
     pub(crate) left_behind: LeftBehind,
+    /// What it is making right now.
+    pub(crate) making: Making,
     /// It was told that the pod's end takes too long.
     pub(crate) is_overdue_told: bool,
     /// Containers whose end was announced.
@@ -131,6 +134,7 @@ impl Memory {
             last_words: HashMap::new(),
             effort: Effort::default(),
             left_behind: LeftBehind::default(),
+            making: Making::default(),
             is_overdue_told: false,
             told_ends: BTreeSet::new(),
             new_ends: BTreeSet::new(),

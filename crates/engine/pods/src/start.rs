@@ -94,7 +94,9 @@ pub(crate) async fn create_sandbox(
     let spec = request_sandbox(world, memory, pod, places).map_err(failed)?;
     let has_own_users = pod.spec_ref().host_users == Some(false);
     let making = world.runtime.run_sandbox(&spec);
+    let busy = memory.making.begin();
     let made = figures::sandbox(&spec.runtime_handler, has_own_users, making).await;
+    drop(busy);
     made.map(drop)
         .map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
@@ -230,6 +232,7 @@ pub(crate) async fn start_container(
     let request = request_container(world, memory, pod, (&order, &container), around).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
 
+    let busy = memory.making.begin();
     let created = world
         .runtime
         .create_container(&order.sandbox, &sandbox, &request)
@@ -237,6 +240,7 @@ pub(crate) async fn start_container(
     let id = created.map_err(|error| StartFailure::other("CreateContainerError", error.message))?;
     tell.say(Happened::Created);
     let started = world.runtime.start_container(&id).await;
+    drop(busy);
     started.map_err(|error| StartFailure::other("RunContainerError", error.message))?;
     tell.say(Happened::Started);
     let link = LogLink {

@@ -483,7 +483,12 @@ impl Worker {
                         // First: a wish that came while we looked must not find its pod being started.
                         biased;
                         heard = inbox.heard(wish, state, &reports) => match heard {
-                            Heard::Tightened => break None,
+                            Heard::Tightened => break tokio::select! {
+                                // The work goes on until the runtime has made what it is making, and is not even begun where it makes nothing.
+                                biased;
+                                () = self.memory.making.over() => None,
+                                outcomes = &mut work => Some(outcomes),
+                            },
                             Heard::Reports(said) => {
                                 shown = self.show_reports(&said, shown);
                                 reports = said;

@@ -156,6 +156,39 @@ async fn sidecars_share_the_pods_grace() {
     assert_eq!(world.now().since(began).as_secs(), 32);
 }
 
+/// A sandbox is not taken from under a container that is being started: that would be told as a failure of the container.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
+    let check = async |is_answered: bool, waited: u64| {
+        let world = world();
+        let agent = Agent::start(&world);
+        let web = pod("web").container("main", IMAGE).build();
+        let uid = web.uid();
+        world.hang_pod_call(&uid, Call::StartContainer);
+        agent.add(&web).await;
+        eventually("it is being started", SOON, || {
+            !world.containers_of(&uid).is_empty()
+        })
+        .await;
+        tokio::time::sleep(secs(1)).await;
+        let began = world.now();
+        agent.remove(&web).await;
+        tokio::time::sleep(secs(3)).await;
+        assert!(!world.is_gone(&uid), "nothing is stopped meanwhile");
+        if is_answered {
+            world.free_hung();
+        }
+        world
+            .until("nothing is left", secs(60), |world| world.is_gone(&uid))
+            .await;
+        assert_eq!(world.now().since(began).as_secs(), waited);
+        let has_run = graces(&world, &uid) == [30];
+        assert_eq!(has_run, is_answered, "who was started is stopped politely");
+    };
+    check(true, 3).await;
+    check(false, 10).await;
+}
+
 /// 8.7: every container's hook begins with the end of the pod; only the signal of a sidecar waits for its turn.
 #[tokio::test(start_paused = true)]
 async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
