@@ -123,40 +123,52 @@ pub struct ResizeRules<'a> {
     pub has_static_memory: bool,
 }
 
-/// Whether this node can resize the pod at all, however much room there is.
-pub fn check_resize(
-    desired: &Pod,
-    allocated: &Pod,
-    rules: &ResizeRules<'_>,
-) -> Result<(), Rejection> {
-    if swaps_differently(desired, allocated, rules.node) {
-        return infeasible("In-place resize of containers with swap is not supported.");
-    }
-    if is_memory_volume_resized(desired, allocated) {
-        return infeasible("Memory-backed emptyDir volume resize is disabled");
-    }
-    if pod_qos(desired) == Qos::Guaranteed {
-        let fixed = [
-            (
-                rules.has_static_cpus,
-                "cpu",
-                "CPU Manager policy \"static\"",
-            ),
-            (
-                rules.has_static_memory,
-                "memory",
-                "Memory Manager policy \"Static\"",
-            ),
-        ];
-        for (is_static, name, who) in fixed {
-            if is_static && has_other_requests(desired, allocated, name) {
-                return infeasible(&format!(
-                    "Resize is infeasible for Guaranteed Pods alongside {who}"
-                ));
+/// Why a resize cannot happen on this node, however long one waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Infeasible {
+    /// Its share of swap would change.
+    Swap,
+    /// A volume in memory would change its size.
+    MemoryVolume,
+    /// Its processors are its own.
+    StaticCpus,
+    /// Its memory is its own.
+    StaticMemory,
+}
+
+impl Infeasible {
+    /// What the pod's condition says.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Swap => "In-place resize of containers with swap is not supported.",
+            Self::MemoryVolume => "Memory-backed emptyDir volume resize is disabled",
+            Self::StaticCpus => {
+                "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\""
+            }
+            Self::StaticMemory => {
+                "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\""
             }
         }
     }
-    Ok(())
+
+    /// The word it is counted by.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Swap => "swap_limitation",
+            Self::MemoryVolume => "memory_volume_resize_gate_off",
+            Self::StaticCpus => "guaranteed_pod_cpu_manager_static_policy",
+            Self::StaticMemory => "guaranteed_pod_memory_manager_static_policy",
+        }
+    }
+}
+
+impl From<Infeasible> for Rejection {
+    fn from(why: Infeasible) -> Self {
+        Self {
+            reason: Self::INFEASIBLE.to_owned(),
+            message: why.message().to_owned(),
+        }
+    }
 }
 
 impl Rejection {
@@ -164,11 +176,27 @@ impl Rejection {
     pub const INFEASIBLE: &'static str = "Infeasible";
 }
 
-fn infeasible<T>(message: &str) -> Result<T, Rejection> {
-    Err(Rejection {
-        reason: Rejection::INFEASIBLE.to_owned(),
-        message: message.to_owned(),
-    })
+/// Whether this node can resize the pod at all, however much room there is.
+pub fn check_resize(
+    desired: &Pod,
+    allocated: &Pod,
+    rules: &ResizeRules<'_>,
+) -> Result<(), Infeasible> {
+    if swaps_differently(desired, allocated, rules.node) {
+        return Err(Infeasible::Swap);
+    }
+    if is_memory_volume_resized(desired, allocated) {
+        return Err(Infeasible::MemoryVolume);
+    }
+    if pod_qos(desired) == Qos::Guaranteed {
+        if rules.has_static_cpus && has_other_requests(desired, allocated, "cpu") {
+            return Err(Infeasible::StaticCpus);
+        }
+        if rules.has_static_memory && has_other_requests(desired, allocated, "memory") {
+            return Err(Infeasible::StaticMemory);
+        }
+    }
+    Ok(())
 }
 
 /// Pairs of containers of both copies by name.

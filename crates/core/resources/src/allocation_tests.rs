@@ -67,11 +67,12 @@ fn only_more_cpu_or_memory_makes_a_resize_grow() {
 fn what_this_node_can_never_resize_is_infeasible() {
     let check = |old: &Pod, new: &Pod, rules: ResizeRules<'_>, expected: &str| {
         let told = check_resize(new, old, &rules).err();
-        assert!(
-            told.as_ref()
-                .is_none_or(|it| it.reason == Rejection::INFEASIBLE)
-        );
-        assert_eq!(told.map(|it| it.message).unwrap_or_default(), expected);
+        let said = told.map(|why| {
+            let shown = Rejection::from(why);
+            assert_eq!(shown.reason, Rejection::INFEASIBLE);
+            format!("{}: {}", why.detail(), shown.message)
+        });
+        assert_eq!(said.unwrap_or_default(), expected);
     };
     let plain = node();
     let rules = ResizeRules {
@@ -91,7 +92,7 @@ fn what_this_node_can_never_resize_is_infeasible() {
         &burst("1Mi"),
         &burst("2Mi"),
         swap_rules,
-        "In-place resize of containers with swap is not supported.",
+        "swap_limitation: In-place resize of containers with swap is not supported.",
     );
     let restarting = |memory: &str| {
         pod_json(
@@ -114,13 +115,13 @@ fn what_this_node_can_never_resize_is_infeasible() {
         &sure("1", "1Mi"),
         &sure("2", "1Mi"),
         fixed,
-        "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"",
+        "guaranteed_pod_cpu_manager_static_policy: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"",
     );
     check(
         &sure("1", "1Mi"),
         &sure("1", "2Mi"),
         fixed,
-        "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"",
+        "guaranteed_pod_memory_manager_static_policy: Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"",
     );
     check(&burst("1Mi"), &burst("2Mi"), fixed, "");
     let with_tmpfs = |size: &str| {
@@ -131,6 +132,6 @@ fn what_this_node_can_never_resize_is_infeasible() {
         &with_tmpfs("1Mi"),
         &with_tmpfs("2Mi"),
         rules,
-        "Memory-backed emptyDir volume resize is disabled",
+        "memory_volume_resize_gate_off: Memory-backed emptyDir volume resize is disabled",
     );
 }

@@ -31,7 +31,9 @@ mod tests_pods;
 pub use admit::{
     AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected, sysctl_with_dots,
 };
-pub use allocation::{PodResources, ResizeRules, check_resize, is_growing, with_resources};
+pub use allocation::{
+    Infeasible, PodResources, ResizeRules, check_resize, is_growing, with_resources,
+};
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,

@@ -140,6 +140,8 @@ pub trait PodView {
     fn api_phase(&self) -> Option<Phase>;
     /// True for static and mirror pods and those of a critical priority.
     fn is_critical(&self) -> bool;
+    /// Upstream's word for its priority, in figures.
+    fn priority_word(&self) -> &'static str;
     /// Every container with its kind: init and sidecars in order, then regular, then ephemeral ones as containers.
     fn containers_of(&self, kind: ContainerKind) -> Vec<&Container>;
     /// Finds a container of the specification by name.
@@ -231,6 +233,17 @@ impl PodView for Pod {
                 .spec_ref()
                 .priority
                 .is_some_and(|p| p >= CRITICAL_PRIORITY)
+    }
+
+    fn priority_word(&self) -> &'static str {
+        match self.spec_ref().priority.unwrap_or(0) {
+            0 => "normal",
+            CRITICAL_PRIORITY.. => "system-critical",
+            100_000.. => "high",
+            1.. => "medium",
+            -999.. => "low",
+            _ => "very-low",
+        }
     }
 
     fn containers_of(&self, kind: ContainerKind) -> Vec<&Container> {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     World, figures,
-    grants::Assigned,
+    grants::{Assigned, Trigger},
     inbox::Inbox,
     memory::{Memory, earlier_rejection},
     records::ByPod,
@@ -198,7 +198,10 @@ impl Dispatcher {
                 self.network_trouble = trouble;
             }
             Event::RetryResizes => {
-                let commands = self.with_gate(Roster::retry_resizes);
+                let retry = |roster: &mut Roster, gate: &Gate<'_>| {
+                    roster.retry_resizes(Trigger::Period, gate)
+                };
+                let commands = self.with_gate(retry);
                 self.obey(commands);
             }
             Event::LeftOver(found) => {
@@ -311,6 +314,8 @@ impl Dispatcher {
                         inbox.wish(wish);
                     }
                 }
+                Command::CountInfeasible(why) => figures::resize_refused(why.detail()),
+                Command::CountLate { trigger, n } => figures::resizes_late(trigger.word(), n),
             }
         }
     }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::{
     requested::{Change, levels},
+    resizing::Waited,
     start::StartFailure,
 };
 
@@ -37,6 +38,11 @@ const PULL: [f64; 18] = [
 const RESIZE: [f64; 14] = [
     10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0,
     120_000.0, 300_000.0, 600_000.0,
+];
+/// The same for resizes that wait, in seconds.
+const DEFERRED: [f64; 16] = [
+    5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0, 300.0, 600.0, 1200.0,
+    1800.0, 3600.0,
 ];
 /// Containers of a pod.
 const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
@@ -159,6 +165,25 @@ pub(crate) async fn resized<T, E>(work: impl Future<Output = Result<T, E>>) -> R
 pub(crate) fn resizes_requested(changes: &[Change]) {
     let family = "kubelet_container_requested_resizes_total";
     changes.iter().for_each(|it| KEPT.add(family, it, 1.0));
+}
+
+/// A resize can never happen on this node.
+pub(crate) fn resize_refused(detail: &str) {
+    KEPT.add("kubelet_pod_infeasible_resizes_total", &[detail], 1.0);
+}
+
+/// Resizes that had to wait were granted, after something that may have made room.
+pub(crate) fn resizes_late(trigger: &str, n: usize) {
+    let family = "kubelet_pod_deferred_accepted_resizes_total";
+    KEPT.add(family, &[trigger], n as f64);
+}
+
+/// A resize waits no longer.
+pub(crate) fn resize_waited(pod: &Pod, waited: &Waited) {
+    let labels = [pod.priority_word(), waited.end.word()];
+    let took = waited.took.as_secs_f64();
+    let family = "kubelet_pod_deferred_resize_duration_seconds";
+    KEPT.observe(family, &labels, &DEFERRED, took);
 }
 
 /// A pod was taken, with resources at some level.

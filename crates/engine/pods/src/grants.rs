@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_resources::{
-    AdmissionNode, PodResources, Rejection, admit, check_resize, is_growing, pod_qos,
+    AdmissionNode, Infeasible, PodResources, Rejection, admit, check_resize, is_growing, pod_qos,
     with_resources,
 };
 use ferrolet_types::{
@@ -14,7 +14,13 @@ use ferrolet_types::{
     pod::{Phase, PodView},
 };
 
-use crate::{records::ByPod, roster::Gate};
+use k8s_openapi::api::core::v1::PodCondition;
+
+use crate::{
+    records::ByPod,
+    resizing::{DEFERRED, PENDING},
+    roster::Gate,
+};
 
 /// A pod as its worker gets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +49,54 @@ impl Assigned {
             pending: None,
         }
     }
+}
+
+/// What made somebody look at the line again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// Pods came.
+    Added,
+    /// A pod asks for something else.
+    Updated,
+    /// Another pod's new resources are in force.
+    Resized,
+    /// Pods went.
+    Removed,
+    /// A pod has ended.
+    Terminated,
+    /// Nothing but time.
+    Period,
+}
+
+impl Trigger {
+    /// Upstream's word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Added => "pods_added",
+            Self::Updated => "pod_updated",
+            Self::Resized => "pod_resized",
+            Self::Removed => "pods_removed",
+            Self::Terminated => "pod_terminated",
+            Self::Period => "periodic_retry",
+        }
+    }
+}
+
+/// What came of a look at the line.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Judged {
+    /// Pods whose grant or refusal has changed.
+    pub(crate) changed: Vec<PodUid>,
+    /// Resizes that can never happen here, by why.
+    pub(crate) infeasible: Vec<Infeasible>,
+    /// How many resizes were granted that had to wait.
+    pub(crate) n_waited: usize,
+}
+
+/// Why a resize is refused.
+enum Refused {
+    ForNow(Rejection),
+    ForGood(Infeasible),
 }
 
 /// The books of grants.
@@ -114,16 +168,16 @@ impl Grants {
         !self.line.is_empty()
     }
 
-    /// Judges everybody in the line again, and answers whose grant or refusal has changed.
+    /// Judges everybody in the line again.
     pub(crate) fn retry(
         &mut self,
         wanted: &BTreeMap<PodUid, Pod>,
         gate: &Gate<'_>,
         is_counted: impl Fn(&PodUid, &Pod) -> bool,
-    ) -> Vec<PodUid> {
+    ) -> Judged {
         let mut line = std::mem::take(&mut self.line);
         line.sort_by_key(|uid| wanted.get(uid).map(|pod| self.rank(pod)));
-        let mut changed = Vec::new();
+        let mut judged = Judged::default();
         for uid in line {
             let Some(desired) = wanted.get(&uid).filter(|pod| may_resize(pod)) else {
                 self.refused.remove(&uid);
@@ -139,31 +193,41 @@ impl Grants {
                 Ok(()) => {
                     self.granted.insert(uid.clone(), PodResources::of(desired));
                     self.refused.remove(&uid);
-                    changed.push(uid);
+                    let is_late = match before {
+                        Some(why) => why.reason != Rejection::INFEASIBLE,
+                        // It may have waited in an earlier life of the agent.
+                        None => is_said_to_wait(desired),
+                    };
+                    judged.n_waited += usize::from(is_late);
+                    judged.changed.push(uid);
                     continue;
                 }
-                Err(why) => {
-                    if why.reason != Rejection::INFEASIBLE {
-                        self.line.push(uid.clone());
-                    }
+                Err(Refused::ForNow(why)) => {
+                    self.line.push(uid.clone());
                     self.refused.insert(uid.clone(), why);
+                }
+                Err(Refused::ForGood(why)) => {
+                    judged.infeasible.push(why);
+                    self.refused.insert(uid.clone(), why.into());
                 }
             }
             if self.refused.get(&uid) != before.as_ref() {
-                changed.push(uid);
+                judged.changed.push(uid);
             }
         }
-        changed
+        judged
     }
 
-    fn judge(&self, desired: &Pod, gate: &Gate<'_>, others: &[Pod]) -> Result<(), Rejection> {
+    fn judge(&self, desired: &Pod, gate: &Gate<'_>, others: &[Pod]) -> Result<(), Refused> {
         if let Some(rules) = &gate.rules {
-            check_resize(desired, &self.allocated(desired), rules)?;
+            let checked = check_resize(desired, &self.allocated(desired), rules);
+            checked.map_err(Refused::ForGood)?;
         }
         let others: Vec<&k8s_openapi::api::core::v1::Pod> =
             others.iter().map(AsRef::as_ref).collect();
         let node: Option<&AdmissionNode> = gate.node;
-        node.map_or(Ok(()), |node| admit(desired, node, &others))
+        let admitted = node.map_or(Ok(()), |node| admit(desired, node, &others));
+        admitted.map_err(Refused::ForNow)
     }
 
     /// Who comes first: whoever asks for no more, then the more important, then the guaranteed, then whoever is said to wait
@@ -190,11 +254,20 @@ struct Rank {
     since: Option<Timestamp>,
 }
 
-/// Since when the pod's status says that its resize waits; that survives the agent.
-fn waiting_since(pod: &Pod) -> Option<Timestamp> {
+/// What the pod's status says of a resize that was not granted; that survives the agent.
+fn pending(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let pending = conditions.iter().find(|it| it.type_ == "PodResizePending");
-    Some(Timestamp(pending?.last_transition_time.as_ref()?.0))
+    conditions.iter().find(|it| it.type_ == PENDING)
+}
+
+/// Since when its resize is said to wait.
+fn waiting_since(pod: &Pod) -> Option<Timestamp> {
+    Some(Timestamp(pending(pod)?.last_transition_time.as_ref()?.0))
+}
+
+fn is_said_to_wait(pod: &Pod) -> bool {
+    let waits = |it: &PodCondition| it.status == "True" && it.reason.as_deref() == Some(DEFERRED);
+    pending(pod).is_some_and(waits)
 }
 
 /// A pod that ends keeps what it has.

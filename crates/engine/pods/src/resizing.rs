@@ -7,6 +7,8 @@
 //!
 //! Owned by the worker's memory. After a restart of the agent the conditions come back from the API's copy of the pod.
 
+use std::time::Duration;
+
 use ferrolet_lifecycle::{Failure, FailureKind};
 use ferrolet_resources::Rejection;
 use ferrolet_types::{Pod, Timestamp, pod::PodView};
@@ -16,9 +18,9 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-const PENDING: &str = "PodResizePending";
+pub(crate) const PENDING: &str = "PodResizePending";
 const IN_PROGRESS: &str = "PodResizeInProgress";
-const DEFERRED: &str = "Deferred";
+pub(crate) const DEFERRED: &str = "Deferred";
 const ERROR: &str = "Error";
 
 /// The state of one pod's resize.
@@ -28,6 +30,37 @@ pub(crate) struct Resizing {
     in_progress: Option<PodCondition>,
     /// What went wrong when resources were put in force, until that succeeds.
     pub(crate) failure: Option<Failure>,
+    /// A wait that is over and was not counted yet.
+    waited: Option<Waited>,
+}
+
+/// How long a resize waited for room, and how that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waited {
+    pub(crate) took: Duration,
+    pub(crate) end: WaitEnd,
+}
+
+/// How a wait for room ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    /// There was room.
+    Accepted,
+    /// Nobody wants it any more.
+    Reverted,
+    /// The pod ended.
+    Terminated,
+}
+
+impl WaitEnd {
+    /// Upstream's word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Reverted => "reverted",
+            Self::Terminated => "terminated",
+        }
+    }
 }
 
 /// Something to say about a resize.
@@ -85,7 +118,7 @@ impl Resizing {
         now: Timestamp,
     ) -> Option<Said> {
         let Some(why) = pending else {
-            self.pending = None;
+            self.waits_no_longer(WaitEnd::Reverted, now);
             return None;
         };
         let is_final = why.reason == Rejection::INFEASIBLE;
@@ -120,7 +153,7 @@ impl Resizing {
     /// New resources were granted.
     pub(crate) fn started(&mut self, allocated: &Pod, now: Timestamp) -> Said {
         let generation = allocated.metadata.generation;
-        self.pending = None;
+        self.waits_no_longer(WaitEnd::Accepted, now);
         self.failure = None;
         self.in_progress = Some(condition(IN_PROGRESS, None, ("", ""), generation, now));
         Said {
@@ -192,8 +225,27 @@ impl Resizing {
     }
 
     /// A pod that has ended is not resized any more.
-    pub(crate) fn ended(&mut self) {
-        *self = Self::default();
+    pub(crate) fn ended(&mut self, now: Timestamp) {
+        self.waits_no_longer(WaitEnd::Terminated, now);
+        *self = Self {
+            waited: self.waited.take(),
+            ..Self::default()
+        };
+    }
+
+    /// The wait that ended since this was last asked.
+    pub(crate) fn take_waited(&mut self) -> Option<Waited> {
+        self.waited.take()
+    }
+
+    fn waits_no_longer(&mut self, end: WaitEnd, now: Timestamp) {
+        let waiting = self.pending.take();
+        let deferred = waiting.filter(|it| it.reason.as_deref() == Some(DEFERRED));
+        let since = deferred.and_then(|it| it.last_transition_time);
+        if let Some(Time(since)) = since {
+            let took = now.since(Timestamp(since));
+            self.waited = Some(Waited { took, end });
+        }
     }
 }
 
@@ -306,6 +358,8 @@ mod tests {
         assert_eq!(said.reason, "ResizeStarted");
         assert!(said.message.starts_with("Pod resize started: {"));
         assert_eq!(brief(&resizing), ["PodResizeInProgress   g2 @30"]);
+        let waited = resizing.take_waited().unwrap();
+        assert_eq!((waited.took.as_secs(), waited.end.word()), (20, "accepted"));
 
         let said = resizing.failed(&pod("2", 2), "busy", at(40)).unwrap();
         assert_eq!((said.is_warning, said.reason), (true, "ResizeError"));
@@ -322,6 +376,35 @@ mod tests {
             said.message
         );
         assert_eq!(resizing, Resizing::default());
+    }
+
+    /// 8.10: how long a resize was deferred is counted once, by how that ended; what cannot be never waited.
+    #[test]
+    fn a_wait_for_room_ends_in_one_of_three_ways() {
+        type End = fn(&mut Resizing);
+        let check = |reason: &str, end: End, expected: Option<&str>| {
+            let why = Rejection {
+                reason: reason.to_owned(),
+                message: "no".to_owned(),
+            };
+            let mut resizing = Resizing::default();
+            resizing.judged(&pod("2", 2), Some(&why), at(10));
+            assert_eq!(resizing.take_waited(), None);
+            end(&mut resizing);
+            let waited = resizing.take_waited();
+            assert_eq!(waited.map(|it| it.end.word()), expected, "{reason}");
+            assert!(waited.is_none_or(|it| it.took.as_secs() == 5));
+            assert_eq!(resizing.take_waited(), None);
+        };
+        let accepted: End = |it| drop(it.started(&pod("2", 2), at(15)));
+        let reverted: End = |it| drop(it.judged(&pod("1", 3), None, at(15)));
+        let terminated: End = |it| it.ended(at(15));
+        check("OutOfcpu", accepted, Some("accepted"));
+        check("OutOfcpu", reverted, Some("reverted"));
+        check("OutOfcpu", terminated, Some("terminated"));
+        for end in [accepted, reverted, terminated] {
+            check(Rejection::INFEASIBLE, end, None);
+        }
     }
 
     #[test]

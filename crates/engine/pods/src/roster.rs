@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_resources::{AdmissionNode, Rejection, ResizeRules, admit, burstable_shares, pod_qos};
+use ferrolet_resources::{
+    AdmissionNode, Infeasible, Rejection, ResizeRules, admit, burstable_shares, pod_qos,
+};
 use ferrolet_types::{
     Pod, PodChange, PodKey, PodUid, Qos,
     pod::{Phase, PodView},
 };
 
 use crate::{
-    grants::{Assigned, Grants},
+    grants::{Assigned, Grants, Trigger},
     records::ByPod,
 };
 
@@ -30,6 +32,10 @@ pub(crate) enum Command {
     Update(Assigned),
     /// Tell the worker that its pod shall end.
     Wish(PodUid, Wish),
+    /// Count a resize that can never happen here.
+    CountInfeasible(Infeasible),
+    /// Count resizes that had to wait and were granted now.
+    CountLate { trigger: Trigger, n: usize },
 }
 
 /// The books of the dispatcher.
@@ -91,7 +97,7 @@ impl Roster {
     }
 
     /// Judges resizes that wait for room again.
-    pub(crate) fn retry_resizes(&mut self, gate: &Gate<'_>) -> Vec<Command> {
+    pub(crate) fn retry_resizes(&mut self, trigger: Trigger, gate: &Gate<'_>) -> Vec<Command> {
         // Until every source has spoken, nobody knows how much room there is.
         if !self.all_sources_ready || !self.grants.has_line() {
             return Vec::new();
@@ -102,12 +108,19 @@ impl Roster {
                 && !pod.api_phase().is_some_and(Phase::is_terminal)
                 && (gate.is_active)(uid)
         };
-        let changed = self.grants.retry(&self.wanted, gate, is_counted);
-        let at_work = changed.iter().filter(|uid| self.at_work.contains_key(*uid));
-        at_work
+        let judged = self.grants.retry(&self.wanted, gate, is_counted);
+        let changed = judged.changed.iter();
+        let mut commands: Vec<Command> = changed
+            .filter(|uid| self.at_work.contains_key(*uid))
             .filter_map(|uid| self.wanted.get(uid))
             .map(|pod| Command::Update(self.grants.assigned(pod)))
-            .collect()
+            .collect();
+        commands.extend(judged.infeasible.into_iter().map(Command::CountInfeasible));
+        if judged.n_waited > 0 {
+            let n = judged.n_waited;
+            commands.push(Command::CountLate { trigger, n });
+        }
+        commands
     }
 
     /// The weight of all burstable pods together: what those that live were granted.
@@ -125,8 +138,22 @@ impl Roster {
 
     /// Takes one change of one source.
     pub(crate) fn change(&mut self, change: PodChange, gate: &Gate<'_>) -> Vec<Command> {
+        let trigger = match &change {
+            PodChange::Added(_) => Trigger::Added,
+            PodChange::Updated(_) | PodChange::Deleting(_) => Trigger::Updated,
+            PodChange::Removed(_) => Trigger::Removed,
+            PodChange::Reconcile(pod) => {
+                let has_ended = |pod: &Pod| pod.api_phase().is_some_and(Phase::is_terminal);
+                let old = self.wanted.get(&pod.uid());
+                if has_ended(pod) && !old.is_some_and(has_ended) {
+                    Trigger::Terminated
+                } else {
+                    Trigger::Resized
+                }
+            }
+        };
         let mut commands = self.take(change, gate);
-        commands.extend(self.retry_resizes(gate));
+        commands.extend(self.retry_resizes(trigger, gate));
         commands
     }
 
@@ -156,7 +183,7 @@ impl Roster {
             .into_iter()
             .filter_map(|uid| self.left_over(uid, None));
         let mut commands: Vec<Command> = left_over.collect();
-        commands.extend(self.retry_resizes(gate));
+        commands.extend(self.retry_resizes(Trigger::Added, gate));
         commands
     }
 
@@ -207,7 +234,7 @@ impl Roster {
         if let Some(pod) = next.and_then(|uid| self.wanted.get(&uid).cloned()) {
             commands.extend(self.want(pod, gate));
         }
-        commands.extend(self.retry_resizes(gate));
+        commands.extend(self.retry_resizes(Trigger::Removed, gate));
         commands
     }
 

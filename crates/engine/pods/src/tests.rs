@@ -5,7 +5,7 @@ use ferrolet_testkit::{PodBuilder, pod};
 use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView as _};
 
 use crate::{
-    grants::Grants,
+    grants::{Grants, Trigger},
     roster::{Command, Gate, Roster},
 };
 
@@ -40,6 +40,8 @@ fn brief(commands: Vec<Command>) -> String {
             format!("end {uid} {:?}", grace.map(|it| it.as_secs()))
         }
         Command::Wish(uid, Wish::Forget { .. }) => format!("forget {uid}"),
+        Command::CountInfeasible(why) => format!("never {}", why.detail()),
+        Command::CountLate { trigger, n } => format!("late {n} {}", trigger.word()),
     };
     let lines: Vec<String> = commands.into_iter().map(brief).collect();
     lines.join("; ")
@@ -287,7 +289,7 @@ fn resizes_are_judged_in_upstreams_order() {
         wanted.insert(desired.uid(), desired);
     }
     let judged = grants.retry(&wanted, &open(), |_, _| true);
-    let judged: Vec<&str> = judged.iter().map(PodUid::as_str).collect();
+    let judged: Vec<&str> = judged.changed.iter().map(PodUid::as_str).collect();
     assert_eq!(
         judged,
         [
@@ -301,4 +303,116 @@ fn resizes_are_judged_in_upstreams_order() {
         ]
     );
     assert!(!grants.has_line());
+}
+
+/// 8.10, retry triggers and infeasible causes: what is counted, and by which word.
+#[test]
+fn resizes_that_waited_are_counted_by_what_made_room() {
+    use ferrolet_resources::{
+        AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, ResizeRules, SwapBehavior,
+        SwapPolicy,
+    };
+    use ferrolet_types::Quantity;
+    let sure = |uid: &str, cpu: &str| {
+        let built = web(uid).container("c", "i").limits("c", cpu, "1Mi");
+        built.build()
+    };
+    let ended = |pod: &Pod| {
+        let mut pod = (**pod).clone();
+        pod.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+        Pod::new(pod)
+    };
+    let amounts = [("cpu", 1000), ("memory", 1 << 40), ("pods", 10_000)];
+    let amounts = amounts.map(|(name, n)| (name.to_owned(), Quantity::from_milli(n)));
+    let node = AdmissionNode {
+        name: "node".to_owned(),
+        labels: Default::default(),
+        taints: Vec::new(),
+        allocatable: amounts.into_iter().collect(),
+        has_supplemental_groups_policy: true,
+        has_apparmor: false,
+        allowed_unsafe_sysctls: Vec::new(),
+        declared_features: Vec::new(),
+    };
+    let resources = NodeResources {
+        cgroup_mode: CgroupMode::V2,
+        cgroups: CgroupPolicy {
+            cpu_cfs_quota: true,
+            cfs_period_micros: 100_000,
+            pids_limit: None,
+        },
+        memory_capacity: 1 << 30,
+        swap: SwapPolicy {
+            is_controlled: false,
+            behavior: SwapBehavior::NoSwap,
+            capacity: 0,
+        },
+        huge_page_sizes: Vec::new(),
+        single_process_oom_kill: false,
+        memory_qos: None,
+    };
+    let gate = |has_static_cpus: bool| Gate {
+        node: Some(&node),
+        rules: Some(ResizeRules {
+            node: &resources,
+            has_static_cpus,
+            has_static_memory: false,
+        }),
+        is_active: &|_| true,
+    };
+    let (small, other) = (sure("small", "200m"), sure("other", "700m"));
+    let grown = sure("small", "600m");
+    // What happens while the smaller pod waits for room, and what comes of it.
+    let rows = [
+        (
+            PodChange::Removed(other.clone()),
+            "forget other; update small; late 1 pods_removed",
+        ),
+        (
+            PodChange::Reconcile(ended(&other)),
+            "update other; update small; late 1 pod_terminated",
+        ),
+        (
+            PodChange::Updated(sure("other", "300m")),
+            "update other; update other; update small; late 1 pod_updated",
+        ),
+        (
+            PodChange::Updated(sure("small", "250m")),
+            "update small; update small; late 1 pod_updated",
+        ),
+        // What fits at once never waited.
+        (
+            PodChange::Updated(sure("other", "750m")),
+            "update other; update other",
+        ),
+    ];
+    for (change, expected) in rows {
+        let mut roster = Roster::default();
+        roster.sources_ready(&gate(false));
+        for pod in [&small, &other] {
+            roster.change(PodChange::Added(pod.clone()), &gate(false));
+        }
+        let told = roster.change(PodChange::Updated(grown.clone()), &gate(false));
+        assert_eq!(brief(told), "update small; update small");
+        let told = roster.retry_resizes(Trigger::Period, &gate(false));
+        assert_eq!(brief(told), "", "nothing has changed");
+        assert_eq!(brief(roster.change(change, &gate(false))), expected);
+    }
+    // Time alone may be what it takes, when the node has grown.
+    let mut roster = Roster::default();
+    roster.sources_ready(&gate(false));
+    for pod in [&small, &other] {
+        roster.change(PodChange::Added(pod.clone()), &gate(false));
+    }
+    roster.change(PodChange::Updated(grown.clone()), &gate(false));
+    let told = roster.retry_resizes(Trigger::Period, &open());
+    assert_eq!(brief(told), "update small; late 1 periodic_retry");
+    // Never is told once.
+    let told = roster.change(PodChange::Updated(sure("small", "601m")), &gate(true));
+    let never = "never guaranteed_pod_cpu_manager_static_policy";
+    assert_eq!(brief(told), format!("update small; update small; {never}"));
+    assert_eq!(
+        brief(roster.retry_resizes(Trigger::Period, &gate(true))),
+        ""
+    );
 }

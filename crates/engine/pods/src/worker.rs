@@ -194,6 +194,9 @@ impl Worker {
         for said in said {
             say_resize(&self.world, &assigned.pod, said);
         }
+        if let Some(waited) = self.memory.resizing.take_waited() {
+            figures::resize_waited(&assigned.pod, &waited);
+        }
         if !matches!(self.memory.verdict, Some(StatusOverride::Rejected { .. })) {
             self.world.records.grant(&self.memory.uid, granted);
         }
@@ -208,7 +211,10 @@ impl Worker {
             return ResizeFacts::default();
         };
         if self.memory.state != PodState::Running {
-            self.memory.resizing.ended();
+            self.memory.resizing.ended(now);
+            if let Some(waited) = self.memory.resizing.take_waited() {
+                figures::resize_waited(&pod, &waited);
+            }
             return ResizeFacts::default();
         }
         let memory = &mut self.memory;

@@ -273,6 +273,14 @@ fn a_resize_without_room_is_deferred_until_a_pod_goes_also_over_a_restart(
     })?;
     ensure_bounds(&world, &after, &[("", 50000, 32), ("main", 50000, 32)])?;
     ensure!(after.container("main")?.restarts() == 0, "it was restarted");
+    // What made room is told by the next life of the agent, too.
+    let figures = world.node.node.read_only("/metrics")?.body;
+    for begin in [
+        "kubelet_pod_deferred_accepted_resizes_total{retry_trigger=",
+        "kubelet_pod_deferred_resize_duration_seconds_count{priority_bucket=\"normal\",resolution=\"accepted\"} 1",
+    ] {
+        ensure!(figures.contains(begin), "there is no {begin}");
+    }
     Ok(Outcome::Passed)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrolet_ports::{DiskUsage, FileRoom, Sample, SampleValue};
-use ferrolet_types::Pod;
+use ferrolet_types::{Pod, pod::PodView as _};
 
 const SOURCE: &str = "kubernetes.io/config.source";
 
@@ -18,7 +18,7 @@ pub(super) fn resizes(pods: &[Pod]) -> Vec<Sample> {
                 "PodResizeInProgress" => n_under_way += 1,
                 "PodResizePending" => {
                     let reason = condition.reason.as_deref().unwrap_or_default();
-                    let key = (priority_word(pod), reason.to_lowercase());
+                    let key = (pod.priority_word(), reason.to_lowercase());
                     *waiting.entry(key).or_default() += 1;
                 }
                 _ => {}
@@ -32,19 +32,6 @@ pub(super) fn resizes(pods: &[Pod]) -> Vec<Sample> {
         plain("kubelet_pod_pending_resizes", &labels, f64::from(n))
     }));
     samples
-}
-
-/// Upstream's words for priorities.
-fn priority_word(pod: &Pod) -> &'static str {
-    let priority = pod.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
-    match priority {
-        0 => "normal",
-        2_000_000_000.. => "system-critical",
-        100_000.. => "high",
-        1.. => "medium",
-        -999.. => "low",
-        _ => "very-low",
-    }
 }
 
 /// Counts pods and containers.

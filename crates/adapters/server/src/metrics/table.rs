@@ -151,7 +151,10 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_pleg_pod_relist_duration_seconds" Histogram Alpha [] "Time it took to look at one pod, in seconds.";
     Metrics "kubelet_pleg_relist_duration_seconds" Histogram Alpha [] "Time listings of the runtime took, in seconds.";
     Metrics "kubelet_pleg_relist_interval_seconds" Histogram Alpha [] "Time between two listings of the runtime, in seconds.";
+    Metrics "kubelet_pod_deferred_accepted_resizes_total" Counter Alpha ["retry_trigger"] "Resizes that had to wait and were granted, by what made room.";
+    Metrics "kubelet_pod_deferred_resize_duration_seconds" Histogram Alpha ["priority_bucket", "resolution"] "Time resizes waited for room, by how that ended and by priority, in seconds.";
     Metrics "kubelet_pod_in_progress_resizes" Gauge Alpha [] "Pods whose new resources are being put in force.";
+    Metrics "kubelet_pod_infeasible_resizes_total" Counter Alpha ["reason_detail"] "Resizes that this node can never do, by why.";
     Metrics "kubelet_pod_level_resources_admission_total" Counter Alpha ["config_mode", "qos_class"] "Pods that were taken, by where they ask for resources and by class.";
     Metrics "kubelet_pod_pending_resizes" Gauge Alpha ["priority_bucket", "reason"] "Pods whose new resources are not granted, by reason and priority.";
     Metrics "kubelet_pod_requests_get_total" Counter Alpha ["server_api_version", "status_code"] "Pods that were asked for one by one.";

@@ -190,6 +190,21 @@ async fn a_resize_without_room_waits_until_another_pod_goes() {
     })
     .await;
     assert_eq!(condition(&agent, &uid, "PodResizePending"), None);
+    let shown = ferrolet_pods::figures().samples();
+    for (family, labels) in [
+        (
+            "kubelet_pod_deferred_accepted_resizes_total",
+            &["pods_removed"][..],
+        ),
+        (
+            "kubelet_pod_deferred_resize_duration_seconds",
+            &["normal", "accepted"],
+        ),
+    ] {
+        let mut all = shown.iter();
+        let is_there = all.any(|it| it.family == family && it.labels == labels);
+        assert!(is_there, "{family}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
