@@ -234,7 +234,7 @@ mod tests {
             (-999, "low"),
             (-1000, "very-low"),
         ] {
-            assert_eq!(priority_word(&one(priority, "", "")), word, "{priority}");
+            assert_eq!(one(priority, "", "").priority_word(), word, "{priority}");
         }
     }
 
