@@ -9,7 +9,7 @@ use ferrolet_ports::{
 use ferrolet_types::{GracePeriod, pod::PodView as _};
 use tokio::time::sleep;
 
-use super::plan::{Policy, dead_links, excess};
+use super::plan::{Dead, Policy, dead_links, excess};
 
 const PERIOD: Duration = Duration::from_secs(60);
 /// A container that nobody knows about gets no time: whatever it was, it is not watched any more.
@@ -59,10 +59,10 @@ async fn collect(doors: &Doors, policy: &Policy) -> Result<(), RoundError> {
     let known = doors.pods.pods().iter().map(|pod| pod.uid()).collect();
     for dead in excess(policy, &listing, &known, doors.clock.now()) {
         tracing::info!(container = %dead.id, "Removing dead container");
-        if dead.is_unknown {
-            doors.runtime.stop_container(&dead.id, AT_ONCE).await?;
+        // One that the runtime will not let go of is no reason for the others to stay; it is asked for again with the next round.
+        if let Err(error) = remove(doors, &dead).await {
+            tracing::error!(container = %dead.id, %error, "A dead container cannot be removed");
         }
-        doors.runtime.remove_container(&dead.id).await?;
     }
     // Links first, then what lives: a container made in between is alive when it is looked for.
     let dangling = doors.logs.dangling_links().await?;
@@ -72,7 +72,16 @@ async fn collect(doors: &Doors, policy: &Policy) -> Result<(), RoundError> {
     let listing = doors.runtime.list().await?;
     for link in dead_links(dangling, &listing) {
         tracing::debug!(link, "Removing link to a log that is gone");
-        doors.logs.remove_link(&link).await?;
+        if let Err(error) = doors.logs.remove_link(&link).await {
+            tracing::error!(link, %error, "A link to a log that is gone cannot be removed");
+        }
     }
     Ok(())
+}
+
+async fn remove(doors: &Doors, dead: &Dead) -> Result<(), RuntimeError> {
+    if dead.is_unknown {
+        doors.runtime.stop_container(&dead.id, AT_ONCE).await?;
+    }
+    doors.runtime.remove_container(&dead.id).await
 }

@@ -57,6 +57,8 @@ enum RoundError {
         image: String,
         cause: RuntimeError,
     },
+    #[error("image {image} was not used for imageMaximumGCAge and cannot be removed: {cause}")]
+    RemoveOld { image: String, cause: RuntimeError },
     #[error("{0}")]
     TooFull(String),
 }
@@ -116,9 +118,14 @@ impl Collector {
         let mut known = self.look(started).await?;
         let aged = by_age(&self.policy, &known, self.began, started);
         *next = aged.next;
-        let mut has_removed = false;
+        let (mut has_removed, mut failure) = (false, None);
         for image in &aged.remove {
-            self.remove(image, 0).await?;
+            // One that stays is no reason for the others to stay, nor for a full disk to stay full.
+            if let Err(cause) = self.remove(image).await {
+                let image = image.name.clone();
+                failure = Some(RoundError::RemoveOld { image, cause });
+                continue;
+            }
             figures::image_removed("age");
             known.retain(|it| it.id != image.id);
             has_removed = true;
@@ -129,7 +136,7 @@ impl Collector {
         if has_removed {
             self.forget_records(started).await;
         }
-        freed
+        freed.and(failure.map_or(Ok(()), Err))
     }
 
     async fn look(&mut self, now: Timestamp) -> Result<Vec<Known>, RoundError> {
@@ -183,16 +190,16 @@ impl Collector {
     ) -> Result<DiskSpace, RoundError> {
         let (mut space, mut failure) = (before, None);
         for image in &plan.remove {
-            match self.remove(image, plan.needed).await {
-                Ok(()) => {
-                    figures::image_removed("space");
-                    *has_removed = true;
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
-                }
+            if let Err(cause) = self.remove(image).await {
+                failure = Some(RoundError::Remove {
+                    wanted: plan.needed,
+                    image: image.name.clone(),
+                    cause,
+                });
+                continue;
             }
+            figures::image_removed("space");
+            *has_removed = true;
             space = self.space(place).await?;
             if still_needed(&self.policy, space) == 0 {
                 return Ok(space);
@@ -211,19 +218,14 @@ impl Collector {
         Ok(space)
     }
 
-    async fn remove(&self, image: &Known, wanted: u64) -> Result<(), RoundError> {
+    async fn remove(&self, image: &Known) -> Result<(), RuntimeError> {
         tracing::info!(
             image = image.id,
             name = image.name,
             size = image.size,
             "Removing image to free bytes"
         );
-        let removed = self.doors.images.remove_image(&image.id).await;
-        removed.map_err(|cause| RoundError::Remove {
-            wanted,
-            image: image.name.clone(),
-            cause,
-        })
+        self.doors.images.remove_image(&image.id).await
     }
 
     /// Removes records of images that are gone, unless they were written since this round began.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_images::record::{PullCredentials, after_pull, encode_record, file_name};
-use ferrolet_ports::{Images as _, PodsView, PullFile};
-use ferrolet_testkit::{FakeDisk, FakePullFiles, World, pod};
+use ferrolet_ports::{Images as _, PodsView, PullFile, RuntimeErrorKind};
+use ferrolet_testkit::{Call, FakeDisk, FakePullFiles, World, pod};
 use ferrolet_types::{Pod, Timestamp};
 use tokio::task::JoinHandle;
 
@@ -159,4 +159,37 @@ async fn a_disk_without_capacity_is_a_fault_and_decides_nothing() {
     let said = reasons(&rig.world);
     assert!(said.contains(&"InvalidDiskCapacity".to_owned()), "{said:?}");
     assert!(rig.world.has_image("a.test/b:1"));
+}
+
+/// 8.13, images: one that cannot be removed keeps neither the others nor a full disk as they are.
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_removed_holds_up_no_other() {
+    let by_age = Policy {
+        maximum_age: Some(Duration::from_secs(3600)),
+        high_percent: 100,
+        ..POLICY
+    };
+    let by_both = Policy {
+        high_percent: 85,
+        ..by_age
+    };
+    // The policy, what fills the disk meanwhile, and how many of three old images are left when one removal was refused.
+    for (policy, mebibytes, expected) in [(by_age, 0, 1), (by_both, 18, 0)] {
+        let rig = start(&["used", "b", "c", "d"], 0, policy);
+        tokio::time::sleep(Duration::from_secs(3590)).await;
+        rig.disk.set_other(mebibytes << 20);
+        let refused = RuntimeErrorKind::Internal;
+        rig.world
+            .fail_next(Call::RemoveImage, 1, refused, "in use after all");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let names = ["b", "c", "d"].map(|it| format!("a.test/{it}:1"));
+        let n_left = names.iter().filter(|it| rig.world.has_image(it)).count();
+        assert_eq!(n_left, expected);
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert!(
+            !names.iter().any(|it| rig.world.has_image(it)),
+            "tried again"
+        );
+        assert!(rig.world.has_image("a.test/used:1"));
+    }
 }
