@@ -60,7 +60,7 @@ fn note(tally: &Tally, plugin: &str, operation: &str, is_ok: bool, took: f64) {
 }
 
 /// The plugin's name; a driver's is part of it.
-fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
+pub(crate) fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
     let provided = |provided: &Provided| match &provided.backing {
         Backing::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
         Backing::Csi(csi) => format!("kubernetes.io/csi:{}", csi.driver),

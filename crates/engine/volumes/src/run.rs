@@ -40,6 +40,7 @@ use crate::{
     gather::{Needs, gather, gather_certificates, gather_claims, gather_trust, needs_of},
     host_path::{Expected, Verdict, judge},
     kept::{Ending, Memory, refers_to},
+    numbers::volume_numbers,
     operations,
     pauses::Pauses,
     payload::{Gathered, compute},
@@ -396,9 +397,12 @@ impl VolumeEngine {
             return Err(Unready::paused(refusal));
         }
         let resolved = gathered.claims.get(name).and_then(|it| it.as_ref().ok());
+        let plugin = operations::plugin_of(volume, resolved);
+        volume_numbers().wanted(&plan.uid, name, plugin);
         let work = self.set_up(plan, volume, gathered);
         match operations::mount(volume, resolved, work).await {
             Ok(mount) => {
+                volume_numbers().here(&plan.uid, name);
                 self.pauses.succeeded(&plan.uid, name);
                 Ok((name.clone(), mount))
             }
@@ -705,6 +709,7 @@ impl PodVolumes for VolumeEngine {
         Box::pin(async move {
             let turn = self.memory.turn(uid);
             let _turn = turn.lock().await;
+            volume_numbers().leaving(uid);
             self.release_stored(uid).await?;
             self.release_node(uid).await?;
             if let Some(shell) = self.csi_shell() {
@@ -721,6 +726,7 @@ impl PodVolumes for VolumeEngine {
             self.standing.forget(uid);
             self.credentials.forget(uid);
             self.pauses.forget(uid);
+            volume_numbers().gone(uid);
             Ok(())
         })
     }

@@ -101,6 +101,7 @@ pub(super) fn figure_sources(
         Arc::new(ferrolet_pods::working_pods()),
         Arc::new(ferrolet_probes::hook_figures()),
         Arc::new(ferrolet_volumes::figures()),
+        Arc::new(ferrolet_volumes::volume_numbers()),
         Arc::new(ferrolet_reclaim::figures()),
         Arc::new(ferrolet_report::figures()),
         Arc::new(ferrolet_plugins::local_figures()),

@@ -38,7 +38,12 @@ fn a_working_pod_is_seen_in_the_summary_and_by_dashboards(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut node = context.node()?;
-    node.put_pod(&pod("busy", &[script("main", BUSY)]))?;
+    let mounted = json!({"volumeMounts": [{"name": "cache", "mountPath": "/cache"}]});
+    let busy = with(
+        pod("busy", &[with(script("main", BUSY), mounted)]),
+        json!({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}}),
+    );
+    node.put_pod(&busy)?;
     wait_running(&mut node, "busy")?;
     let summary = wait_until("the pod with its log in the summary", SOON, || {
         let summary = summary(&node)?;
@@ -129,6 +134,10 @@ fn a_working_pod_is_seen_in_the_summary_and_by_dashboards(
         "kubelet_image_manager_ensure_image_requests_total{present_locally=\"true\",\
          pull_policy=\"ifnotpresent\",pull_required=\"false\"} 1",
         "kubelet_image_volume_requested_total 0",
+        "volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",state=\"actual_state_of_world\"} 1",
+        "volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",state=\"desired_state_of_world\"} 1",
+        "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_mount\",\
+         status=\"success\",volume_plugin=\"kubernetes.io/empty-dir\"} 1",
         "workqueue_depth{name=\"kubelet_log_rotate_manager\"} 0",
     ] {
         ensure!(own.lines().any(|it| it == line), "{line} is not in {own}");

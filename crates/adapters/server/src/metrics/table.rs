@@ -218,6 +218,7 @@ const TABLE: &[Family] = families! {
     Metrics "rest_client_requests_total" Counter Alpha ["code", "host", "method"] "Requests to the API server, by answer.";
     Metrics "rest_client_response_size_bytes" Histogram Alpha ["host", "verb"] "Sizes of answers of the API server, in bytes.";
     Metrics "storage_operation_duration_seconds" Histogram Beta ["migrated", "operation_name", "status", "volume_plugin"] "Time operations on volumes took, in seconds.";
+    Metrics "volume_manager_total_volumes" Gauge Alpha ["plugin_name", "state"] "Volumes that pods should have, and volumes that they have.";
     Metrics "volume_operation_total_seconds" Histogram Beta ["operation_name", "plugin_name"] "Time operations on volumes took from end to end, in seconds.";
     Metrics "workqueue_adds_total" Counter Beta ["name"] "Things that were put in a line.";
     Metrics "workqueue_depth" Gauge Beta ["name"] "Things in a line.";
