@@ -208,10 +208,13 @@ async fn a_client_that_goes_ends_the_runtimes_connection() {
     let (address, runtime) = runtime(agreed("v4.channel.k8s.io"), async |mut stream| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all).await;
+        // Before that the process hears the end of its input.
+        assert!(all.ends_with(&data(3, 1, &[])), "{all:?}");
     })
     .await;
     let rig = Rig::new(wish(address)).await;
-    let client = open(&rig, EXEC, "v5.channel.k8s.io").await;
+    let mut client = open(&rig, EXEC, "v5.channel.k8s.io").await;
+    assert_eq!(heard(&mut client).await, (2, vec![1]));
     drop(client);
     tokio::time::timeout(SOON, runtime).await.unwrap().unwrap();
 }

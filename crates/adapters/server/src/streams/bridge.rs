@@ -7,9 +7,11 @@
 //! ```
 //!
 //! A session ends with the process: when its outputs and its status have ended, the client gets a closing frame and is read until
-//! it closes too. A runtime that breaks off is told to the client as a status.
+//! it closes too. A runtime that breaks off is told to the client as a status. When a client breaks off, the process first hears the end of
+//! its input and has a moment to end by itself: what a runtime does to a process whose connection is gone is not certain to succeed.
 
 use std::io::Result;
+use std::pin::pin;
 use std::sync::Mutex as Moment;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use super::carry::silence;
 use super::{spdy, websocket};
 
-/// A client that was told goodbye has this long to say it too.
+/// A client that was told goodbye has this long to say it too, and a process whose client is gone has this long to end.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Read from a runtime at once.
 const PIECE: usize = 32 * 1024;
@@ -108,14 +110,17 @@ where
         tracing::debug!(err = %error, "A stream broke before it began");
         return;
     }
+    let mut stdin = plan.id(STDIN);
+    let mut showing = pin!(show(from_runtime, &plan, &to_client, &to_runtime, &last));
+    let doors = (&to_client, &to_runtime);
     let runtime_is_done = tokio::select! {
-        ended = listen(&mut frames, &plan, &to_client, &to_runtime, &last) => {
+        ended = listen(&mut frames, &plan, &mut stdin, doors, &last) => {
             if let Err(error) = ended {
                 tracing::debug!(err = %error, "A client's stream broke");
             }
             false
         }
-        ended = show(from_runtime, &plan, &to_client, &to_runtime, &last) => {
+        ended = showing.as_mut() => {
             if let Err(error) = &ended {
                 tracing::debug!(err = %error, "A runtime's stream broke");
             }
@@ -126,6 +131,13 @@ where
             false
         }
     };
+    if let Some(id) = stdin.filter(|_| !runtime_is_done) {
+        let end = async {
+            spdy::finish(&mut *to_runtime.lock().await, id).await?;
+            showing.await
+        };
+        let _ = timeout(GOODBYE, end).await;
+    }
     let goodbye = async {
         let mut to_client = to_client.lock().await;
         let _ = websocket::write_frame(&mut *to_client, websocket::CLOSE, &DONE, &[]).await;
@@ -143,8 +155,9 @@ where
 async fn listen<R, W, V>(
     frames: &mut websocket::Frames<R>,
     plan: &Plan,
-    to_client: &Mutex<W>,
-    to_runtime: &Mutex<V>,
+    // The process's input, until it has ended.
+    stdin: &mut Option<u32>,
+    (to_client, to_runtime): (&Mutex<W>, &Mutex<V>),
     last: &Moment<Instant>,
 ) -> Result<()>
 where
@@ -153,7 +166,6 @@ where
     V: AsyncWrite + Unpin,
 {
     let mut channel = None;
-    let mut stdin = plan.id(STDIN);
     loop {
         let heard = frames.next().await?;
         *last.lock().expect("no panic under this lock") = Instant::now();
@@ -183,7 +195,7 @@ where
         let mut to_runtime = to_runtime.lock().await;
         match channel {
             Some(STDIN) => {
-                if let Some(id) = stdin {
+                if let Some(id) = *stdin {
                     spdy::send(&mut *to_runtime, id, data).await?;
                 }
             }
