@@ -359,5 +359,8 @@ fn a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back(
         after.container("main")?.id() == before.container("main")?.id(),
         "it was restarted"
     );
+    let counted = "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1";
+    let figures = world.node.node.read_only("/metrics")?.body;
+    ensure!(figures.contains(counted), "there is no {counted}");
     Ok(Outcome::Passed)
 }
