@@ -56,6 +56,23 @@ impl PodResources {
     }
 }
 
+/// What is in force of a container that was just started: what it was granted, and its pod's limits where it has none of its own.
+pub fn started_with(pod: &Pod, container: &Container) -> ResourceRequirements {
+    let mut resources = container.resources.clone().unwrap_or_default();
+    let pods = pod.spec_ref().resources.as_ref();
+    let pods = pods.and_then(|it| it.limits.as_ref());
+    let own = parse_amounts(resources.limits.as_ref());
+    for name in ["cpu", "memory"] {
+        let limit = pods.and_then(|limits| limits.get(name));
+        let limit = limit.filter(|_| amount(&own, name).is_zero());
+        if let Some(limit) = limit {
+            let limits = resources.limits.get_or_insert_default();
+            limits.insert(name.to_owned(), limit.clone());
+        }
+    }
+    resources
+}
+
 /// The pod with these resources in place of its own; `None` when they mean the same. Containers without a record keep theirs.
 pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
     // Nearly always, and asked for every pod whenever one comes: nothing is copied to find that out.

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::tests_pods::{container, pod, pod_json};
@@ -133,5 +133,31 @@ fn what_this_node_can_never_resize_is_infeasible() {
         &with_tmpfs("2Mi"),
         rules,
         "memory_volume_resize_gate_off: Memory-backed emptyDir volume resize is disabled",
+    );
+}
+
+/// 8.10, the actuated copy: a container without a limit is bounded by its pod's, and the record says so, as upstream's does.
+#[test]
+fn what_a_container_starts_with_includes_its_pods_limits() {
+    let check = |pods: Value, own: Value, expected: Value| {
+        let pod = pod_json(
+            json!({"spec": {"resources": pods, "containers": [{"name": "a", "resources": own}]}}),
+        );
+        let container = &pod.spec_ref().containers[0];
+        let found = serde_json::to_value(started_with(&pod, container)).unwrap();
+        assert_eq!(found, expected);
+    };
+    let both = json!({"limits": {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi"}});
+    check(json!({}), json!({}), json!({}));
+    check(json!({"requests": {"cpu": "1"}}), json!({}), json!({}));
+    check(
+        both.clone(),
+        json!({}),
+        json!({"limits": {"cpu": "2", "memory": "1Gi"}}),
+    );
+    check(
+        both,
+        json!({"limits": {"cpu": "500m"}, "requests": {"cpu": "500m"}}),
+        json!({"limits": {"cpu": "500m", "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
     );
 }

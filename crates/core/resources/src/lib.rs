@@ -32,7 +32,7 @@ pub use admit::{
     AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected, sysctl_with_dots,
 };
 pub use allocation::{
-    Infeasible, PodResources, ResizeRules, check_resize, is_growing, with_resources,
+    Infeasible, PodResources, ResizeRules, check_resize, is_growing, started_with, with_resources,
 };
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,

@@ -9,7 +9,7 @@ use ferrolet_lifecycle::{
     Action, Failure, FailureKind, PodState, Presence, Setup, Stage, Waiting, doubling,
 };
 use ferrolet_ports::VolumeMount;
-use ferrolet_resources::{PodResources, with_resources};
+use ferrolet_resources::{PodResources, started_with, with_resources};
 use ferrolet_status::StatusOverride;
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, PodKey, PodUid, Timestamp,
@@ -281,7 +281,7 @@ impl Memory {
             return;
         };
         if let Some((_, spec)) = pod.find_container(container.as_str()) {
-            let granted = spec.resources.clone().unwrap_or_default();
+            let granted = started_with(pod, spec);
             actuated.containers.insert(container.to_string(), granted);
             world.records.put_in_force(&self.uid, actuated);
         }
