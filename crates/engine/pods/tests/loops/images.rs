@@ -1,6 +1,6 @@
 //! Images that are fetched, or cannot be.
 
-use ferrolet_ports::ImageError;
+use ferrolet_ports::{EventObject, ImageError};
 use ferrolet_testkit::{Call, pod};
 use ferrolet_types::pod::PodView as _;
 
@@ -39,6 +39,44 @@ async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
         .map(|pair| pair[1].since(pair[0]).as_secs())
         .collect();
     assert_eq!(pauses, [10, 20]);
+}
+
+/// 8.12, 5 and 8: an ephemeral container has the events of any other, under its own field.
+#[tokio::test(start_paused = true)]
+async fn the_image_of_an_ephemeral_container_backs_off_with_the_same_words() {
+    let world = world();
+    let failure = ImageError::Unspecified("no such tag".to_owned());
+    world.add_failing_image(REMOTE, secs(0), failure);
+    let mut web = (*pod("web").container("main", IMAGE).build()).clone();
+    let debug = serde_json::json!([{"name": "debug", "image": REMOTE}]);
+    let spec = web.spec.as_mut().unwrap();
+    spec.ephemeral_containers = serde_json::from_value(debug).unwrap();
+    let agent = Agent::start(&world);
+    agent.add(&web.into()).await;
+    let told = || {
+        let events = world.recorded_events().into_iter();
+        let about = events.filter_map(|(_, event)| match event.object {
+            EventObject::Pod { field_path, .. }
+                if field_path.as_deref() == Some("spec.ephemeralContainers{debug}") =>
+            {
+                Some(event.message)
+            }
+            _ => None,
+        });
+        about.collect::<Vec<String>>()
+    };
+    eventually("it backs off", secs(5), || {
+        told().iter().any(|it| it == "Error: ImagePullBackOff")
+    })
+    .await;
+    let expected = [
+        format!("Pulling image {REMOTE:?}"),
+        format!("Failed to pull image {REMOTE:?}: no such tag"),
+        "Error: ErrImagePull".to_owned(),
+        format!("Back-off pulling image {REMOTE:?}"),
+        "Error: ImagePullBackOff".to_owned(),
+    ];
+    assert_eq!(told(), expected);
 }
 
 /// 8.12, 1, 2 and 7: waiting reasons.
