@@ -46,9 +46,24 @@ impl Probing for FakeProbing {
 pub struct FakeHooks {
     failing: Mutex<BTreeSet<String>>,
     endless: Mutex<BTreeSet<String>>,
+    n_under_way: AtomicUsize,
+}
+
+/// A hook that does not end by itself.
+struct Endless<'a>(&'a AtomicUsize);
+
+impl Drop for Endless<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl FakeHooks {
+    /// How many endless hooks nobody has given up yet.
+    pub fn n_under_way(&self) -> usize {
+        self.n_under_way.load(Ordering::Relaxed)
+    }
+
     /// Hooks of containers of this name fail from now on.
     pub fn fail_for(&self, container: &str) {
         let mut failing = self
@@ -82,6 +97,8 @@ impl Hooks for FakeHooks {
         let hangs = endless.contains(&call.container.name);
         Box::pin(async move {
             if hangs {
+                self.n_under_way.fetch_add(1, Ordering::Relaxed);
+                let _endless = Endless(&self.n_under_way);
                 std::future::pending::<()>().await;
             }
             if !fails {

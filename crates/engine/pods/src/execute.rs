@@ -428,12 +428,14 @@ async fn stop(
     (grace, after): (GracePeriod, &[ContainerId]),
 ) -> Outcome {
     let began = Instant::now();
-    see_off(world, memory, id, container, grace).await;
-    let left = grace.0.saturating_sub(began.elapsed());
-    // Who has no time left does not wait; who waits too long goes out of turn.
-    let _ = timeout(left, turns.wait_for(after)).await;
-    let left = left_of(grace, began.elapsed());
-    match world.runtime.stop_container(id, left).await {
+    let rest = async {
+        let left = grace.0.saturating_sub(began.elapsed());
+        // Who has no time left does not wait; who waits too long goes out of turn.
+        let _ = timeout(left, turns.wait_for(after)).await;
+        let left = left_of(grace, began.elapsed());
+        world.runtime.stop_container(id, left).await
+    };
+    match see_off(world, memory, (id, container), grace, rest).await {
         Ok(()) => {
             turns.ended(id);
             Outcome::Done
@@ -471,46 +473,36 @@ fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause
     }
 }
 
-/// Runs the container's preStop hook within the grace.
-async fn see_off(
+/// Runs the container's preStop hook within the grace, and then the rest. A hook that takes longer goes on beside the rest, and what it does in
+/// the container ends with that.
+async fn see_off<T>(
     world: &World,
     memory: &Memory,
-    id: &ContainerId,
-    container: &ContainerName,
+    (id, container): (&ContainerId, &ContainerName),
     grace: GracePeriod,
-) {
-    let Some(pod) = memory.pod.as_ref().filter(|_| !grace.0.is_zero()) else {
-        // Without time there is no hook; the process gets its moment all the same.
-        return;
+    rest: impl Future<Output = T>,
+) -> T {
+    // Without time there is no hook; the process gets its moment all the same.
+    let call = (!grace.0.is_zero()).then(|| pre_stop(memory, id, container));
+    let Some((kind, call)) = call.flatten() else {
+        return rest.await;
     };
-    let Some((kind, spec)) = pod.find_container(container.as_str()) else {
-        return;
-    };
-    let Some(handler) = spec.lifecycle.as_ref().and_then(|it| it.pre_stop.clone()) else {
-        return;
-    };
-    let pod_ip = memory
-        .seen
-        .newest_sandbox()
-        .and_then(|it| it.ips.first().cloned());
-    let call = HookCall {
-        pod: pod.clone(),
-        pod_ip,
-        container: spec.clone(),
-        id: id.clone(),
-        handler,
-    };
-    let is_sleep = call.handler.sleep.is_some();
-    let ended = timeout(grace.0, world.hooks.run(&call)).await;
-    let has_failed = match &ended {
-        Ok(Ok(())) => false,
+    let pod = &call.pod;
+    let mut hook = world.hooks.run(&call);
+    let has_failed = match timeout(grace.0, &mut hook).await {
+        Ok(Ok(())) => return rest.await,
         Ok(Err(error)) => {
             tracing::warn!(pod = %pod.key(), %container, %error, "Hook failed before the stop");
+            hook = Box::pin(std::future::pending());
             true
         }
         Err(_elapsed) => {
             tracing::warn!(pod = %pod.key(), %container, "Hook before the stop took the whole grace period");
-            // Whatever it was doing in the container dies with it; a sleep that is cut short has done its work.
+            // A sleep that is cut short has done its work.
+            let is_sleep = call.handler.sleep.is_some();
+            if is_sleep {
+                hook = Box::pin(std::future::pending());
+            }
             !is_sleep
         }
     };
@@ -518,6 +510,36 @@ async fn see_off(
         let tell = ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
         tell.say(Happened::HookFailed(HookMoment::PreStop));
     }
+    let beside = async {
+        let _ = hook.await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        // The hook is no more than company: whoever finishes, the rest is what is waited for.
+        biased;
+        done = rest => done,
+        never = beside => never,
+    }
+}
+
+/// The container's preStop hook, if it has one.
+fn pre_stop(
+    memory: &Memory,
+    id: &ContainerId,
+    container: &ContainerName,
+) -> Option<(ContainerKind, HookCall)> {
+    let pod = memory.pod.as_ref()?;
+    let (kind, spec) = pod.find_container(container.as_str())?;
+    let handler = spec.lifecycle.as_ref()?.pre_stop.clone()?;
+    let newest = memory.seen.newest_sandbox();
+    let call = HookCall {
+        pod: pod.clone(),
+        pod_ip: newest.and_then(|it| it.ips.first().cloned()),
+        container: spec.clone(),
+        id: id.clone(),
+        handler,
+    };
+    Some((kind, call))
 }
 
 /// Runs the container's preStop hook and stops it, because its start did not go well.
@@ -529,9 +551,11 @@ pub(crate) async fn see_off_and_stop(
     grace: GracePeriod,
 ) -> Result<(), RuntimeError> {
     let began = Instant::now();
-    see_off(world, memory, id, container, grace).await;
-    let left = left_of(grace, began.elapsed());
-    world.runtime.stop_container(id, left).await
+    let rest = async {
+        let left = left_of(grace, began.elapsed());
+        world.runtime.stop_container(id, left).await
+    };
+    see_off(world, memory, (id, container), grace, rest).await
 }
 
 /// What a hook leaves of the grace. The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook

@@ -403,6 +403,7 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
         let world = world();
         let agent = Agent::start(&world);
         agent.hooks.hang_for("main");
+        world.script_name("main", Script::IgnoresSignal);
         let web = pod("web").container("main", IMAGE).grace(5);
         let web = web
             .edit_container("main", |it| {
@@ -416,12 +417,16 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
             .until("it runs", SOON, |world| world.is_running(&uid, "main"))
             .await;
         agent.tell([deleting(&world, &web, 5)]).await;
+        tokio::time::sleep(secs(6)).await;
+        assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
+        // What it does in the container goes on for as long as that runs.
+        assert_eq!(agent.hooks.n_under_way(), n_told);
         world
             .until("it ended", secs(20), |world| {
                 !world.is_running(&uid, "main")
             })
             .await;
-        assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
+        eventually("nothing goes on", SOON, || agent.hooks.n_under_way() == 0).await;
         let events = world.recorded_events().into_iter();
         let told = events.filter(|(_, it)| it.reason == "FailedPreStopHook");
         assert_eq!(told.count(), n_told);
