@@ -169,12 +169,6 @@ impl Containerd {
         Ok(())
     }
 
-    /// Gives an image another name.
-    pub fn tag(&self, name: &str, other: &str) -> Result<()> {
-        self.ctr(&["images", "tag", name, other])?;
-        self.wait_managed(other)
-    }
-
     /// Waits until the CRI side knows an image.
     fn wait_managed(&self, name: &str) -> Result<()> {
         wait_until(

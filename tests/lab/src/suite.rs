@@ -22,10 +22,17 @@ use crate::process::{find_program, output};
 const REGISTRY: &str = "registry.k8s.io/e2e-test-images";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// A part of busybox that Debian leaves out.
+const NMETER: &str = r#"#!/bin/bash
+now=$EPOCHREALTIME
+micros=${now#*.}
+TZ=UTC printf '%(%T)T.%s\n' "${now%.*}" "${micros:0:3}"
+"#;
+
 /// An image that could be made, or its name and why it could not.
 pub type Made = Result<ImageSpec, (String, String)>;
 
-/// Every image that can be made here; see [`aliases`].
+/// Every image that can be made here.
 pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
     let busybox = busybox(tools)?;
     let pause = ImageSpec {
@@ -33,6 +40,7 @@ pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
         ..image::pause(&tools.pause)?
     };
     let agnhost = agnhost(suite, &busybox, &pause)?;
+    let nginx = made(tagged("nginx:1.27.0-2"), nginx(suite, &busybox));
     let mut images = vec![
         Ok(pause),
         Ok(kitten(suite, &busybox)?),
@@ -46,26 +54,31 @@ pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
             tagged("ipc-utils:1.4"),
             with_programs(&busybox, &["ipcs", "ipcmk", "ipcrm"]),
         ),
-        made(tagged("nginx:1.27.0-2"), nginx(suite, &busybox)),
+        other_release(&nginx, "nginx:1.28.0-2"),
+        nginx,
         made(
             tagged("glibc-dns-testing:2.1.1"),
             with_programs(&busybox, &["hostname", "getent", "dig"]),
         ),
     ];
-    images.push(Ok(agnhost));
-    images.push(Ok(busybox));
+    let agnhost = Ok(agnhost);
+    images.push(other_release(&agnhost, "agnhost:2.55"));
+    images.extend([agnhost, Ok(busybox)]);
     Ok(images)
 }
 
-/// Images that are made once and have a second tag, which is another release upstream.
-#[must_use]
-pub fn aliases() -> Vec<(String, String)> {
-    [
-        ("agnhost:2.66.1", "agnhost:2.55"),
-        ("nginx:1.27.0-2", "nginx:1.28.0-2"),
-    ]
-    .map(|(name, other)| (tagged(name), tagged(other)))
-    .into()
+/// Another release of an image: the same programs, and an image of its own, so that the runtime cannot take one for the other.
+fn other_release(image: &Made, tag: &str) -> Made {
+    let name = tagged(tag);
+    match image {
+        Ok(image) => {
+            let mut other = image.clone();
+            other.env.push(format!("RELEASE={tag}"));
+            other.name = name;
+            Ok(other)
+        }
+        Err((_, why)) => Err((name, why.clone())),
+    }
 }
 
 fn made(name: String, image: Result<ImageSpec>) -> Made {
@@ -94,6 +107,13 @@ fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
         target: "/bin/bash".to_owned(),
     };
     put(&mut image, shell);
+    // Upstream's has this one for the time of day to the millisecond, which is all that anybody asks it for.
+    let clock = Entry::File {
+        path: "/bin/nmeter".to_owned(),
+        mode: 0o755,
+        content: NMETER.as_bytes().to_vec(),
+    };
+    put(&mut image, clock);
     Ok(image)
 }
 

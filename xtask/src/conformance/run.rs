@@ -215,13 +215,7 @@ fn import_images(containerd: &Containerd, scene: &Scene) -> Result<Vec<String>> 
     // Some tests insist on pulling.
     let registry = Registry::start(&made)?;
     containerd.point_registry("registry.k8s.io", &registry)?;
-    let mut names: BTreeSet<String> = made.into_iter().map(|image| image.name).collect();
-    for (name, other) in suite::aliases() {
-        if names.contains(&name) {
-            containerd.tag(&name, &other)?;
-            names.insert(other);
-        }
-    }
+    let names: BTreeSet<String> = made.into_iter().map(|image| image.name).collect();
     let listed = output(Command::new(scene.suite.binary("e2e.test")).arg("--list-images"))?;
     let missing: Vec<String> = listed
         .lines()
