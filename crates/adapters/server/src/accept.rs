@@ -1,6 +1,11 @@
-//! What a client accepts, as its `Accept` and `Accept-Encoding` headers say. Pure.
+//! What a client accepts, as its `Accept` and `Accept-Encoding` headers say.
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::routes::text;
 
 /// One media type, or encoding, with what follows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +50,22 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     best.is_some_and(|it| it.media == "gzip" && it.quality > 0.0)
 }
 
+/// True when the client takes JSON, or does not say what it takes. As upstream reads it: `application/*` does not mean it.
+fn takes_json(headers: &HeaderMap) -> bool {
+    let accepted = accepted(headers);
+    let is_json = |it: &Clause<'_>| ["*/*", "application/json"].contains(&it.media);
+    accepted.is_empty() || accepted.iter().any(is_json)
+}
+
+/// Stands before what is told in JSON and not otherwise.
+pub(crate) async fn only_json(request: Request, next: Next) -> Response {
+    if takes_json(request.headers()) {
+        return next.run(request).await;
+    }
+    let words = "406: Not Acceptable\n\nAvailable representations: application/json";
+    text(StatusCode::NOT_ACCEPTABLE, words.to_owned())
+}
+
 fn clauses(headers: &HeaderMap, name: HeaderName) -> Vec<Clause<'_>> {
     let accept = headers.get(name);
     let accept = accept.and_then(|it| it.to_str().ok()).unwrap_or_default();
@@ -80,6 +101,25 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, accept.parse().unwrap());
             assert_eq!(accepts_gzip(&headers), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn json_is_for_those_who_take_it() {
+        assert!(takes_json(&HeaderMap::new()));
+        for (accept, expected) in [
+            ("", true),
+            ("*/*", true),
+            ("application/json", true),
+            ("application/json;as=Table", true),
+            ("text/html, */*;q=0.1", true),
+            ("text/html", false),
+            ("application/*", false),
+            ("application/yaml, application/cbor", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(takes_json(&headers), expected, "{accept}");
         }
     }
 

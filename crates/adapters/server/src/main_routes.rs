@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use ferrolet_ports::{Clock, GrantsView, LogFiles, Runtime, Streams, SystemLogFiles};
 
+use crate::accept::only_json;
 use crate::auth::{self, Gate};
 use crate::checkpoint::{self, CheckpointDoors};
 use crate::debug::{self, DebugDoors};
@@ -117,8 +118,12 @@ const INTO_PODS: &[Row] = &[
     ("/run/{namespace}/{pod}/{uid}/{container}", || {
         post(streams::run)
     }),
-    ("/runningpods", || get(running_pods::list)),
-    ("/runningpods/", || get(running_pods::list)),
+    ("/runningpods", || {
+        get(running_pods::list).route_layer(from_fn(only_json))
+    }),
+    ("/runningpods/", || {
+        get(running_pods::list).route_layer(from_fn(only_json))
+    }),
     ("/configz", || get(configz)),
 ];
 /// What says that it is switched off, and everything below.
@@ -163,14 +168,17 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         }
         if doors.allocated.is_some() {
             let one = "/allocatedPods/{namespace}/{pod}";
+            let answer = || get(allocated_pods::one).route_layer(from_fn(only_json));
+            let list = get(allocated_pods::list).route_layer(from_fn(only_json));
             own = own
-                .route("/allocatedPods", get(allocated_pods::list))
-                .route(one, get(allocated_pods::one))
-                .route(&format!("{one}/{{uid}}"), get(allocated_pods::one));
+                .route("/allocatedPods", list)
+                .route(one, answer())
+                .route(&format!("{one}/{{uid}}"), answer());
         }
         if doors.checkpoints.is_some() {
             let path = "/checkpoint/{namespace}/{pod}/{container}";
-            own = own.route(path, post(checkpoint::write));
+            let answer = post(checkpoint::write).route_layer(from_fn(only_json));
+            own = own.route(path, answer);
         }
         if doors.pages.has_flagz {
             own = own.route("/flagz", get(pages::flagz));

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
 use ferrolet_ports::{HealthCheck, PodsView};
 
+use crate::accept::only_json;
 use crate::main_routes::switched_off;
 use crate::metrics::{self, Began, FigureDoors, Figures, HttpFigures};
 use crate::pods::LastList;
@@ -78,12 +79,12 @@ const TABLE: &[Route] = &[
     Route {
         path: "/pods",
         listeners: &[Listener::ReadOnly, Listener::Main],
-        answer: || get(pods::list),
+        answer: || get(pods::list).route_layer(from_fn(only_json)),
     },
     Route {
         path: "/pods/",
         listeners: &[Listener::ReadOnly, Listener::Main],
-        answer: || get(pods::list),
+        answer: || get(pods::list).route_layer(from_fn(only_json)),
     },
 ];
 
@@ -139,7 +140,9 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
         )
         .route(
             "/stats/summary",
-            get(metrics::summary).post(metrics::summary),
+            get(metrics::summary)
+                .post(metrics::summary)
+                .route_layer(from_fn(only_json)),
         )
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(began, metrics::as_asked))

@@ -99,6 +99,15 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/pods/nothing", 404, TEXT),
         row("GET", "/runningpods/", 200, JSON).saying("\"kind\":\"PodList\""),
         row("POST", "/runningpods/", 405, ANY),
+        row("GET", "/runningpods/", 406, TEXT)
+            .with("Accept: application/yaml")
+            .saying("Available representations: application/json"),
+        row("GET", "/pods", 406, TEXT)
+            .with("Accept: text/html")
+            .saying("406: Not Acceptable"),
+        row("GET", "/pods", 200, JSON).with("Accept: text/html, */*;q=0.1"),
+        row("GET", "/stats/summary", 406, TEXT).with("Accept: application/*"),
+        row("POST", "/pods", 405, ANY).with("Accept: text/html"),
         row("GET", "/stats/summary", 200, JSON).saying("\"usageCoreNanoSeconds\""),
         row("POST", "/stats/summary", 200, JSON),
         row("GET", "/stats/summary?only_cpu_and_memory=true", 200, JSON),
