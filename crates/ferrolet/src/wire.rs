@@ -364,7 +364,6 @@ pub async fn run(
     let checks: Arc<[Arc<dyn HealthCheck>]> = Arc::new([
         Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>,
         pulse.clone(),
-        listing.clone(),
     ]);
     local::start(loaded, board.clone(), pod_news, &mut tasks)?;
     chains::start(loaded, &mut tasks);

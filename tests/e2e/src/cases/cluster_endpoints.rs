@@ -89,6 +89,8 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/healthz/ping", 200, TEXT),
         row("GET", "/healthz/log", 200, TEXT),
         row("GET", "/healthz/syncloop", 200, TEXT),
+        // How the runtime feels is the node's condition, and no reason to start the agent anew.
+        row("GET", "/healthz/pleg", 404, TEXT),
         row("GET", "/healthz/nothing", 404, TEXT),
         // A node that has no device plugins has no check of them.
         row("GET", "/healthz/device-plugin", 404, TEXT).upstream(200),

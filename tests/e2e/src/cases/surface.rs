@@ -27,11 +27,12 @@ cases![
 ];
 
 /// Paths, and what the health port and the read-only port say to them.
-const PLAIN: [(&str, u16, u16); 28] = [
+const PLAIN: [(&str, u16, u16); 29] = [
     ("/healthz", 200, 200),
     ("/healthz/ping", 200, 200),
     ("/healthz/log", 404, 200),
     ("/healthz/syncloop", 404, 200),
+    ("/healthz/pleg", 404, 404),
     ("/healthz/nothing", 404, 404),
     ("/pods", 404, 200),
     ("/stats/summary", 404, 200),
