@@ -301,7 +301,8 @@ fn differ(before: &Pod, after: &Pod) -> bool {
         || annotations(before) != annotations(after)
 }
 
-fn annotated(pod: &Pod, source: PodSource, seen: &str) -> Pod {
+/// The pod with a note of where it came from and when that was first seen.
+pub fn annotated(pod: &Pod, source: PodSource, seen: &str) -> Pod {
     let mut pod = (**pod).clone();
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(SOURCE_ANNOTATION.to_owned(), source.as_str().to_owned());

@@ -132,7 +132,7 @@ impl Cluster {
             events::channel(clients.events.clone(), node_name.to_owned(), clock.clone());
         let (services, classes) = (Kept::default(), Kept::default());
         let reporter = StatusReporter::new();
-        let (statics, static_pods) = Statics::new(reporter.clone());
+        let (statics, static_pods) = Statics::new(reporter.clone(), clock.clone());
         let objects = Arc::new(Objects::new(clients.work.clone(), tokens, strategy));
         let mut pod_objects: Arc<dyn ClusterObjects> = objects.clone();
         let mut lookups: Arc<dyn ClusterLookups> = Arc::new(Lookups {

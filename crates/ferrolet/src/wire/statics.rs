@@ -1,6 +1,7 @@
 //! The books of static pods for their mirrors: who is wanted, who is still ending.
 //!
-//! Sits between the sources and the merge, and between the workers and the reporter: what it sees it passes on unchanged.
+//! Sits between the sources and the merge, and between the workers and the reporter: what it sees it passes on unchanged. Mirrors say where
+//! their pods came from and when, as the merge notes it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,11 +9,12 @@ use std::{
 };
 
 use ferrolet_pods::Board;
-use ferrolet_ports::{PodsView, StatusSink, StatusUpdate};
+use ferrolet_ports::{Clock, PodsView, StatusSink, StatusUpdate};
 use ferrolet_report::{
     mirror::{StaticPods, Translations},
     pod_status::StatusReporter,
 };
+use ferrolet_sources::merge::annotated;
 use ferrolet_types::{
     Pod, PodKey, PodUid, SourceUpdate,
     pod::{PodSource, PodView},
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 /// The static pods of this node, as files, URLs and workers tell them.
 pub(super) struct Statics {
+    clock: Arc<dyn Clock>,
     books: Mutex<Books>,
     out: watch::Sender<StaticPods>,
     reporter: Arc<StatusReporter>,
@@ -46,14 +49,20 @@ impl PodsView for TranslatedPods {
 struct Books {
     configured: BTreeSet<PodSource>,
     wanted: BTreeMap<PodSource, Vec<Pod>>,
+    /// When each of them was first seen.
+    seen: BTreeMap<PodUid, String>,
     alive: BTreeMap<PodUid, PodKey>,
 }
 
 impl Statics {
-    pub(super) fn new(reporter: Arc<StatusReporter>) -> (Arc<Self>, watch::Receiver<StaticPods>) {
+    pub(super) fn new(
+        reporter: Arc<StatusReporter>,
+        clock: Arc<dyn Clock>,
+    ) -> (Arc<Self>, watch::Receiver<StaticPods>) {
         let (out, statics) = watch::channel(StaticPods::default());
         (
             Arc::new(Self {
+                clock,
                 books: Mutex::default(),
                 out,
                 reporter,
@@ -78,8 +87,9 @@ impl Statics {
         to: mpsc::Sender<SourceUpdate>,
     ) {
         while let Some(update) = from.recv().await {
-            let pods = update.pods.iter().map(|it| it.pod.clone()).collect();
-            self.change(|books| books.wanted.insert(update.source, pods));
+            let now = self.clock.now().to_string();
+            let pods: Vec<Pod> = update.pods.iter().map(|it| it.pod.clone()).collect();
+            self.change(|books| books.note(update.source, &pods, &now));
             if to.send(update).await.is_err() {
                 return;
             }
@@ -102,6 +112,18 @@ impl Statics {
 }
 
 impl Books {
+    /// Takes a source's whole set.
+    fn note(&mut self, source: PodSource, pods: &[Pod], now: &str) {
+        let noted = pods.iter().map(|pod| {
+            let seen = self.seen.entry(pod.uid());
+            annotated(pod, source, seen.or_insert_with(|| now.to_owned()))
+        });
+        let noted = noted.collect();
+        self.wanted.insert(source, noted);
+        let wanted: BTreeSet<PodUid> = self.wanted.values().flatten().map(|it| it.uid()).collect();
+        self.seen.retain(|uid, _| wanted.contains(uid));
+    }
+
     fn summary(&self) -> StaticPods {
         let pods: Vec<Pod> = self.wanted.values().flatten().cloned().collect();
         let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
@@ -128,5 +150,40 @@ impl StatusSink for Statics {
     fn forget(&self, uid: &PodUid) {
         self.change(|books| books.alive.remove(uid));
         self.reporter.forget(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrolet_types::pod::{SEEN_ANNOTATION, SOURCE_ANNOTATION};
+
+    use super::*;
+
+    #[test]
+    fn mirrors_say_where_their_pods_came_from_and_when_they_were_first_seen() {
+        let mut books = Books::default();
+        let pods = |names: &[&str]| -> Vec<Pod> {
+            let made = names.iter().map(|name| {
+                let pod = serde_json::json!({"metadata": {"name": name, "uid": name}});
+                Arc::new(serde_json::from_value(pod).unwrap())
+            });
+            made.collect()
+        };
+        let mut check = |source: PodSource, names: &[&str], now: &str, expected: &[&str]| {
+            books.note(source, &pods(names), now);
+            let told = books.summary().pods.into_iter().map(|pod| {
+                let note = |key: &str| pod.annotation(key).unwrap_or_default().to_owned();
+                let (source, seen) = (note(SOURCE_ANNOTATION), note(SEEN_ANNOTATION));
+                format!("{} {source} {seen}", pod.uid())
+            });
+            assert_eq!(told.collect::<Vec<_>>(), expected, "{now}");
+        };
+        check(PodSource::File, &["a"], "1", &["a file 1"]);
+        check(PodSource::File, &["a", "b"], "2", &["a file 1", "b file 2"]);
+        let both = ["a file 1", "b file 2", "c http 3"];
+        check(PodSource::Http, &["c"], "3", &both);
+        check(PodSource::File, &["b"], "4", &["b file 2", "c http 3"]);
+        let back = ["a file 5", "b file 2", "c http 3"];
+        check(PodSource::File, &["a", "b"], "5", &back);
     }
 }

@@ -45,9 +45,12 @@ fn a_static_pod_has_a_mirror_with_its_status(context: &mut Context<'_>) -> Resul
     let (world, mirror) = with_static_pod(context)?;
     let inside = world.node.node.pod("fixed")?;
     let hash = inside.annotation(HASH).unwrap_or_default().to_owned();
+    let seen = mirror.annotation("kubernetes.io/config.seen");
     ensure!(
         mirror.annotation(MIRROR) == Some(hash.as_str())
-            && mirror.annotation(HASH) == Some(hash.as_str()),
+            && mirror.annotation(HASH) == Some(hash.as_str())
+            && mirror.annotation("kubernetes.io/config.source") == Some("file")
+            && seen.is_some_and(|it| !it.is_empty()),
         "its annotations are {}",
         mirror.0["metadata"]["annotations"]
     );
