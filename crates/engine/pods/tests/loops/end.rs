@@ -15,11 +15,7 @@ async fn deaf(world: &World, agent: &Agent, grace: i64) -> Pod {
     let web = pod("web").container("main", IMAGE).grace(grace).build();
     world.script_name("main", Script::IgnoresSignal);
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| {
-            world.is_running(&web.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &web.uid(), SOON).await;
     web
 }
 
@@ -71,9 +67,7 @@ async fn a_pod_that_is_forgotten_while_it_stops_gets_no_second_grace() {
     agent.tell([deleting(&world, &web, 30)]).await;
     tokio::time::sleep(secs(20)).await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(60)).await;
     assert_eq!(graces(&world, &uid), [30]);
     assert_eq!(world.now().since(began).as_secs(), 30);
 }
@@ -95,9 +89,7 @@ async fn a_deleted_pod_stays_known_until_it_is_removed() {
     assert_eq!(world.containers_of(&uid).len(), 1);
     assert!(agent.status(&uid).is_some());
     agent.remove(&web).await;
-    world
-        .until("nothing is left", SOON, |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, SOON).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,13 +105,9 @@ async fn sidecars_stop_after_the_containers_they_serve_the_last_one_first() {
     world.script_name("inner", Script::StopsAfter(secs(2)));
     let uid = web.uid();
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(60)).await;
     let ends: Vec<String> = world
         .journal_of(&uid)
         .into_iter()
@@ -144,14 +132,10 @@ async fn sidecars_share_the_pods_grace() {
     world.script_image(IMAGE, Script::IgnoresSignal);
     let uid = web.uid();
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     let began = world.now();
     agent.remove(&web).await;
-    world
-        .until("nothing is left", secs(200), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(200)).await;
     // Whoever is late still gets the two seconds that every container has, and nobody waits any longer for a turn then.
     assert_eq!(world.now().since(began).as_secs(), 32);
 }
@@ -178,9 +162,7 @@ async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
         if is_answered {
             world.free_hung();
         }
-        world
-            .until("nothing is left", secs(60), |world| world.is_gone(&uid))
-            .await;
+        nothing_is_left(&world, &uid, secs(60)).await;
         assert_eq!(world.now().since(began).as_secs(), waited);
         let has_run = graces(&world, &uid) == [30];
         assert_eq!(has_run, is_answered, "who was started is stopped politely");
@@ -210,14 +192,10 @@ async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
     agent.hooks.hang_for("outer");
     let uid = web.uid();
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     let began = world.now();
     agent.remove(&web).await;
-    world
-        .until("nothing is left", secs(60), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(60)).await;
     // Both hooks took the same ten seconds; nobody is left to wait for then.
     assert_eq!(world.now().since(began).as_secs(), 10);
     let killed = world.recorded_events().into_iter();
@@ -272,9 +250,7 @@ async fn every_part_of_a_teardown_is_tried_again() {
             .build();
         let uid = web.uid();
         agent.add(&web).await;
-        world
-            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-            .await;
+        main_runs(&world, &uid, SOON).await;
         world.fail_next(call, 2, RuntimeErrorKind::Internal, "not now");
         let began = world.now();
         agent.remove(&web).await;
@@ -318,9 +294,7 @@ async fn what_an_ended_pod_left_is_slowed_down_while_its_volumes_stay() {
             .build();
         let uid = web.uid();
         agent.add(&web).await;
-        world
-            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-            .await;
+        main_runs(&world, &uid, SOON).await;
         let weight = || {
             let cgroup = world.pod_cgroups().remove(&uid);
             cgroup.map(|it| it.limits.cpu_shares.unwrap_or_default())
@@ -337,9 +311,7 @@ async fn what_an_ended_pod_left_is_slowed_down_while_its_volumes_stay() {
         // Nothing of it is in the way of the end.
         world.free_hung();
         world.heal();
-        world
-            .until("nothing is left", secs(30), |world| world.is_gone(&uid))
-            .await;
+        nothing_is_left(&world, &uid, secs(30)).await;
     }
 }
 
@@ -358,9 +330,7 @@ async fn trouble_with_a_start_does_not_delay_the_end() {
     agent.add(&web).await;
     tokio::time::sleep(secs(60)).await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", millis(100), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, millis(100)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,9 +383,7 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
             .build();
         agent.add(&web).await;
         let uid = web.uid();
-        world
-            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-            .await;
+        main_runs(&world, &uid, SOON).await;
         agent.tell([deleting(&world, &web, 5)]).await;
         tokio::time::sleep(secs(6)).await;
         assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
@@ -448,9 +416,7 @@ async fn a_pod_that_takes_long_to_end_shows_what_its_readiness_is_meanwhile() {
     let uid = web.uid();
     world.script_name("main", Script::IgnoresSignal);
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     let is_ready = || agent.container(&uid, "main").is_some_and(|it| it.ready);
     let says = |result| agent.report((&world, &uid), "main", ProbeKind::Readiness, result);
     says(ProbeResult::Success);

@@ -13,9 +13,7 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     world.script_name("main", Script::IgnoresSignal);
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     let began = world.now();
     let order = Eviction {
         uid: uid.clone(),
@@ -61,9 +59,7 @@ async fn an_eviction_that_takes_too_long_is_told_once() {
     let web = pod("web").container("main", IMAGE).build();
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     world.hang_pod_call(&uid, Call::StopContainer);
     let order = Eviction {
         uid: uid.clone(),

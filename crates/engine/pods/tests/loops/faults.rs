@@ -40,11 +40,7 @@ async fn a_pod_whose_status_call_hangs_delays_no_other() {
         .await;
     assert!(!world.is_running(&hung.uid(), "main"));
     world.free_hung();
-    world
-        .until("it runs", SOON, |world| {
-            world.is_running(&hung.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &hung.uid(), SOON).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,17 +71,13 @@ async fn a_runtime_that_is_away_delays_and_loses_nothing() {
     eventually("it is shown", SOON, || agent.phase(&uid) == "Pending").await;
     tokio::time::sleep(secs(60)).await;
     world.runtime_up();
-    world
-        .until("it runs", secs(6), |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, secs(6)).await;
     world.runtime_down();
     agent.remove(&web).await;
     tokio::time::sleep(secs(60)).await;
     assert!(world.is_running(&uid, "main"));
     world.runtime_up();
-    world
-        .until("nothing is left", secs(12), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(12)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,9 +137,7 @@ async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     tokio::time::sleep(secs(60)).await;
     assert!(world.is_running(&uid, "main"), "its source may be slow");
     agent.tell([]).await;
-    world
-        .until("nothing is left", secs(5), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(5)).await;
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
 }
 
@@ -193,11 +183,7 @@ async fn a_volume_that_fails_is_tried_again() {
     let told = events.iter().filter(|(_, it)| it.reason == "FailedMount");
     assert!((5..=10).contains(&told.count()), "1, 2, 4, 8, 10, 10 … s");
     world.break_volume("data", None);
-    world
-        .until("it runs", secs(11), |world| {
-            world.is_running(&web.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &web.uid(), secs(11)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,11 +226,7 @@ async fn a_sandbox_that_fails_is_tried_again() {
     world.fail_next(Call::RunSandbox, 3, kind, "no network");
     let began = world.now();
     agent.add(&web).await;
-    world
-        .until("it runs", secs(20), |world| {
-            world.is_running(&web.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &web.uid(), secs(20)).await;
     assert_eq!(world.now().since(began).as_secs(), 1 + 2 + 4);
 }
 
@@ -292,11 +274,7 @@ async fn pods_wait_for_the_network() {
         .filter(|(_, it)| it.reason == "NetworkNotReady");
     assert_eq!(told.count(), 1);
     agent.set_network(true);
-    world
-        .until("it runs", millis(100), |world| {
-            world.is_running(&web.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &web.uid(), millis(100)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,9 +292,7 @@ async fn what_the_runtime_keeps_of_a_start_that_was_given_up_holds_nobody_up() {
     world.fail_next(Call::RemoveContainer, 2, kind, refusal);
     world.fail_next(Call::RemoveSandbox, 1, kind, refusal);
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     eventually("it is shown", SOON, || agent.phase(&uid) == "Running").await;
     let shown = agent.container(&uid, "main").unwrap();
     assert_eq!(
@@ -341,9 +317,7 @@ async fn what_the_runtime_keeps_of_a_start_that_was_given_up_holds_nobody_up() {
         "nothing else is left"
     );
     agent.hint(Hint::Census(vec![uid.clone()])).await;
-    world
-        .until("nothing is left", SOON, |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, SOON).await;
 }
 
 /// Panics when it hears that word, so many times.
@@ -384,9 +358,7 @@ async fn a_worker_that_panics_is_replaced_and_finishes_the_job() {
     let web = pod("web").container("main", IMAGE).build();
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", secs(10), |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, secs(10)).await;
     let made = times(&world, &uid, |act| {
         matches!(act, Act::ContainerCreated { .. })
     });
@@ -403,13 +375,9 @@ async fn a_worker_that_panics_while_it_takes_its_pod_down_is_replaced_too() {
     let web = pod("web").container("main", IMAGE).build();
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", SOON, |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, SOON).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -443,9 +411,7 @@ async fn a_container_that_dies_while_the_agent_is_away_is_found_dead() {
         vec![Script::ExitsAfter(secs(10), 7), Script::Runs],
     );
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     drop(agent);
     tokio::time::sleep(secs(60)).await;
     let agent = Agent::start(&world);
@@ -511,9 +477,7 @@ async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
             .build();
         let uid = web.uid();
         agent.add(&web).await;
-        world
-            .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-            .await;
+        main_runs(&world, &uid, SOON).await;
         drop(agent);
         world.lose_cgroup(&uid);
         let agent = Agent::start(&world);
@@ -545,9 +509,7 @@ async fn a_pod_that_the_runtime_cannot_tell_about_says_so() {
     let kind = RuntimeErrorKind::Internal;
     world.fail_next_for(&uid, Call::ObservePod, 3, kind, "its state is damaged");
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     let events = world.recorded_events().into_iter();
     let told: Vec<String> = events
         .filter(|(_, event)| event.reason == "FailedSync")

@@ -26,9 +26,7 @@ async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     eventually("the next error", secs(10), shows("ErrImagePull")).await;
     eventually("the back-off", millis(1100), shows("ImagePullBackOff")).await;
     world.add_pullable_image(REMOTE, secs(1));
-    world
-        .until("it runs", secs(22), |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, secs(22)).await;
     let pulls = world.recorded_events().into_iter();
     let pulls: Vec<_> = pulls
         .filter(|(_, event)| event.reason == "Pulling")
@@ -110,9 +108,7 @@ async fn a_pod_removed_while_its_image_is_fetched_ends_promptly() {
     let uid = web.uid();
     eventually("the pull", SOON, || world.in_flight(Call::PullImage) == 1).await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", secs(1), |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, secs(1)).await;
 }
 
 /// 8.12, 6: so many at once.

@@ -120,9 +120,7 @@ async fn init_containers_run_one_after_the_other_and_before_the_rest() {
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", secs(60), |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, secs(60)).await;
     let start = |name: &str| starts_of(&world, &uid, name)[0];
     assert!(start("beside").since(start("first")) >= secs(3));
     assert!(start("second") >= start("beside"));
@@ -156,9 +154,7 @@ async fn a_pod_that_ended_keeps_its_containers_and_nothing_else() {
         assert!(world.sandboxes().iter().all(|it| !it.is_ready));
         assert_eq!(world.containers_of(&uid).len(), 2);
         agent.remove(&job).await;
-        world
-            .until("nothing is left", SOON, |world| world.is_gone(&uid))
-            .await;
+        nothing_is_left(&world, &uid, SOON).await;
     };
     check(0, "Succeeded").await;
     check(3, "Failed").await;
@@ -185,9 +181,7 @@ async fn a_removed_pod_leaves_nothing() {
     })
     .await;
     agent.remove(&web).await;
-    world
-        .until("nothing is left", SOON, |world| world.is_gone(&uid))
-        .await;
+    nothing_is_left(&world, &uid, SOON).await;
     eventually("it is forgotten", SOON, || agent.status(&uid).is_none()).await;
     assert!(world.log_links().is_empty());
 }
@@ -241,9 +235,7 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
     let agent = Agent::start(&world);
     let uid = web.uid();
     agent.add(&web).await;
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     agent.remove(&web).await;
     eventually("it is being stopped", SOON, || {
         !times(&world, &uid, |act| {

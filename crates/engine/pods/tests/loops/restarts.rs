@@ -206,9 +206,7 @@ async fn a_container_that_cannot_start_is_tried_again_with_its_reason_shown() {
             agent.waits_for(&uid, "main") == reason
         })
         .await;
-        world
-            .until("it runs", secs(60), |world| world.is_running(&uid, "main"))
-            .await;
+        main_runs(&world, &uid, secs(60)).await;
         eventually("it is shown to run", SOON, || {
             agent.container_state(&uid, "main").running.is_some()
         })
@@ -237,9 +235,7 @@ async fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "main"))
-        .await;
+    main_runs(&world, &uid, SOON).await;
     world.crash_sandbox(&world.sandboxes()[0].id);
     world
         .until("it runs again", secs(30), |world| {
@@ -268,11 +264,7 @@ async fn a_manifest_that_was_edited_while_the_agent_was_away_starts_when_the_old
     let new = version("fedcba9876543210fedcba9876543210");
     let agent = Agent::start(&world);
     agent.add(&old).await;
-    world
-        .until("it runs", SOON, |world| {
-            world.is_running(&old.uid(), "main")
-        })
-        .await;
+    main_runs(&world, &old.uid(), SOON).await;
     drop(agent);
     world.script_name("main", Script::IgnoresSignal);
     let agent = Agent::start(&world);

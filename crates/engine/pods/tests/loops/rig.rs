@@ -239,6 +239,20 @@ pub(crate) async fn eventually(what: &str, patience: Duration, mut is_true: impl
     }
 }
 
+/// Waits until the container `main` of a pod runs.
+pub(crate) async fn main_runs(world: &World, uid: &PodUid, patience: Duration) {
+    world
+        .until("it runs", patience, |world| world.is_running(uid, "main"))
+        .await;
+}
+
+/// Waits until the runtime and the disk have forgotten a pod.
+pub(crate) async fn nothing_is_left(world: &World, uid: &PodUid, patience: Duration) {
+    world
+        .until("nothing is left", patience, |world| world.is_gone(uid))
+        .await;
+}
+
 /// When the containers of that name in that pod began, in order.
 pub(crate) fn starts_of(world: &World, uid: &PodUid, container: &str) -> Vec<Timestamp> {
     times(
