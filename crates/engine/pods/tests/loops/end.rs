@@ -15,7 +15,7 @@ async fn deaf(world: &World, agent: &Agent, grace: i64) -> Pod {
     let web = pod("web").container("main", IMAGE).grace(grace).build();
     world.script_name("main", Script::IgnoresSignal);
     agent.add(&web).await;
-    main_runs(&world, &web.uid(), SOON).await;
+    main_runs(world, &web.uid(), SOON).await;
     web
 }
 
