@@ -9,13 +9,22 @@ use std::collections::BTreeMap;
 const LIST: &str = include_str!("../../../tests/conformance/list.txt");
 
 /// Tags that say how a test may run, not what it tests.
-const TAGS: [&str; 6] = [
+const TAGS: [&str; 8] = [
     "Conformance",
     "NodeConformance",
     "LinuxOnly",
     "Serial",
     "Slow",
     "Disruptive",
+    "Alpha",
+    "Beta",
+];
+
+/// Beginnings of such tags.
+const KINDS_OF_TAGS: [&str; 3] = [
+    "MinimumKubeletVersion:",
+    "KubeletMinVersion:",
+    "FeatureGate:",
 ];
 
 /// Tests of one of upstream's files.
@@ -56,7 +65,7 @@ pub(super) fn bare(name: &str) -> String {
     let mut kept = String::new();
     for (index, piece) in name.split(" [").enumerate() {
         let tag = piece.split(']').next().unwrap_or_default();
-        let is_tag = TAGS.contains(&tag) || tag.starts_with("MinimumKubeletVersion:");
+        let is_tag = TAGS.contains(&tag) || KINDS_OF_TAGS.iter().any(|it| tag.starts_with(it));
         if index > 0 && is_tag {
             kept.push_str(&piece[tag.len() + 1..]);
         } else {
@@ -96,8 +105,8 @@ mod tests {
     #[test]
     fn the_list_has_every_name_once() {
         let names = names();
-        assert_eq!(names.len(), 182);
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 182);
+        assert_eq!(names.len(), 272);
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 272);
         assert!(
             names
                 .iter()
@@ -116,6 +125,10 @@ mod tests {
             (
                 "[sig-a] [Slow] b c [MinimumKubeletVersion:1.34]",
                 "[sig-a] b c",
+            ),
+            (
+                "[sig-a] b [FeatureGate:C] d e [Beta] [FeatureGate:F] [NodeConformance]",
+                "[sig-a] b d e",
             ),
             (
                 "[sig-a] b [Projection] [Conformance]",

@@ -1,6 +1,6 @@
 //! Verdicts of one kubelet, how runs are laid over one another, and how two kubelets compare. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -129,6 +129,13 @@ impl Results {
         }
     }
 
+    /// These results without tests of other names: what left the list leaves the results.
+    pub(super) fn only(mut self, names: &[String]) -> Results {
+        let names: BTreeSet<&String> = names.iter().collect();
+        self.verdicts.retain(|name, _| names.contains(name));
+        self
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let verdicts: Map<String, Value> = self
             .verdicts
@@ -230,6 +237,15 @@ pub(super) mod tests {
             n_missing: 1,
         };
         assert_eq!(after.count(), count);
+    }
+
+    #[test]
+    fn what_left_the_list_leaves_the_results() {
+        let all = results(&[("a", Outcome::Passed, ""), ("b", Outcome::Failed, "x")]);
+        let kept = all.only(&["a".to_owned(), "c".to_owned()]);
+        let names: Vec<&String> = kept.verdicts.keys().collect();
+        assert_eq!(names, ["a"]);
+        assert_eq!(kept.runs[0].n_tests, 2, "the run had them nevertheless");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn load(kubelet: Kubelet) -> Result<Option<Results>> {
             let text = fs::read_to_string(&path)?;
             let results =
                 Results::parse(&text).with_context(|| format!("read {}", path.display()))?;
-            return Ok(Some(results));
+            return Ok(Some(results.only(&list::names())));
         }
     }
     Ok(None)
