@@ -13,6 +13,13 @@ use crate::{Action, Facts, Kept, PodState, Stage, Step, StopCause, Wish, facts::
 /// Even an impatient stop leaves a process this long to end by itself.
 const SHORTEST_STOP: GracePeriod = GracePeriod(Duration::from_secs(2));
 
+/// How long a container that is being stopped has from its signal to its end, when the hook and the wait for others took that much of the grace.
+/// The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook of two seconds would cost three.
+pub fn left_to_stop(grace: GracePeriod, spent: Duration) -> GracePeriod {
+    let spent = Duration::from_secs(spent.as_secs());
+    GracePeriod(grace.0.saturating_sub(spent)).max(SHORTEST_STOP)
+}
+
 /// How often upstream looks at what ended pods left.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 
@@ -53,7 +60,6 @@ fn sidecar_place(facts: &Facts<'_>, name: &str) -> Option<usize> {
 /// The stages that stop what runs: all containers at once, then sandboxes. Everybody's hook runs at once too, but a sidecar is signalled
 /// after the regular containers it serves and after the sidecars that were started later.
 pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stage> {
-    let grace = grace.max(SHORTEST_STOP);
     let regular = facts
         .pod
         .map(|pod| pod.containers_of(ContainerKind::Regular))

@@ -13,7 +13,7 @@ use crate::{
     StopCause,
     facts::Verdict,
     restart::{restarts_on_failure, should_restart},
-    run::{Plan, is_same_spec},
+    run::Plan,
 };
 
 /// How far initialisation is.
@@ -99,8 +99,8 @@ enum Outcome {
 fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer) -> Outcome {
     if init_kind(container) == ContainerKind::Sidecar {
         keep_sidecar(plan, container, Some(seen));
-        let is_running = seen.state.is_running() && is_same_spec(container, seen);
-        return if is_running && has_started(plan, container) {
+        // One that is replaced because it changed has started all the same: nobody waits for its successor.
+        return if seen.state.is_running() && has_started(plan, container) {
             Outcome::Done
         } else {
             Outcome::UnderWay
@@ -131,9 +131,16 @@ fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer)
 /// A sidecar runs whenever the pod does.
 fn keep_sidecar(plan: &mut Plan<'_>, sidecar: &Container, seen: Option<&ObservedContainer>) {
     match seen.map(|it| (it, &it.state)) {
-        Some((it, ContainerState::Running { .. })) => match plan.why_stop(sidecar, it) {
-            Some((cause, _)) => plan.replace(sidecar, ContainerKind::Sidecar, it, cause),
-            None => plan.keep(it),
+        Some((it, ContainerState::Running { .. })) => match startup(plan, sidecar) {
+            // Whatever else there is about it, whether it starts at all comes first.
+            Verdict::Pending => {}
+            Verdict::Failure { .. } => {
+                plan.replace(sidecar, ContainerKind::Sidecar, it, StopCause::NotStarted);
+            }
+            Verdict::Success => match plan.why_stop(sidecar, it) {
+                Some((cause, _)) => plan.replace(sidecar, ContainerKind::Sidecar, it, cause),
+                None => plan.keep(it),
+            },
         },
         Some((it, ContainerState::Unknown)) => {
             plan.replace(sidecar, ContainerKind::Sidecar, it, StopCause::Unknown);
@@ -144,12 +151,15 @@ fn keep_sidecar(plan: &mut Plan<'_>, sidecar: &Container, seen: Option<&Observed
     }
 }
 
-/// Without a startup probe, running is enough.
 fn has_started(plan: &Plan<'_>, container: &Container) -> bool {
-    container.startup_probe.is_none()
-        || plan
-            .facts
-            .probes
-            .get(container.name.as_str())
-            .is_some_and(|probes| probes.started == Verdict::Success)
+    startup(plan, container) == Verdict::Success
+}
+
+/// Without a startup probe, running is enough.
+fn startup(plan: &Plan<'_>, container: &Container) -> Verdict {
+    if container.startup_probe.is_none() {
+        return Verdict::Success;
+    }
+    let probes = plan.facts.probes.get(container.name.as_str());
+    probes.map_or(Verdict::Pending, |probes| probes.started)
 }

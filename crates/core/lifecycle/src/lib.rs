@@ -32,6 +32,7 @@ mod tests;
 pub use backoff::{BackOffPolicy, doubling};
 pub use deadline::{deadline, kill_is_overdue_at};
 pub use decide::decide;
+pub use end::left_to_stop;
 pub use facts::{
     ContainerProbes, Facts, Failure, FailureKind, Kept, Presence, ResizeFacts, Setup, Verdict, Wish,
 };

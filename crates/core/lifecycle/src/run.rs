@@ -295,13 +295,10 @@ impl<'a> Plan<'a> {
             (StopCause::NotStarted, Some(probes)) => verdict_grace(probes.started),
             _ => None,
         };
-        let grace = own
-            .unwrap_or_else(|| self.pod.grace_period())
-            .max(ferrolet_types::GracePeriod::from_secs(2));
         self.stops.push(Action::StopContainer {
             id: it.id.clone(),
             container: it.name.clone(),
-            grace,
+            grace: own.unwrap_or_else(|| self.pod.grace_period()),
             cause,
             after: Vec::new(),
         });

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ferrolet_lifecycle::{
     Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StopCause, after_refusal,
-    restarts_on_failure,
+    left_to_stop, restarts_on_failure,
 };
 use ferrolet_ports::{
     EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeError, VolumeMount,
@@ -26,9 +26,6 @@ use crate::{
     turns::Turns,
     userns::release_users,
 };
-
-/// Even after a hook that took all its time, a process gets this long to end by itself.
-const SHORTEST_STOP: GracePeriod = GracePeriod(Duration::from_secs(2));
 
 /// What came of one action.
 #[derive(Debug)]
@@ -432,7 +429,7 @@ async fn stop(
         let left = grace.0.saturating_sub(began.elapsed());
         // Who has no time left does not wait; who waits too long goes out of turn.
         let _ = timeout(left, turns.wait_for(after)).await;
-        let left = left_of(grace, began.elapsed());
+        let left = left_to_stop(grace, began.elapsed());
         world.runtime.stop_container(id, left).await
     };
     match see_off(world, memory, (id, container), grace, rest).await {
@@ -552,17 +549,10 @@ pub(crate) async fn see_off_and_stop(
 ) -> Result<(), RuntimeError> {
     let began = Instant::now();
     let rest = async {
-        let left = left_of(grace, began.elapsed());
+        let left = left_to_stop(grace, began.elapsed());
         world.runtime.stop_container(id, left).await
     };
     see_off(world, memory, (id, container), grace, rest).await
-}
-
-/// What a hook leaves of the grace. The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook
-/// of two seconds would cost three.
-fn left_of(grace: GracePeriod, spent: std::time::Duration) -> GracePeriod {
-    let spent = std::time::Duration::from_secs(spent.as_secs());
-    GracePeriod(grace.0.saturating_sub(spent)).max(SHORTEST_STOP)
 }
 
 fn failed(reason: &'static str, message: String) -> Outcome {
@@ -582,33 +572,5 @@ pub(crate) fn restart_number(restarts: RestartCount, newest_log: Option<u32>) ->
         (RestartCount::Exactly(count), _) => count,
         (RestartCount::FromLogs, Some(newest)) => newest.saturating_add(1),
         (RestartCount::FromLogs, None) => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
-        for (grace, spent_ms, left) in [
-            (30, 0, 30),
-            (5, 2_001, 3),
-            (5, 2_999, 3),
-            (5, 4_500, 2),
-            (5, 60_000, 2),
-        ] {
-            let found = left_of(
-                GracePeriod::from_secs(grace),
-                Duration::from_millis(spent_ms),
-            );
-            assert_eq!(
-                found,
-                GracePeriod::from_secs(left),
-                "{grace} s, {spent_ms} ms"
-            );
-        }
     }
 }

@@ -86,7 +86,7 @@ fn what_nobody_asked_for_gets_a_second() {
     scene.pod = None;
     scene.wish = Wish::Forget { grace: None };
     assert_eq!(scene.step().next, stopping(1));
-    assert_eq!(scene.plan(), "stop c-0 2s PodEnds; stop s-0");
+    assert_eq!(scene.plan(), "stop c-0 1s PodEnds; stop s-0");
 }
 
 /// 8.2: there is no way back from terminating.
@@ -243,6 +243,25 @@ fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
     ] {
         let found = after_refusal(refusal, claim);
         assert_eq!(found, expected, "{refusal:?} {claim:?}");
+    }
+}
+
+/// 8.7: hook and order take whole seconds of the grace; two seconds are the shortest stop, whatever was asked for.
+#[test]
+fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
+    for (grace, spent_ms, left) in [
+        (30, 0, 30),
+        (5, 2_001, 3),
+        (5, 2_999, 3),
+        (5, 4_500, 2),
+        (5, 60_000, 2),
+        (1, 0, 2),
+        (0, 0, 2),
+    ] {
+        let spent = Duration::from_millis(spent_ms);
+        let found = left_to_stop(GracePeriod::from_secs(grace), spent);
+        let expected = GracePeriod::from_secs(left);
+        assert_eq!(found, expected, "{grace} s, {spent_ms} ms");
     }
 }
 

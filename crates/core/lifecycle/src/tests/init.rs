@@ -126,7 +126,7 @@ fn sidecars_stop_last_and_in_reverse_order() {
         grace: GracePeriod::from_secs(30),
         since: at(NOW - 40),
     };
-    assert_eq!(scene.plan(), "stop s-0 2s PodEnds; stop s-0");
+    assert_eq!(scene.plan(), "stop s-0 0s PodEnds; stop s-0");
     scene.seen.containers.clear();
     assert_eq!(scene.plan(), "stop s-0");
 }
@@ -173,8 +173,8 @@ fn an_init_container_that_ran_out_of_memory_or_sight_has_failed() {
     check("Never", &lost, "stop s-0");
 }
 
-/// 8.6: sidecars are killed and restarted on another specification, a startup failure or a liveness failure, after
-/// initialisation too and whatever the pod's policy.
+/// 8.6: sidecars are killed and restarted on a startup failure, another specification or a liveness failure, in this order, after
+/// initialisation too and whatever the pod's policy. Nothing else is looked at before the startup probe has spoken.
 #[test]
 fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
     let failed = Verdict::Failure { grace: None };
@@ -183,7 +183,11 @@ fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
         if is_changed {
             side.spec_hash = Some("0".to_owned());
         }
-        let list = pod("Never", vec![sidecar("s")], vec![container("c")]);
+        let mut spec = sidecar("s");
+        if verdicts.is_some() {
+            spec.startup_probe = Some(Probe::default());
+        }
+        let list = pod("Never", vec![spec], vec![container("c")]);
         let mut scene = Scene::new(list).with(vec![seen_container("c", 0, running()), side]);
         if let Some(verdicts) = verdicts {
             scene.probes.insert(ContainerName::new("s"), verdicts);
@@ -202,4 +206,29 @@ fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
         Some(probes(Verdict::Pending, failed)),
         "stop s-0 30s NotStarted; start s#1~0",
     );
+    check(
+        true,
+        Some(probes(failed, failed)),
+        "stop s-0 30s NotStarted; start s#1~0",
+    );
+    check(
+        true,
+        Some(probes(failed, Verdict::Success)),
+        "stop s-0 30s Changed; start s#1~0",
+    );
+    check(true, Some(probes(failed, Verdict::Pending)), "");
+}
+
+/// 8.6: a sidecar that has started lets the next one begin, also when it is about to be replaced.
+#[test]
+fn a_sidecar_that_changed_holds_nobody_up_once_it_has_started() {
+    let mut side = seen_container("s", 0, running());
+    side.spec_hash = Some("0".to_owned());
+    let list = pod(
+        "Always",
+        vec![sidecar("s"), container("i")],
+        vec![container("c")],
+    );
+    let scene = Scene::new(list).with(vec![side]);
+    assert_eq!(scene.plan(), "stop s-0 30s Changed; start s#1~0; start i");
 }

@@ -367,14 +367,15 @@ async fn a_stop_that_fails_again_and_again_does_not_spin() {
     check(Call::StopContainer, RestartPolicy::Never, ended).await;
 }
 
+/// 8.7: a hook has the whole grace, be it a single second, and its container then the shortest stop.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
-    let check = async |hook: serde_json::Value, n_told: usize| {
+    let check = async |grace: i64, hook: serde_json::Value, n_told: usize| {
         let world = world();
         let agent = Agent::start(&world);
         agent.hooks.hang_for("main");
         world.script_name("main", Script::IgnoresSignal);
-        let web = pod("web").container("main", IMAGE).grace(5);
+        let web = pod("web").container("main", IMAGE).grace(grace);
         let web = web
             .edit_container("main", |it| {
                 let lifecycle = serde_json::json!({"preStop": hook});
@@ -384,8 +385,8 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
         agent.add(&web).await;
         let uid = web.uid();
         main_runs(&world, &uid, SOON).await;
-        agent.tell([deleting(&world, &web, 5)]).await;
-        tokio::time::sleep(secs(6)).await;
+        agent.tell([deleting(&world, &web, grace)]).await;
+        tokio::time::sleep(secs(grace.unsigned_abs()) + millis(500)).await;
         assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
         // What it does in the container goes on for as long as that runs.
         assert_eq!(agent.hooks.n_under_way(), n_told);
@@ -399,8 +400,10 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
         let told = events.filter(|(_, it)| it.reason == "FailedPreStopHook");
         assert_eq!(told.count(), n_told);
     };
-    check(serde_json::json!({"exec": {"command": ["sleep", "60"]}}), 1).await;
-    check(serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
+    let exec = serde_json::json!({"exec": {"command": ["sleep", "60"]}});
+    check(5, exec.clone(), 1).await;
+    check(1, exec, 1).await;
+    check(5, serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
 }
 
 /// 8.11, pod being deleted: readiness goes on until the containers have stopped, and is told while they do.
