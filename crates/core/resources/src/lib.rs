@@ -29,7 +29,8 @@ mod storage;
 mod tests_pods;
 
 pub use admit::{
-    AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected, sysctl_with_dots,
+    AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected, missing_for_update,
+    sysctl_with_dots,
 };
 pub use allocation::{
     Infeasible, PodResources, ResizeRules, check_resize, is_growing, started_with, with_resources,

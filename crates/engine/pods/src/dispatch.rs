@@ -8,9 +8,9 @@ use std::{
 
 use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
-use ferrolet_resources::ResizeRules;
+use ferrolet_resources::{ResizeRules, missing_for_update};
 use ferrolet_types::{
-    Eviction, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
+    Eviction, Pod, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
     hint::Hint,
     pod::{Phase, PodView},
     probe::ProbeReport,
@@ -150,6 +150,7 @@ impl Dispatcher {
                         && let Some(old) = self.roster.wanted(&new.uid())
                     {
                         figures::resizes_requested(&requested::changes(old, new));
+                        self.say_what_is_missing(old, new);
                     }
                     let commands = self.with_gate(|roster, gate| roster.change(change, gate));
                     self.obey(commands);
@@ -230,6 +231,19 @@ impl Dispatcher {
                 };
                 self.obey(commands);
             }
+        }
+    }
+
+    /// Tells whoever updates a pod that runs here what this node cannot do.
+    fn say_what_is_missing(&self, old: &Pod, new: &Pod) {
+        let node = self.world.admission.borrow();
+        let Some(node) = node.as_ref().filter(|_| self.roster.has_taken(&new.uid())) else {
+            return;
+        };
+        if let Some(message) = missing_for_update(old, new, &node.declared_features) {
+            let events = self.world.events.as_ref();
+            let reason = "FailedNodeDeclaredFeaturesCheck";
+            say_of_pod(events, new, EventKind::Warning, reason, message);
         }
     }
 

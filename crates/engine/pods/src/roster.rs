@@ -91,6 +91,11 @@ impl Roster {
         self.wanted.get(uid)
     }
 
+    /// True for pods that were admitted.
+    pub(crate) fn has_taken(&self, uid: &PodUid) -> bool {
+        self.admitted.contains(uid)
+    }
+
     /// True for pods that somebody wants or that have a worker.
     pub(crate) fn knows(&self, uid: &PodUid) -> bool {
         self.wanted.contains_key(uid) || self.at_work.contains_key(uid)

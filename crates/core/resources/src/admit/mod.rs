@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, Pod, Taint};
 
 use crate::Amounts;
 
-pub use features::declared_features;
+pub use features::{declared_features, missing_for_update};
 pub use sysctls::sysctl_with_dots;
 
 /// The operating system pods must be made for.

@@ -334,6 +334,55 @@ fn what_the_node_does_not_declare_is_not_promised() {
     }
 }
 
+/// 8.10: an update that needs a feature which the node does not declare.
+#[test]
+fn an_update_that_the_node_cannot_do_names_the_missing_features() {
+    let whole = |cpu: &str| {
+        pod(
+            serde_json::json!({"resources": {"limits": {"cpu": cpu}}, "containers": [{"name": "c"}]}),
+        )
+    };
+    let first = |cpu: &str, policy: Option<&str>| {
+        let resources = serde_json::json!({"limits": {"cpu": cpu}});
+        let first =
+            serde_json::json!({"name": "i", "restartPolicy": policy, "resources": resources});
+        pod(serde_json::json!({"initContainers": [first], "containers": [{"name": "c"}]}))
+    };
+    let volume = |medium: &str, size: &str| {
+        let volume =
+            serde_json::json!({"name": "v", "emptyDir": {"medium": medium, "sizeLimit": size}});
+        pod(serde_json::json!({"volumes": [volume], "containers": [{"name": "c"}]}))
+    };
+    for (old, new, needed) in [
+        (whole("1"), whole("1000m"), None),
+        (
+            whole("1"),
+            whole("2"),
+            Some("InPlacePodLevelResourcesVerticalScaling"),
+        ),
+        (first("1", None), first("1", None), None),
+        (first("1", Some("Always")), first("2", Some("Always")), None),
+        (
+            first("1", None),
+            first("2", None),
+            Some("InPlacePodVerticalScalingInitContainers"),
+        ),
+        (volume("", "1Mi"), volume("", "2Mi"), None),
+        (volume("Memory", "1Mi"), volume("Memory", "1024Ki"), None),
+        (
+            volume("Memory", "1Mi"),
+            volume("Memory", "2Mi"),
+            Some("InPlacePodVerticalScalingMemoryBackedVolumes"),
+        ),
+    ] {
+        let expected =
+            needed.map(|name| format!("Pod requires node features that are not available: {name}"));
+        assert_eq!(missing_for_update(&old, &new, &[]), expected);
+        let declared: Vec<String> = needed.into_iter().map(str::to_owned).collect();
+        assert_eq!(missing_for_update(&old, &new, &declared), None);
+    }
+}
+
 /// 8.21, AppArmor: validated at admission.
 #[test]
 fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {

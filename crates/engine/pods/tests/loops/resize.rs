@@ -122,6 +122,42 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
     assert!(timed);
 }
 
+/// 8.10: an update for which the node lacks a feature is told, once for each, and a node that has it says nothing.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_the_node_cannot_do_is_told() {
+    let whole = |cpu: &str, generation: i64| {
+        let mut pod = (*pod("web").container("main", IMAGE).build()).clone();
+        let resources = serde_json::json!({"requests": {"cpu": cpu}, "limits": {"cpu": cpu}});
+        pod.metadata.generation = Some(generation);
+        let spec = pod.spec.as_mut().unwrap();
+        spec.resources = Some(serde_json::from_value(resources).unwrap());
+        Arc::new(pod)
+    };
+    let feature = "InPlacePodLevelResourcesVerticalScaling";
+    let missing = format!("Pod requires node features that are not available: {feature}");
+    for (declared, expected) in [(vec![], vec![missing]), (vec![feature.to_owned()], vec![])] {
+        let world = world();
+        let declaring = AdmissionNode {
+            declared_features: declared,
+            ..node(1000)
+        };
+        let agent = Agent::with_node(&world, declaring);
+        let small = whole("100m", 1);
+        let uid = small.uid();
+        agent.add(&small).await;
+        runs(&agent, &uid).await;
+        agent.tell([PodChange::Updated(whole("200m", 2))]).await;
+        eventually("the update is seen", SOON, || {
+            agent.status(&uid).and_then(|it| it.observed_generation) == Some(2)
+        })
+        .await;
+        let said = world.recorded_events().into_iter().map(|(_, it)| it);
+        let told = said.filter(|it| it.reason == "FailedNodeDeclaredFeaturesCheck");
+        let told: Vec<String> = told.map(|it| it.message).collect();
+        assert_eq!(told, expected);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_policy_of_restart_restarts_once_also_over_a_crash() {
     let world = world();
