@@ -279,9 +279,19 @@ fn mount(mount: &spec::Mount) -> proto::Mount {
         uid_mappings: id_mappings(&mount.uid_mappings),
         gid_mappings: id_mappings(&mount.gid_mappings),
         recursive_read_only: mount.recursive_read_only,
-        image: mount.image.as_deref().map(image),
+        image: mount.image.as_ref().map(mounted_image),
         image_sub_path: mount.image_sub_path.clone(),
         mount_options: Vec::new(),
+    }
+}
+
+fn mounted_image(image: &spec::MountedImage) -> proto::ImageSpec {
+    proto::ImageSpec {
+        image: image.id.clone(),
+        user_specified_image: image.named.clone(),
+        runtime_handler: image.runtime_handler.clone(),
+        annotations: image.annotations.clone(),
+        ..Default::default()
     }
 }
 

@@ -11,7 +11,7 @@ use ferrolet_resources::{
 };
 use ferrolet_types::ContainerId;
 
-use crate::{Device, EnvObjects, IdMapping, Mount, NodeDns};
+use crate::{Device, EnvObjects, IdMapping, Mount, MountedImage, NodeDns};
 
 /// What is the same for every pod of the node.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +134,7 @@ pub struct VolumeSource {
     /// To be relabelled for SELinux.
     pub selinux_relabel: bool,
     /// An image to be mounted instead of a path.
-    pub image: Option<String>,
+    pub image: Option<MountedImage>,
     /// The link to a raw block device, for volumes in block mode.
     pub device: Option<String>,
 }

@@ -68,8 +68,8 @@ pub use inputs::{
 pub use mounts::{MountError, sub_paths};
 pub use names::qualified_name_fault;
 pub use request::{
-    ContainerSpec, Device, DnsSpec, IdMapping, LinuxResources, Mount, NamespaceMode, Namespaces,
-    PortMapping, Propagation, SandboxSpec, SeccompProfile, SecuritySpec, SelinuxLabel,
+    ContainerSpec, Device, DnsSpec, IdMapping, LinuxResources, Mount, MountedImage, NamespaceMode,
+    Namespaces, PortMapping, Propagation, SandboxSpec, SeccompProfile, SecuritySpec, SelinuxLabel,
     SupplementalGroupsPolicy,
 };
 pub use sandbox::sandbox_spec;

@@ -4,7 +4,7 @@ use ferrolet_resources::QuotaMode;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{EnvObjects, IdMapping, ImageUser, NodeFacts, PluginResources};
+use crate::{EnvObjects, IdMapping, ImageUser, MountedImage, NodeFacts, PluginResources};
 
 struct World {
     node: NodeFacts,
@@ -38,7 +38,10 @@ impl World {
                 volume(
                     "img",
                     VolumeSource {
-                        image: Some("i:1".to_owned()),
+                        image: Some(MountedImage {
+                            id: "i:1".to_owned(),
+                            ..MountedImage::default()
+                        }),
                         ..at("")
                     },
                 ),
@@ -105,7 +108,7 @@ fn text(mounts: &[Mount]) -> String {
         let image = m
             .image
             .iter()
-            .map(|i| format!("{i}:{}", m.image_sub_path))
+            .map(|i| format!("{}:{}", i.id, m.image_sub_path))
             .collect::<String>();
         format!("{}{image}>{}{flags}", m.host_path, m.container_path)
     };

@@ -129,9 +129,22 @@ pub struct Mount {
     /// The same for groups.
     pub gid_mappings: Vec<IdMapping>,
     /// An image to be mounted instead of a directory.
-    pub image: Option<String>,
+    pub image: Option<MountedImage>,
     /// Path inside that image.
     pub image_sub_path: String,
+}
+
+/// An image that is mounted, as the runtime knows it and as the pod's owner wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct MountedImage {
+    /// The runtime's id of it.
+    pub id: String,
+    /// The reference in the pod's specification.
+    pub named: String,
+    /// The handler that the pod runs with; empty for the default.
+    pub runtime_handler: String,
+    /// The pod's annotations.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Whether mounts travel between node and container.

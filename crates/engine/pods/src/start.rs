@@ -6,10 +6,10 @@ use ferrolet_lifecycle::{FailureKind, RestartCount};
 use ferrolet_ports::{Event, EventKind, EventObject, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
-    ContainerInputs, ContainerSpec, IdMapping, ImageUser, NodeDns, Notice, NoticeAbout,
-    PluginResources, SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env,
-    container_spec, hosts_file, node_hosts_file, parse_resolv_conf, pod_dns, pod_hostname,
-    sandbox_spec,
+    ContainerInputs, ContainerSpec, IdMapping, ImageUser, MountedImage, NodeDns, Notice,
+    NoticeAbout, PluginResources, SandboxInputs, SandboxSpec, SpecError, VolumeSource,
+    container_env, container_spec, hosts_file, node_hosts_file, parse_resolv_conf, pod_dns,
+    pod_hostname, sandbox_spec,
 };
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, SandboxId,
@@ -466,7 +466,11 @@ async fn volume_sources(
                 figures::image_volume(&found);
                 Some(found?)
             }
-            other => other.clone(),
+            // Nobody looks at it there; the name tells it from a directory.
+            other => other.clone().map(|named| MountedImage {
+                named,
+                ..MountedImage::default()
+            }),
         };
         let source = VolumeSource {
             host_path: mount.host_path.clone(),
@@ -480,27 +484,33 @@ async fn volume_sources(
     Ok(sources)
 }
 
-/// Fetches the image that a volume is, in the line of all images, and answers with its id.
+/// Fetches the image that a volume is, in the line of all images, and answers with what the runtime mounts it by.
 async fn volume_image(
     world: &World,
     pod: &Pod,
     volume: &str,
     sandbox: &SandboxSpec,
-) -> Result<String, StartFailure> {
+) -> Result<MountedImage, StartFailure> {
     let mut volumes = pod.spec_ref().volumes.iter().flatten();
     let source = volumes
         .find(|it| it.name == volume)
         .and_then(|it| it.image.clone())
         .unwrap_or_default();
     let tell = ContainerEvents::of_pod(world.events.as_ref(), pod);
+    let named = source.reference.unwrap_or_default();
     let wanted = Wanted {
         pod,
-        named: source.reference.as_deref().unwrap_or_default(),
+        named: &named,
         policy: source.pull_policy.as_deref(),
         sandbox,
     };
     let image = world.puller.ensure(world, wanted, &tell).await?;
-    Ok(image.id)
+    Ok(MountedImage {
+        id: image.id,
+        named,
+        runtime_handler: sandbox.runtime_handler.clone(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+    })
 }
 
 /// The container whose processes an ephemeral one is to see.

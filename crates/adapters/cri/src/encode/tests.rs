@@ -376,6 +376,24 @@ fn ports_mounts_and_labels_keep_their_kind() {
         ..Default::default()
     });
     assert_eq!(label.r#type, "container_t");
+    let image = mount(&spec::Mount {
+        image: Some(spec::MountedImage {
+            id: "sha256:1".to_owned(),
+            named: "registry.example/data:1".to_owned(),
+            runtime_handler: "kata".to_owned(),
+            annotations: text(&[("a", "b")]),
+        }),
+        ..Default::default()
+    })
+    .image;
+    let expected = proto::ImageSpec {
+        image: "sha256:1".to_owned(),
+        user_specified_image: "registry.example/data:1".to_owned(),
+        runtime_handler: "kata".to_owned(),
+        annotations: text(&[("a", "b")]),
+        ..Default::default()
+    };
+    assert_eq!(image, Some(expected));
 }
 
 #[test]
