@@ -52,20 +52,22 @@ pub(super) fn start(
     ));
     let rotation = &config.container_logs;
     let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-    tasks.spawn(logs::run(
-        logs::Doors {
-            store: store.clone(),
-            runtime: cri.clone(),
-            reopen: cri.clone(),
-            clock: clock.clone(),
-        },
-        logs::Policy {
-            max_size: rotation.max_size,
-            max_files: count(rotation.max_files),
-            max_workers: count(rotation.max_workers),
-            interval: rotation.monitor_interval,
-        },
-    ));
+    if let Some(max_size) = rotation.max_size {
+        tasks.spawn(logs::run(
+            logs::Doors {
+                store: store.clone(),
+                runtime: cri.clone(),
+                reopen: cri.clone(),
+                clock: clock.clone(),
+            },
+            logs::Policy {
+                max_size,
+                max_files: count(rotation.max_files),
+                max_workers: count(rotation.max_workers),
+                interval: rotation.monitor_interval,
+            },
+        ));
+    }
     tasks.spawn(containers::run(
         containers::Doors {
             runtime: cri.clone(),

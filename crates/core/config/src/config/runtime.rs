@@ -124,8 +124,8 @@ fn read_back_off(r: &Reader<'_>) -> (Duration, Duration) {
 /// Rotation of the files that containers write their output to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerLogs {
-    /// The size at which a file is rotated, in bytes.
-    pub max_size: u64,
+    /// The size at which a file is rotated, in bytes; `None` for never, which a negative size asks for.
+    pub max_size: Option<u64>,
     /// How many files one container keeps.
     pub max_files: u32,
     /// How many rotations run at once.
@@ -138,16 +138,13 @@ pub(super) fn read_container_logs(r: &Reader<'_>) -> ContainerLogs {
     let max_size = r
         .quantity("containerLogMaxSize", &r.text("containerLogMaxSize"))
         .value();
-    if max_size < 0 {
-        r.refuse("containerLogMaxSize", "must not be negative");
-    }
     if r.nanos("containerLogMonitorInterval")
         .is_some_and(|nanos| nanos < 3_000_000_000)
     {
         r.refuse("containerLogMonitorInterval", "must be 3s or more");
     }
     ContainerLogs {
-        max_size: u64::try_from(max_size).unwrap_or(0),
+        max_size: u64::try_from(max_size).ok(),
         max_files: r.within("containerLogMaxFiles", 2..=i64::MAX),
         max_workers: r.within("containerLogMaxWorkers", 1..=i64::MAX),
         monitor_interval: Duration::from_nanos(

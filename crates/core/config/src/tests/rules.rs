@@ -175,12 +175,14 @@ fn what_is_just_within_the_rules_is_accepted() {
 fn sentinels_become_options() {
     let config = load_file(
         "registryPullQPS: 0\neventRecordQPS: 0\nhealthzPort: 0\nnodeStatusMaxImages: -1\ncpuCFSQuota: false\n\
-         maxParallelImagePulls: 3\nvolumeStatsAggPeriod: -1s\nevictionMaxPodGracePeriod: -1\ncgroupRoot: /pods",
+         maxParallelImagePulls: 3\nvolumeStatsAggPeriod: -1s\nevictionMaxPodGracePeriod: -1\ncgroupRoot: /pods\n\
+         containerLogMaxSize: '-1'",
     )
     .unwrap()
     .config;
     assert_eq!(config.images.pulls_per_second, None);
     assert_eq!(config.events.per_second, None);
+    assert_eq!(config.container_logs.max_size, None);
     assert_eq!(config.server.healthz_port, None);
     assert_eq!(config.node.status_max_images, None);
     assert_eq!(config.cgroups.cpu_quota_period, None);

@@ -53,6 +53,11 @@ fn nothing_goes_below_the_high_mark() {
         let plan = by_space(&policy(85, 80), space(available), &known, at(NOW));
         assert_eq!(plan == SpacePlan::Enough, is_enough, "{available}");
     }
+    // A hundred means a disk without a percent to spare, when images go by age as well.
+    for (available, is_enough) in [(10, true), (9, false)] {
+        let plan = by_space(&policy(100, 80), space(available), &known, at(NOW));
+        assert_eq!(plan == SpacePlan::Enough, is_enough, "{available} of 1000");
+    }
     // More available than there is room for is a slip of the file system.
     assert_eq!(percent_used(space(2000)), 0);
     assert_eq!(

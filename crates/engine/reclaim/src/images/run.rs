@@ -153,9 +153,6 @@ impl Collector {
         next: &mut Option<Timestamp>,
         has_removed: &mut bool,
     ) -> Result<(), RoundError> {
-        if self.policy.high_percent >= 100 {
-            return Ok(());
-        }
         let place = self.doors.place.image_directory().await?;
         let space = self.space(&place).await?;
         let SpacePlan::Free(plan) = by_space(&self.policy, space, known, now) else {
