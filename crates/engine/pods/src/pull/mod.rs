@@ -212,7 +212,9 @@ impl Puller {
             None => self.gather(world, &order).await?,
         };
         let pulled = self.pull_noted(&order, &found.credentials, tell).await;
-        if pulled.is_err() && !found.missing.is_empty() {
+        // A registry that is away, or a signature that is wrong, has nothing to do with secrets.
+        let is_refused = |failure: &StartFailure| failure.reason == "ErrImagePull";
+        if pulled.as_ref().is_err_and(is_refused) && !found.missing.is_empty() {
             say_missing_secrets(world, pod, &found.missing);
         }
         pulled

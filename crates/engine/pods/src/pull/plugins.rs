@@ -142,14 +142,12 @@ impl Plugins {
         };
         let began = Instant::now();
         let output = self.logins.ask_plugin(&call).await;
-        let took = began.elapsed();
-        let output = output.map_err(|error| Silence::Failed(error.to_string()));
-        let answer = output.and_then(|output| {
-            let answer = parse_answer(provider, request, &output);
-            answer.map_err(|error| Silence::Failed(error.to_string()))
-        });
-        figures::plugin_ran(&provider.name, took, answer.is_ok());
-        let answer = answer?;
+        // What is counted is the run; an answer that nobody understands is another matter.
+        figures::plugin_ran(&provider.name, began.elapsed(), output.is_ok());
+        let failed = |error: String| Silence::Failed(error);
+        let output = output.map_err(|error| failed(error.to_string()))?;
+        let answer = parse_answer(provider, request, &output);
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
         let now = Instant::now();
         if !answer.keep.is_zero() {
             let key = (index, request.key(provider, answer.scope));

@@ -84,7 +84,7 @@ async fn pods_that_want_the_same_share_a_run_and_others_are_not_asked() {
     assert_eq!(logins.calls().len(), 1);
 }
 
-/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody.
+/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody; runs that failed are counted.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_fails_or_babbles_has_nothing() {
     let logins = FakeLogins::default();
@@ -105,9 +105,10 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
         it.family == "kubelet_credential_provider_plugin_errors_total"
             && it.labels == [provider("")[0].name.clone()]
     });
+    // No other test has a plugin that fails.
     let n = failed.map(|it| it.value.clone());
     assert!(
-        matches!(n, Some(SampleValue::Number(n)) if n >= 3.0),
+        matches!(n, Some(SampleValue::Number(n)) if (n - 1.0).abs() < f64::EPSILON),
         "{n:?}"
     );
 }
