@@ -29,7 +29,7 @@ use ferrolet_pods::{Board, Doors, Inputs, LoopHealth, World};
 use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime, Tally, Usage};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{Startup, host_ips as node_host_ips, node_object};
-use ferrolet_resources::parse_amounts;
+use ferrolet_resources::{ClassBounds, parse_amounts};
 use ferrolet_server::{Figures, Limits, PageDoors, RecentEvents, Views, page_router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
@@ -520,13 +520,17 @@ async fn make_cgroups(
         ferrolet_config::config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
         ferrolet_config::config::CgroupDriver::Systemd => CgroupDriver::Systemd,
     });
+    let classes = ClassBounds::at_start(
+        pod_facts::cgroup_mode(&layout),
+        pod_facts::has_reservations(loaded),
+    );
     let tree = CgroupTree::new(CgroupTreeSettings {
         root: cgroups.root.clone(),
         per_qos: cgroups.per_qos,
         driver,
         layout,
     })?;
-    tree.ensure_node(ferrolet_resources::CgroupLimits::default())
+    tree.ensure_node(classes)
         .await
         .context("make the node's cgroups")?;
     Ok((tree, driver))

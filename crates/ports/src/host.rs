@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ferrolet_resources::PodCgroup;
+use ferrolet_resources::{ClassBounds, PodCgroup};
 use ferrolet_types::{ContainerId, PodKey, PodUid};
 
 use crate::{Fut, Retry};
@@ -15,8 +15,8 @@ pub trait PodCgroups: Send + Sync {
     fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>>;
     /// Makes the pod's cgroup, with its parents, and writes its bounds. Idempotent.
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>>;
-    /// Sets the CPU weight of all burstable pods together.
-    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>>;
+    /// Sets what all pods have together, and the burstable ones among them.
+    fn bound_classes(&self, bounds: ClassBounds) -> Fut<'_, Result<(), HostError>>;
     /// Gives the pod's cgroup, wherever it stands, the smallest CPU weight there is. Absent is success, and nothing is made.
     fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Removes the pod's cgroup wherever it stands, ending what still runs in it. Absent is success.

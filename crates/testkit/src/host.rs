@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use ferrolet_ports::{
     Fut, HostError, NodeNames, PodCgroups, PodFiles, Retry, StateFiles, StoredPod,
 };
-use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{ContainerId, PodKey, PodUid, Qos};
 
 use crate::files::{ROOT_DIRECTORY, log_directory, pod_directory};
@@ -41,9 +41,9 @@ impl World {
         self.change(|state| state.cgroups.remove(uid));
     }
 
-    /// The CPU weight of all burstable pods together; `None` before anybody set it.
-    pub fn burstable_shares(&self) -> Option<u64> {
-        self.look(|state| state.burstable_shares)
+    /// What all pods have together, and the burstable ones among them; nothing before anybody set it.
+    pub fn class_bounds(&self) -> ClassBounds {
+        self.look(|state| state.class_bounds)
     }
 
     /// A call on the node: through the gate, then the deed.
@@ -112,6 +112,9 @@ impl PodCgroups for FakeCgroups {
                 cpu_period: new.cpu_period.or(was.cpu_period),
                 memory: new.memory.or(was.memory),
                 pids: new.pids.or(was.pids),
+                memory_min: new.memory_min.or(was.memory_min),
+                memory_low: new.memory_low.or(was.memory_low),
+                memory_high: new.memory_high.or(was.memory_high),
             };
             if held.limits != was {
                 let act = Act::CgroupBounded {
@@ -125,9 +128,8 @@ impl PodCgroups for FakeCgroups {
         }))
     }
 
-    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>> {
-        self.world
-            .quietly(|state| state.burstable_shares = Some(shares));
+    fn bound_classes(&self, bounds: ClassBounds) -> Fut<'_, Result<(), HostError>> {
+        self.world.quietly(|state| state.class_bounds = bounds);
         Box::pin(std::future::ready(Ok(())))
     }
 

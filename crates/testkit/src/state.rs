@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use ferrolet_ports::{
     Event, ExecOutput, RuntimeCondition, RuntimeError, RuntimeEvent, RuntimeEventKind,
 };
-use ferrolet_resources::PodCgroup;
+use ferrolet_resources::{ClassBounds, PodCgroup};
 use ferrolet_spec::{ContainerSpec, SandboxSpec};
 use ferrolet_types::observed::{ContainerState, Exit};
 use ferrolet_types::{
@@ -76,7 +76,7 @@ pub(crate) struct State {
     pub(crate) containers: Vec<FakeContainer>,
     pub(crate) images: Store,
     pub(crate) cgroups: BTreeMap<PodUid, PodCgroup>,
-    pub(crate) burstable_shares: Option<u64>,
+    pub(crate) class_bounds: ClassBounds,
     pub(crate) files: Files,
     /// Pods whose volumes are set up.
     pub(crate) volumes: BTreeMap<PodUid, Vec<String>>,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ferrolet_ports::{CgroupDriver, HostError, PodCgroups};
-use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 
 use crate::cgroups::{CgroupLayout, CgroupTree, CgroupTreeError, CgroupTreeSettings, cpu_weight};
@@ -135,20 +135,32 @@ impl Drop for PrivateRoot {
 pub async fn cgroups(layout: CgroupLayout, root_name: &str) -> Result<(), Broken> {
     let _root = PrivateRoot::make(&layout, root_name)?;
     let tree = tree(&layout, root_name)?;
-    tree.ensure_node(CgroupLimits {
+    let all = CgroupLimits {
         cpu_shares: Some(2048),
         memory: Some(1 << 30),
         pids: Some(4096),
-        ..CgroupLimits::default()
+        ..CgroupLimits::NONE
+    };
+    tree.ensure_node(ClassBounds {
+        all,
+        ..ClassBounds::default()
     })
     .await?;
-    tree.set_burstable_shares(102).await?;
+    let mut together = ClassBounds::default();
+    together.burstable.cpu_shares = Some(102);
+    together.burstable.memory_low = Some(8 << 20);
+    together.all.memory_min = Some(24 << 20);
+    together.all.memory_low = Some(8 << 20);
+    tree.bound_classes(together).await?;
     let pod = pod(CgroupLimits {
         cpu_shares: Some(204),
         cpu_quota: Some(20_000),
         cpu_period: Some(100_000),
         memory: Some(48 << 20),
         pids: Some(64),
+        memory_low: Some(8 << 20),
+        memory_high: Some(32 << 20),
+        ..CgroupLimits::NONE
     });
     let path = path_of(root_name);
     let parent = format!("/{path}");
@@ -293,6 +305,12 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
                 ("cpu", pod, "cpu.max", "20000 100000".to_owned()),
                 ("memory", &kubepods, "memory.max", (1 << 30).to_string()),
                 ("memory", pod, "memory.max", (48 << 20).to_string()),
+                ("memory", &kubepods, "memory.min", (24 << 20).to_string()),
+                ("memory", &kubepods, "memory.low", (8 << 20).to_string()),
+                ("memory", &burstable, "memory.low", (8 << 20).to_string()),
+                ("memory", &burstable, "memory.min", "0".to_owned()),
+                ("memory", pod, "memory.low", (8 << 20).to_string()),
+                ("memory", pod, "memory.high", (32 << 20).to_string()),
                 ("pids", &kubepods, "pids.max", "4096".to_owned()),
                 ("pids", pod, "pids.max", "64".to_owned()),
             ];

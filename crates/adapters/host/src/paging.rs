@@ -8,6 +8,30 @@ use crate::cgroups::CgroupLayout;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
+/// Where the kernel tells a process what it should know of the machine, and under which number the size of a page.
+const AUXILIARY: &str = "/proc/self/auxv";
+const PAGE_SIZE: usize = 6;
+const USUAL_PAGE: usize = 4096;
+
+/// Bytes of a page of memory.
+pub fn page_size() -> usize {
+    let told = std::fs::read(AUXILIARY).ok();
+    told.and_then(|told| page_size_in(&told))
+        .unwrap_or(USUAL_PAGE)
+}
+
+/// Pairs of words, a number and what it stands for.
+fn page_size_in(auxiliary: &[u8]) -> Option<usize> {
+    const WORD: usize = size_of::<usize>();
+    let mut pairs = auxiliary.chunks_exact(2 * WORD).filter_map(|pair| {
+        let (number, value) = pair.split_first_chunk::<WORD>()?;
+        let value = value.first_chunk::<WORD>()?;
+        Some((usize::from_ne_bytes(*number), usize::from_ne_bytes(*value)))
+    });
+    let found = pairs.find(|(number, _)| *number == PAGE_SIZE);
+    found.map(|(_, value)| value).filter(|bytes| *bytes > 0)
+}
+
 /// The sizes of huge pages the kernel has, as cgroup files name them (`2MB`, `1GB`), the smallest first.
 pub fn huge_page_sizes() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(HUGE_PAGES) else {
@@ -90,6 +114,21 @@ fn size_name(kib: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_tells_the_size_of_a_page() {
+        let words = |pairs: &[usize]| -> Vec<u8> {
+            let bytes = pairs.iter().flat_map(|word| word.to_ne_bytes());
+            bytes.collect()
+        };
+        assert_eq!(
+            page_size_in(&words(&[3, 7, PAGE_SIZE, 65_536, 0, 0])),
+            Some(65_536)
+        );
+        assert_eq!(page_size_in(&words(&[3, 7, 0, 0])), None);
+        assert_eq!(page_size_in(b"short"), None);
+        assert!(page_size().is_power_of_two());
+    }
 
     #[test]
     fn sizes_are_named_as_in_cgroup_files() {

@@ -93,6 +93,8 @@ pub const EFFECTIVE: &[&str] = &[
     "tracing",
     "streamingConnectionIdleTimeout",
     "memorySwap",
+    "memoryThrottlingFactor",
+    "memoryReservationPolicy",
     "userNamespaces",
     "makeIPTablesUtilChains",
 ];

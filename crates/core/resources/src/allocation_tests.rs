@@ -16,7 +16,6 @@ fn node() -> NodeResources {
         },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: true,
-        memory_qos: None,
     }
 }
 

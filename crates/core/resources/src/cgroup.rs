@@ -1,4 +1,4 @@
-//! The cgroup of a pod, and the weights of the classes above it.
+//! The cgroup of a pod, and what the classes above it have together.
 //!
 //! In: a pod and the node's policy. Out: [`PodCgroup`]. Refuses: container cgroups, which are the runtime's.
 
@@ -8,10 +8,10 @@ use ferrolet_types::{PodUid, Qos, Quantity, pod::PodView as _, qos_of};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
-    Amounts, MIN_SHARES, Overhead, amount,
+    Amounts, CgroupMode, MIN_SHARES, MemoryQos, Overhead, amount,
     amounts::{container_limits, pod_level_limit, pod_limits, pod_requests},
-    container::huge_page_size_name,
-    milli_cpu_to_quota, milli_cpu_to_shares,
+    container::{huge_page_size_name, throttle_at},
+    has_pod_level_resources, milli_cpu_to_quota, milli_cpu_to_shares,
 };
 
 /// A pod's cgroup: where it stands and what bounds it has.
@@ -40,10 +40,68 @@ pub struct CgroupLimits {
     pub memory: Option<i64>,
     /// Processes and threads.
     pub pids: Option<i64>,
+    /// Bytes that are never reclaimed. As the two below, this is written on v2 only.
+    pub memory_min: Option<i64>,
+    /// Bytes that are reclaimed only when nothing else is left.
+    pub memory_low: Option<i64>,
+    /// Bytes above which the cgroup is slowed down and reclaimed from.
+    pub memory_high: Option<i64>,
+}
+
+impl CgroupLimits {
+    /// Nothing is bounded, nothing is protected.
+    pub const NONE: Self = Self {
+        cpu_shares: None,
+        cpu_quota: None,
+        cpu_period: None,
+        memory: None,
+        pids: None,
+        memory_min: None,
+        memory_low: None,
+        memory_high: None,
+    };
+
+    /// What it says about memory beside the limit: the file of v2 and its bytes.
+    pub fn protection(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let files = [
+            ("memory.min", self.memory_min),
+            ("memory.low", self.memory_low),
+            ("memory.high", self.memory_high),
+        ];
+        let files = files.into_iter();
+        files.filter_map(|(file, bytes)| Some((file, bytes?)))
+    }
+}
+
+/// What the pods of the node have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ClassBounds {
+    /// All of them.
+    pub all: CgroupLimits,
+    /// The burstable ones.
+    pub burstable: CgroupLimits,
+}
+
+impl ClassBounds {
+    /// What stands there before anybody knows which pods there are: on v2, what an agent with another policy may have left is taken back.
+    pub fn at_start(mode: CgroupMode, has_reservations: bool) -> Self {
+        if mode == CgroupMode::V1 || has_reservations {
+            return Self::default();
+        }
+        let burstable = CgroupLimits {
+            memory_low: Some(0),
+            ..CgroupLimits::NONE
+        };
+        let all = CgroupLimits {
+            memory_min: Some(0),
+            ..burstable
+        };
+        Self { all, burstable }
+    }
 }
 
 /// What the node's configuration says about cgroups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CgroupPolicy {
     /// CPU limits are enforced (`cpuCFSQuota`).
     pub cpu_cfs_quota: bool,
@@ -51,15 +109,18 @@ pub struct CgroupPolicy {
     pub cfs_period_micros: u32,
     /// Processes and threads per pod (`podPidsLimit`); `None` when it is not above zero.
     pub pids_limit: Option<i64>,
+    /// Memory protection; `None` on v1 and when the feature `MemoryQoS` is off.
+    pub memory_qos: Option<MemoryQos>,
 }
 
 impl Default for CgroupPolicy {
-    /// Upstream's defaults: quotas on, 100 ms, no bound on processes.
+    /// Upstream's defaults on v1: quotas on, 100 ms, no bound on processes.
     fn default() -> Self {
         Self {
             cpu_cfs_quota: true,
             cfs_period_micros: 100_000,
             pids_limit: None,
+            memory_qos: None,
         }
     }
 }
@@ -92,6 +153,11 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
         Qos::BestEffort => MIN_SHARES,
         Qos::Guaranteed | Qos::Burstable => milli_cpu_to_shares(amount(&requests, "cpu").milli()),
     };
+    let protection = policy
+        .memory_qos
+        .as_ref()
+        .map(|memory| protection(pod, qos, memory))
+        .unwrap_or_default();
     let period = policy.cfs_period_micros;
     let quota = milli_cpu_to_quota(amount(&limits, "cpu").milli(), i64::from(period));
     let limits = CgroupLimits {
@@ -100,6 +166,7 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
         cpu_period: is_cpu_bounded.then_some(u64::from(period)),
         memory: is_memory_bounded.then(|| amount(&limits, "memory").value()),
         pids: policy.pids_limit,
+        ..protection
     };
     PodCgroup {
         uid: pod.uid(),
@@ -109,14 +176,56 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
     }
 }
 
-/// The weight of the burstable class: what its pods ask for together.
-pub fn burstable_shares<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> u64 {
-    let milli = pods
-        .into_iter()
-        .filter(|pod| pod_qos(pod) == Qos::Burstable)
-        .map(|pod| amount(&pod_requests(pod, Overhead::Included), "cpu").milli())
-        .fold(0_i64, i64::saturating_add);
-    milli_cpu_to_shares(milli)
+/// What the classes get for these pods: the weight of the burstable ones is what they ask for together, and where memory is
+/// reserved, each pod's protection holds only as far as that of the cgroups above it.
+pub fn class_bounds<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    policy: &CgroupPolicy,
+) -> ClassBounds {
+    let (mut cpu, mut sure, mut burstable) = (0_i64, 0_i64, 0_i64);
+    for pod in pods {
+        let requests = pod_requests(pod, Overhead::Included);
+        let memory = amount(&requests, "memory").value();
+        match pod_qos(pod) {
+            Qos::Guaranteed => sure = sure.saturating_add(memory),
+            Qos::Burstable => {
+                cpu = cpu.saturating_add(amount(&requests, "cpu").milli());
+                burstable = burstable.saturating_add(memory);
+            }
+            Qos::BestEffort => {}
+        }
+    }
+    let mut bounds = ClassBounds::default();
+    bounds.burstable.cpu_shares = Some(milli_cpu_to_shares(cpu));
+    if policy.memory_qos.is_some_and(|memory| memory.is_reserving) {
+        bounds.all.memory_min = Some(sure.saturating_add(burstable));
+        bounds.all.memory_low = Some(burstable);
+        bounds.burstable.memory_low = Some(burstable);
+    }
+    bounds
+}
+
+/// What a pod has of memory protection. Its containers are throttled one by one; only one that has resources of its own is throttled as a whole.
+fn protection(pod: &Pod, qos: Qos, policy: &MemoryQos) -> CgroupLimits {
+    let mut result = CgroupLimits::NONE;
+    let request = amount(&pod_requests(pod, Overhead::Included), "memory").value();
+    if policy.is_reserving && request > 0 {
+        match qos {
+            Qos::Guaranteed => result.memory_min = Some(request),
+            Qos::Burstable | Qos::BestEffort => result.memory_low = Some(request),
+        }
+    }
+    if let Some(factor) = policy.throttling_factor
+        && has_pod_level_resources(pod)
+        && is_bounded(pod, "memory")
+    {
+        let limit = amount(&pod_limits(pod, Overhead::Included), "memory").value();
+        let high = throttle_at(request, limit, factor, policy.page_size.max(1));
+        if limit != 0 && limit != request && high > request {
+            result.memory_high = Some(high);
+        }
+    }
+    result
 }
 
 fn huge_page_limits(pod: &Pod) -> BTreeMap<String, u64> {

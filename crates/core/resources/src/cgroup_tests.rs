@@ -8,7 +8,7 @@ const RICH: CgroupLimits = CgroupLimits {
     cpu_quota: None,
     cpu_period: None,
     memory: None,
-    pids: None,
+    ..CgroupLimits::NONE
 };
 
 fn check(pod: &Pod, policy: CgroupPolicy, qos: Qos, limits: CgroupLimits) {
@@ -31,7 +31,7 @@ fn recorded_cgroups_of_the_three_classes_come_out_the_same() {
         cpu_quota: Some(20_000),
         cpu_period: Some(100_000),
         memory: Some(50_331_648),
-        pids: None,
+        ..CgroupLimits::NONE
     };
     check(
         &pod([container("g", &both, &both)]),
@@ -105,6 +105,80 @@ fn the_recorded_class_wins_over_the_computed_one() {
     assert_eq!(pod_qos(&recorded), Qos::Guaranteed);
 }
 
+/// 8.21, memory quality of service (v2): what pods and the classes above them are protected by and throttled at.
+#[test]
+fn memory_is_reserved_by_class_and_throttled_where_the_pod_has_limits_of_its_own() {
+    let policy = |factor: Option<f64>, is_reserving: bool| CgroupPolicy {
+        memory_qos: Some(MemoryQos {
+            throttling_factor: factor,
+            is_reserving,
+            allocatable: 1 << 30,
+            page_size: 4096,
+        }),
+        ..CgroupPolicy::default()
+    };
+    let whole = |request: &str, limit: &str| {
+        pod_json(
+            json!({"spec": {"containers": [{"name": "a"}], "resources": {
+            "requests": {"memory": request}, "limits": {"memory": limit}}}}),
+        )
+    };
+    let both = [("cpu", "1"), ("memory", "32Mi")];
+    let sure = pod([container("a", &both, &both)]);
+    let burst = pod([container("a", &[("memory", "16Mi")], &[("memory", "64Mi")])]);
+    let weightless = pod_json(json!({"spec": {
+        "containers": [{"name": "a"}], "overhead": {"memory": "8Mi"}}}));
+    let mi = |n: i64| n << 20;
+    for (pod, factor, is_reserving, expected) in [
+        (&sure, None, false, ""),
+        (&sure, Some(0.9), true, "min 33554432"),
+        (&burst, None, true, "low 16777216"),
+        // Its container is throttled, not the pod.
+        (&burst, Some(0.5), false, ""),
+        (&whole("16Mi", "48Mi"), Some(0.5), false, "high 33554432"),
+        (
+            &whole("16Mi", "48Mi"),
+            Some(0.5),
+            true,
+            "low 16777216 high 33554432",
+        ),
+        // Whole pages, and nothing between a request and a limit that are one.
+        (&whole("1", "8193"), Some(0.9), false, "high 4096"),
+        (&whole("16Mi", "16Mi"), Some(0.5), false, ""),
+        (&whole("16Mi", "48Mi"), None, false, ""),
+        (&weightless, Some(0.5), true, "low 8388608"),
+        (&pod([container("a", &[], &[])]), Some(0.5), true, ""),
+    ] {
+        let limits = pod_cgroup(pod, &policy(factor, is_reserving)).limits;
+        let told: Vec<String> = limits
+            .protection()
+            .map(|(file, bytes)| format!("{} {bytes}", file.trim_start_matches("memory.")))
+            .collect();
+        assert_eq!(told.join(" "), expected, "{factor:?} {is_reserving}");
+    }
+    let all = [&sure, &burst, &weightless];
+    let reserved = class_bounds(all, &policy(None, true));
+    assert_eq!(reserved.all.memory_min, Some(mi(48)));
+    assert_eq!(reserved.all.memory_low, Some(mi(16)));
+    assert_eq!(reserved.burstable.memory_low, Some(mi(16)));
+    let plain = class_bounds(all, &policy(Some(0.5), false));
+    assert_eq!(plain.all, CgroupLimits::NONE);
+    assert_eq!(plain.burstable.memory_low, None);
+}
+
+/// 8.21, memory quality of service (v2): what another policy left is taken back when the agent starts.
+#[test]
+fn protection_that_nobody_asks_for_any_more_is_taken_back_at_the_start() {
+    let check = |mode, has_reservations, all: [Option<i64>; 2], burstable: Option<i64>| {
+        let found = ClassBounds::at_start(mode, has_reservations);
+        assert_eq!([found.all.memory_min, found.all.memory_low], all);
+        assert_eq!(found.burstable.memory_low, burstable);
+    };
+    check(CgroupMode::V1, false, [None; 2], None);
+    check(CgroupMode::V2, true, [None; 2], None);
+    check(CgroupMode::V2, false, [Some(0); 2], Some(0));
+}
+
 #[test]
 fn the_burstable_class_weighs_what_its_pods_ask_for() {
     let asks = |cpu: &'static str| pod([container("c", &[("cpu", cpu)], &[])]);
@@ -112,12 +186,16 @@ fn the_burstable_class_weighs_what_its_pods_ask_for() {
         let both = [("cpu", "4"), ("memory", "1Gi")];
         pod([container("c", &both, &both)])
     };
-    assert_eq!(burstable_shares([&asks("100m")]), 102);
+    let shares = |pods: &[&Pod]| {
+        let bounds = class_bounds(pods.iter().copied(), &CgroupPolicy::default());
+        bounds.burstable.cpu_shares
+    };
+    assert_eq!(shares(&[&asks("100m")]), Some(102));
     assert_eq!(
-        burstable_shares([&asks("100m"), &asks("400m"), &guaranteed]),
-        512
+        shares(&[&asks("100m"), &asks("400m"), &guaranteed]),
+        Some(512)
     );
-    assert_eq!(burstable_shares([]), 2);
+    assert_eq!(shares(&[]), Some(2));
 }
 
 #[test]

@@ -65,8 +65,6 @@ pub struct NodeResources {
     pub huge_page_sizes: Vec<String>,
     /// On v2, an OOM kill takes one process instead of the whole container (`singleProcessOOMKill`).
     pub single_process_oom_kill: bool,
-    /// Memory protection on v2; `None` when the feature `MemoryQoS` is off.
-    pub memory_qos: Option<MemoryQos>,
 }
 
 /// What containers may do with the node's swap.
@@ -128,7 +126,7 @@ pub fn container_resources(
     result.hugepage_limits = hugepage_limits(pod, &limits, &node.huge_page_sizes);
     limit_swap(&mut result, pod, &requests, &limits, node);
     if node.cgroup_mode == CgroupMode::V2 {
-        let files = protection(pod, &requests, &limits, node.memory_qos.as_ref());
+        let files = protection(pod, &requests, &limits, node.cgroups.memory_qos.as_ref());
         result.unified.extend(files);
     }
     result
@@ -300,12 +298,13 @@ fn protection(
     files
 }
 
+/// Where throttling begins: so far on the way from request to limit, in whole pages.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     reason = "the factor is a fraction and the result is rounded to pages"
 )]
-fn throttle_at(request: i64, ceiling: i64, factor: f64, page: i64) -> i64 {
+pub(crate) fn throttle_at(request: i64, ceiling: i64, factor: f64, page: i64) -> i64 {
     let (request, ceiling) = (request as f64, ceiling as f64);
     let bytes = (request + (ceiling - request) * factor).floor();
     (bytes / page as f64) as i64 * page

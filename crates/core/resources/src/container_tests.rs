@@ -8,7 +8,15 @@ const GIB: i64 = 1 << 30;
 fn node() -> NodeResources {
     NodeResources {
         cgroup_mode: CgroupMode::V1,
-        cgroups: CgroupPolicy::default(),
+        cgroups: CgroupPolicy {
+            memory_qos: Some(MemoryQos {
+                throttling_factor: None,
+                is_reserving: false,
+                allocatable: 7 * GIB,
+                page_size: 4096,
+            }),
+            ..CgroupPolicy::default()
+        },
         memory_capacity: 8 * GIB,
         swap: SwapPolicy {
             is_controlled: true,
@@ -17,12 +25,6 @@ fn node() -> NodeResources {
         },
         huge_page_sizes: vec!["2MB".to_owned(), "1GB".to_owned()],
         single_process_oom_kill: false,
-        memory_qos: Some(MemoryQos {
-            throttling_factor: None,
-            is_reserving: false,
-            allocatable: 7 * GIB,
-            page_size: 4096,
-        }),
     }
 }
 
@@ -161,9 +163,9 @@ fn the_unified_files_follow_the_policy() {
     let mut changed = node_v2();
     changed.single_process_oom_kill = true;
     changed.swap.is_controlled = false;
-    changed.memory_qos = None;
+    changed.cgroups.memory_qos = None;
     check(&changed, "memory.high=max");
-    changed.memory_qos = Some(MemoryQos {
+    changed.cgroups.memory_qos = Some(MemoryQos {
         throttling_factor: Some(0.9),
         is_reserving: true,
         allocatable: 7 * GIB,

@@ -40,7 +40,9 @@ pub use amounts::{
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,
     requests_in_use,
 };
-pub use cgroup::{CgroupLimits, CgroupPolicy, PodCgroup, burstable_shares, pod_cgroup, pod_qos};
+pub use cgroup::{
+    CgroupLimits, CgroupPolicy, ClassBounds, PodCgroup, class_bounds, pod_cgroup, pod_qos,
+};
 pub use container::{
     CgroupMode, LinuxResources, MemoryQos, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,
     container_resources, huge_page_size_name, overhead_resources, sandbox_resources,

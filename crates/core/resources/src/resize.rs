@@ -136,8 +136,15 @@ pub fn plan_resize(
     node: &NodeResources,
 ) -> ResizePlan {
     let before = with_resources(allocated, actuated);
-    let before = pod_cgroup(before.as_ref().unwrap_or(allocated), &node.cgroups);
+    let mut before = pod_cgroup(before.as_ref().unwrap_or(allocated), &node.cgroups);
     let after = pod_cgroup(allocated, &node.cgroups);
+    // Requests are not compared: protection is written together with a limit, and the runtime hears of the new one from the start.
+    before.limits = CgroupLimits {
+        memory_min: after.limits.memory_min,
+        memory_low: after.limits.memory_low,
+        memory_high: after.limits.memory_high,
+        ..before.limits
+    };
     let changes: Vec<Change<'_>> = running
         .iter()
         .filter_map(|(name, id)| {
@@ -265,6 +272,10 @@ fn announced(pod: &Pod, held: &CgroupLimits) -> LinuxResources {
         cpu_quota: less(held.cpu_quota.unwrap_or(0), milli_cpu_to_quota(cpu, period)),
         cpu_period: period,
         memory_limit: less(held.memory.unwrap_or(0), memory),
+        unified: held
+            .protection()
+            .map(|(file, bytes)| (file.to_owned(), bytes.to_string()))
+            .collect(),
         ..LinuxResources::default()
     }
 }
@@ -278,7 +289,10 @@ fn memory_steps(
     let (now, then) = (current.cgroup.limits.memory, after.limits.memory);
     let only = CgroupLimits {
         memory: then,
-        ..CgroupLimits::default()
+        memory_min: after.limits.memory_min,
+        memory_low: after.limits.memory_low,
+        memory_high: after.limits.memory_high,
+        ..CgroupLimits::NONE
     };
     let (is_raised, is_lowered) = direction(now, then);
     if is_raised {

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::tests_pods::pod_json;
-use crate::{CgroupMode, CgroupPolicy, SwapBehavior, SwapPolicy};
+use crate::{CgroupMode, CgroupPolicy, MemoryQos, SwapBehavior, SwapPolicy};
 
 fn node() -> NodeResources {
     NodeResources {
@@ -16,7 +16,6 @@ fn node() -> NodeResources {
         },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: true,
-        memory_qos: None,
     }
 }
 
@@ -100,6 +99,44 @@ fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
             "pod quota 10000",
         ],
     );
+}
+
+/// 8.10, actuation: with memory that is reserved, protection is written where the limit is, and the runtime knows it from the first step.
+#[test]
+fn protection_of_memory_goes_along_with_the_limit() {
+    let mut node = node();
+    node.cgroup_mode = CgroupMode::V2;
+    node.cgroups.memory_qos = Some(MemoryQos {
+        throttling_factor: None,
+        is_reserving: true,
+        allocatable: 8 << 30,
+        page_size: 4096,
+    });
+    let old = sure(&[("a", "100m", "32Mi")]);
+    let new = sure(&[("a", "200m", "64Mi")]);
+    let running = [("a".to_owned(), ContainerId::new("a"))];
+    let plan = plan_resize(&new, &PodResources::of(&old), &running, &node);
+    let of_pod = plan.steps.iter().filter_map(|step| match step {
+        ResizeStep::Pod {
+            resource,
+            cgroup,
+            announced,
+        } => Some((
+            *resource,
+            cgroup.limits.memory_min.map(|it| it >> 20),
+            announced.unified.get("memory.min").cloned(),
+        )),
+        ResizeStep::Container { .. } | ResizeStep::PodRecord(_) => None,
+    });
+    let announced = Some((64 << 20).to_string());
+    let expected = [
+        ("memory", Some(64), announced.clone()),
+        ("cpu", None, announced.clone()),
+        ("cpu", None, announced.clone()),
+    ];
+    assert_eq!(of_pod.collect::<Vec<_>>(), expected);
+    let before = plan.announced_before.unified.get("memory.min").cloned();
+    assert_eq!(before, announced);
 }
 
 /// 8.10, actuation: decreases before increases, memory before CPU.

@@ -49,7 +49,6 @@ impl NodeFacts {
                 },
                 huge_page_sizes: Vec::new(),
                 single_process_oom_kill: true,
-                memory_qos: None,
             },
             allocatable: Amounts::new(),
             host_ips: vec!["10.0.0.1".to_owned()],

@@ -8,7 +8,7 @@ use std::{
 
 use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
-use ferrolet_resources::{ResizeRules, missing_for_update};
+use ferrolet_resources::{ClassBounds, ResizeRules, missing_for_update};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
     hint::Hint,
@@ -112,9 +112,12 @@ impl Dispatcher {
         }
     }
 
-    /// The weight of all burstable pods together.
-    pub(crate) fn burstable_shares(&mut self) -> u64 {
-        self.with_gate(|roster, gate| roster.burstable_shares(gate))
+    /// What pods have together.
+    pub(crate) fn class_bounds(&mut self) -> ClassBounds {
+        let policy = self.world.node.spec.resources.cgroups;
+        let bounds = self.with_gate(|roster, gate| roster.class_bounds(gate, &policy));
+        figures::memory_reserved(&bounds);
+        bounds
     }
 
     /// True once every source has spoken, so that left-overs may be looked for.

@@ -11,6 +11,7 @@ use std::{
 
 use ferrolet_lifecycle::PodState;
 use ferrolet_ports::Tally;
+use ferrolet_resources::ClassBounds;
 use ferrolet_types::{
     Pod, PodUid, Timestamp,
     pod::{ContainerKind, PodSource, PodView, SEEN_ANNOTATION, is_sidecar},
@@ -62,11 +63,16 @@ const SIZES: [(u64, &str); 12] = [
     (100 << 10, "GT100GB"),
 ];
 
-/// Counters that are shown before anything was counted.
-const FROM_NOTHING: [&str; 6] = [
+/// What guaranteed and burstable pods have of memory that is reserved.
+const MEMORY_MIN: &str = "kubelet_memory_qos_node_memory_min_bytes";
+const MEMORY_LOW: &str = "kubelet_memory_qos_node_memory_low_bytes";
+/// Counters and gauges that are shown before anything was counted.
+const FROM_NOTHING: [&str; 8] = [
     "kubelet_image_volume_mounted_errors_total",
     "kubelet_image_volume_mounted_succeed_total",
     "kubelet_image_volume_requested_total",
+    MEMORY_LOW,
+    MEMORY_MIN,
     "kubelet_orphaned_runtime_pods_total",
     "kubelet_started_user_namespaced_pods_errors_total",
     "kubelet_started_user_namespaced_pods_total",
@@ -86,6 +92,19 @@ pub fn figures() -> &'static Tally {
         KEPT.add("kubelet_restarted_pods_total", &[is_static], 0.0);
     }
     &KEPT
+}
+
+/// Memory is reserved for pods, or not.
+pub(crate) fn memory_reserved(bounds: &ClassBounds) {
+    let low = bounds.burstable.memory_low.unwrap_or(0);
+    let min = bounds.all.memory_min.unwrap_or(0).saturating_sub(low);
+    for (family, bytes) in [(MEMORY_MIN, min), (MEMORY_LOW, low)] {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "figures are floating point; exact bytes do not matter"
+        )]
+        KEPT.set(family, &[], bytes as f64);
+    }
 }
 
 /// A sandbox is made with this handler.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
 use ferrolet_resources::{
-    AdmissionNode, Infeasible, Rejection, ResizeRules, admit, burstable_shares, pod_qos,
+    AdmissionNode, CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit,
+    class_bounds, pod_qos,
 };
 use ferrolet_types::{
     Pod, PodChange, PodKey, PodUid, Qos,
@@ -128,17 +129,22 @@ impl Roster {
         commands
     }
 
-    /// The weight of all burstable pods together: what those that live were granted.
-    pub(crate) fn burstable_shares(&self, gate: &Gate<'_>) -> u64 {
+    /// What pods have together: what those that live were granted.
+    pub(crate) fn class_bounds(&self, gate: &Gate<'_>, policy: &CgroupPolicy) -> ClassBounds {
+        let counts = |qos: Qos| match qos {
+            Qos::Burstable => true,
+            Qos::Guaranteed => policy.memory_qos.is_some_and(|it| it.is_reserving),
+            Qos::BestEffort => false,
+        };
         let living = self.wanted.iter().filter(|(uid, pod)| {
             // A pod's class never changes, so the others need no closer look.
-            pod_qos(pod) == Qos::Burstable
+            counts(pod_qos(pod))
                 && self.admitted.contains(*uid)
                 && !pod.api_phase().is_some_and(Phase::is_terminal)
                 && (gate.is_active)(uid)
         });
         let granted: Vec<Pod> = living.map(|(_, pod)| self.grants.allocated(pod)).collect();
-        burstable_shares(granted.iter().map(AsRef::as_ref))
+        class_bounds(granted.iter().map(AsRef::as_ref), policy)
     }
 
     /// Takes one change of one source.

@@ -3,6 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use ferrolet_ports::{PodCgroups, StoredPod};
+use ferrolet_resources::ClassBounds;
 use ferrolet_types::{
     Eviction, PodChanges, PodKey, PodUid, VolumeHealthReport, hint::Hint, probe::ProbeReport,
 };
@@ -42,8 +43,8 @@ pub struct Inputs {
 pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) {
     let mut dispatcher = Dispatcher::new(world.clone());
     let mut keeper = pin!(world.records.keep(world.state_files.as_ref()));
-    let (weight, weights) = watch::channel(0);
-    let mut scales = pin!(weigh(world.cgroups.as_ref(), weights));
+    let (together, changes_together) = watch::channel(ClassBounds::default());
+    let mut classes = pin!(bound_classes(world.cgroups.as_ref(), changes_together));
     let mut retry = interval_at(Instant::now() + RETRY_RESIZES, RETRY_RESIZES);
     let (left_over, mut found) = mpsc::channel(1);
     let mut search = Some(left_over);
@@ -80,15 +81,15 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             _ = retry.tick() => Event::RetryResizes,
             // Goes on where it stopped: the future lives outside the loop.
             never = &mut keeper => match never {},
-            () = &mut scales => unreachable!("the weight's sender lives as long as this loop"),
+            () = &mut classes => unreachable!("the bounds' sender lives as long as this loop"),
             // A timer loses nothing.
             () = tokio::time::sleep(pulse.period()) => continue,
         };
         let is_about_pods = event.is_about_pods();
         dispatcher.handle(event);
         if is_about_pods {
-            let shares = dispatcher.burstable_shares();
-            weight.send_if_modified(|old| std::mem::replace(old, shares) != shares);
+            let bounds = dispatcher.class_bounds();
+            together.send_if_modified(|old| std::mem::replace(old, bounds) != bounds);
         }
         if dispatcher.all_sources_ready()
             && let Some(left_over) = search.take()
@@ -111,12 +112,12 @@ async fn look_back(world: &World) -> Vec<StoredPod> {
     stored
 }
 
-/// Gives the burstable class the weight of its pods, whenever that changes.
-async fn weigh(cgroups: &dyn PodCgroups, mut weights: watch::Receiver<u64>) {
-    while weights.changed().await.is_ok() {
-        let shares = *weights.borrow_and_update();
-        if let Err(error) = cgroups.weigh_burstable(shares).await {
-            tracing::warn!(%error, shares, "Burstable pods cannot be weighed");
+/// Gives the classes of pods what these have together, whenever that changes.
+async fn bound_classes(cgroups: &dyn PodCgroups, mut changes: watch::Receiver<ClassBounds>) {
+    while changes.changed().await.is_ok() {
+        let bounds = *changes.borrow_and_update();
+        if let Err(error) = cgroups.bound_classes(bounds).await {
+            tracing::warn!(%error, ?bounds, "Classes of pods cannot be given what they have together");
         }
     }
 }

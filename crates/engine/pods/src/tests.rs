@@ -340,6 +340,7 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
             cpu_cfs_quota: true,
             cfs_period_micros: 100_000,
             pids_limit: None,
+            memory_qos: None,
         },
         memory_capacity: 1 << 30,
         swap: SwapPolicy {
@@ -349,7 +350,6 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
         },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: false,
-        memory_qos: None,
     };
     let gate = |has_static_cpus: bool| Gate {
         node: Some(&node),

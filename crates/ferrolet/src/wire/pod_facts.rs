@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use ferrolet_config::{
     Loaded,
-    config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy},
+    config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy, MemoryReservationPolicy},
 };
 use ferrolet_host::{
     cgroups::CgroupLayout,
@@ -13,8 +13,8 @@ use ferrolet_host::{
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_pods::{NodeFacts, PullSettings, UserIds};
 use ferrolet_resources::{
-    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, NodeResources, SwapBehavior, SwapPolicy,
-    declared_features,
+    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, MemoryQos, NodeResources, SwapBehavior,
+    SwapPolicy, amount, declared_features,
 };
 use ferrolet_spec::NodeDns;
 use k8s_openapi::api::core::v1::Node;
@@ -30,10 +30,7 @@ pub(super) fn node_facts(
     pulls: PullSettings,
 ) -> anyhow::Result<NodeFacts> {
     let (config, flags) = (&loaded.config, &loaded.flags);
-    let mode = match layout {
-        CgroupLayout::V1 { .. } => CgroupMode::V1,
-        CgroupLayout::V2 { .. } => CgroupMode::V2,
-    };
+    let mode = cgroup_mode(layout);
     let host_ips: Vec<String> = match flags.node_ips.as_slice() {
         [] => ferrolet_host::addresses::read_addresses()
             .default_v4
@@ -84,6 +81,10 @@ pub(super) fn node_facts(
                         .pod_pids_limit
                         .map(|n| i64::try_from(n.get()))
                         .transpose()?,
+                    memory_qos: (mode == CgroupMode::V2)
+                        .then(|| memory_qos(loaded, machine))
+                        .transpose()?
+                        .flatten(),
                 },
                 memory_capacity: i64::try_from(machine.memory_bytes)?,
                 swap: SwapPolicy {
@@ -101,7 +102,6 @@ pub(super) fn node_facts(
                     .cgroups
                     .single_process_oom_kill
                     .unwrap_or(mode == CgroupMode::V1),
-                memory_qos: None,
             },
             allocatable,
             host_ips,
@@ -112,6 +112,40 @@ pub(super) fn node_facts(
             has_stop_signals: config.gates.enabled("ContainerStopSignals"),
         },
     })
+}
+
+/// Which hierarchy the node has.
+pub(super) fn cgroup_mode(layout: &CgroupLayout) -> CgroupMode {
+    match layout {
+        CgroupLayout::V1 { .. } => CgroupMode::V1,
+        CgroupLayout::V2 { .. } => CgroupMode::V2,
+    }
+}
+
+/// True when what pods request of memory is kept for them.
+pub(super) fn has_reservations(loaded: &Loaded) -> bool {
+    let policy = loaded.config.resources.memory_reservation;
+    loaded.config.gates.enabled("MemoryQoS") && policy == MemoryReservationPolicy::TieredReservation
+}
+
+/// Protection and throttling of memory, for v2; `None` where the feature is off.
+fn memory_qos(loaded: &Loaded, machine: &MachineFacts) -> anyhow::Result<Option<MemoryQos>> {
+    let config = &loaded.config;
+    if !config.gates.enabled("MemoryQoS") {
+        return Ok(None);
+    }
+    let reserved = [&config.reservations.system, &config.reservations.kube];
+    let reserved = reserved.map(|it| amount(it, "memory").value());
+    let allocatable = reserved
+        .into_iter()
+        .fold(i64::try_from(machine.memory_bytes)?, i64::saturating_sub);
+    Ok(Some(MemoryQos {
+        throttling_factor: config.resources.memory_throttling_factor,
+        is_reserving: has_reservations(loaded),
+        // Thresholds of eviction do not count here.
+        allocatable: allocatable.max(0),
+        page_size: i64::try_from(paging::page_size())?,
+    }))
 }
 
 /// The ids that pods with users of their own get.

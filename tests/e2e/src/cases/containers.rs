@@ -20,6 +20,7 @@ cases![
     limits_arrive_in_the_cgroups,
     quality_of_service_chooses_the_cgroup,
     huge_pages_are_given_and_bounded,
+    memory_is_reserved_and_throttled_as_the_policy_says,
     a_static_pod_does_not_swap_although_its_class_may,
     a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory,
     a_machine_without_memory_says_whom_it_cost,
@@ -253,6 +254,75 @@ fn huge_pages_are_given_and_bounded(context: &mut Context<'_>) -> Result<Outcome
         let value = cgroups::value(group, file)?;
         ensure!(value == "4194304", "{file} of {group} is {value}");
     }
+    Ok(Outcome::Passed)
+}
+
+fn memory_is_reserved_and_throttled_as_the_policy_says(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    if !cgroups::is_v2() {
+        return Ok(Outcome::Skipped(
+            "cgroup v1 has nothing of the kind".to_owned(),
+        ));
+    }
+    let mut options = context.node_options();
+    options.configuration = json!({
+        "failSwapOn": false,
+        "memoryReservationPolicy": "TieredReservation",
+        "memoryThrottlingFactor": 0.5,
+    });
+    let mut node = context.node_with(options)?;
+    let both = json!({"cpu": "50m", "memory": "32Mi"});
+    node.put_pod(&limited("sure", both.clone(), both))?;
+    let (request, limit) = (json!({"memory": "16Mi"}), json!({"memory": "64Mi"}));
+    let whole = json!({"spec": {"resources": {"requests": {"memory": "24Mi"}, "limits": {"memory": "72Mi"}}}});
+    node.put_pod(&with(limited("burst", request, limit), whole))?;
+    let all = format!("{}/kubepods", node.cgroup_root());
+    let burstable = format!("{all}/burstable");
+    let sure = wait_running(&mut node, "sure")?;
+    let burst = wait_running(&mut node, "burst")?;
+    let pod_of = |class: &str, seen: &PodView| look::pod_cgroup(&node, class, seen);
+    let (sure_pod, burst_pod) = (pod_of("", &sure), pod_of("burstable/", &burst));
+    let sure_main = format!("{sure_pod}/{}", sure.container("main")?.id());
+    let burst_main = format!("{burst_pod}/{}", burst.container("main")?.id());
+    let mi = |n: u64| (n << 20).to_string();
+    let max = "max".to_owned();
+    let shows = |group: &str, file: &str, expected: &str| -> Result<()> {
+        let value = cgroups::value(group, file)?;
+        ensure!(
+            value == expected,
+            "{file} of {group} is {value}, not {expected}"
+        );
+        Ok(())
+    };
+    for (group, min, low, high) in [
+        (&sure_pod, mi(32), mi(0), max.clone()),
+        (&sure_main, mi(32), mi(0), max.clone()),
+        (&burst_pod, mi(0), mi(24), mi(48)),
+        (&burst_main, mi(0), mi(16), mi(40)),
+    ] {
+        shows(group, "memory.min", &min)?;
+        shows(group, "memory.low", &low)?;
+        shows(group, "memory.high", &high)?;
+    }
+    let together = |min: u64, low: u64| -> Result<Option<()>> {
+        shows(&all, "memory.min", &mi(min))?;
+        shows(&all, "memory.low", &mi(low))?;
+        shows(&burstable, "memory.min", &mi(0))?;
+        shows(&burstable, "memory.low", &mi(low))?;
+        Ok(Some(()))
+    };
+    node.wait("both pods to be counted", SOON, |_| together(56, 24))?;
+    node.remove_manifest("burst.yaml")?;
+    node.wait("one to be left", GONE, |_| together(32, 0))?;
+    // An agent that reserves nothing takes back what this one did.
+    node.kill()?;
+    let file = node.directory().join("kubelet.yaml");
+    let text = fs::read_to_string(&file)?;
+    fs::write(&file, text.replace("TieredReservation", "None"))?;
+    node.launch()?;
+    node.wait("it to be taken back", LATER, |_| together(0, 0))?;
+    wait_running(&mut node, "sure")?;
     Ok(Outcome::Passed)
 }
 

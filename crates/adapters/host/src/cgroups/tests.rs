@@ -5,20 +5,14 @@ use std::{
 };
 
 use ferrolet_ports::{CgroupDriver, PodCgroups, Retry};
-use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 use tempfile::TempDir;
 
 use super::*;
 use crate::{contract, mountinfo, rooted::tests::skip};
 
-const NONE: CgroupLimits = CgroupLimits {
-    cpu_shares: None,
-    cpu_quota: None,
-    cpu_period: None,
-    memory: None,
-    pids: None,
-};
+const NONE: CgroupLimits = CgroupLimits::NONE;
 
 fn pod(uid: &str, qos: Qos, limits: CgroupLimits) -> PodCgroup {
     PodCgroup {
@@ -27,6 +21,27 @@ fn pod(uid: &str, qos: Qos, limits: CgroupLimits) -> PodCgroup {
         limits,
         huge_pages: Default::default(),
     }
+}
+
+/// Burstable pods that weigh this much.
+fn weighing(shares: u64) -> ClassBounds {
+    let burstable = CgroupLimits {
+        cpu_shares: Some(shares),
+        ..NONE
+    };
+    ClassBounds {
+        burstable,
+        ..ClassBounds::default()
+    }
+}
+
+/// The same, with memory that is theirs.
+fn reserving(shares: u64) -> ClassBounds {
+    let mut bounds = weighing(shares);
+    bounds.all.memory_min = Some(3 << 20);
+    bounds.all.memory_low = Some(1 << 20);
+    bounds.burstable.memory_low = Some(1 << 20);
+    bounds
 }
 
 /// Plain files in place of a kernel: a directory must be given its control files before they can be written.
@@ -103,6 +118,9 @@ impl Fake {
                 ("cpu.weight", ""),
                 ("cpu.max", ""),
                 ("memory.max", ""),
+                ("memory.min", ""),
+                ("memory.low", ""),
+                ("memory.high", ""),
                 ("pids.max", ""),
             ],
         );
@@ -140,8 +158,12 @@ async fn on_v1_the_nodes_cgroups_get_upstreams_values() {
         pids: Some(32_768),
         ..NONE
     };
-    tree.ensure_node(limits).await.unwrap();
-    tree.set_burstable_shares(102).await.unwrap();
+    let bounds = ClassBounds {
+        all: limits,
+        ..ClassBounds::default()
+    };
+    tree.ensure_node(bounds).await.unwrap();
+    tree.bound_classes(weighing(102)).await.unwrap();
     for (file, text) in [
         ("cpu,cpuacct/kubepods/cpu.shares", "2048"),
         ("cpu,cpuacct/kubepods/cpu.cfs_quota_us", ""),
@@ -156,8 +178,6 @@ async fn on_v1_the_nodes_cgroups_get_upstreams_values() {
     ] {
         assert_eq!(fake.shown(file), text, "{file}");
     }
-    tree.set_burstable_shares(0).await.unwrap();
-    assert_eq!(fake.shown("cpu,cpuacct/kubepods/burstable/cpu.shares"), "2");
 }
 
 #[tokio::test]
@@ -178,6 +198,7 @@ async fn on_v1_a_pod_stands_in_every_hierarchy_with_its_bounds() {
         cpu_period: Some(100_000),
         memory: Some(50_331_648),
         pids: Some(10),
+        ..NONE
     };
     let (guaranteed, burstable) = (
         pod("g", Qos::Guaranteed, bounds),
@@ -241,14 +262,17 @@ async fn on_v2_controllers_are_enabled_on_the_way_down_and_bounds_written() {
         fake.give_v2(path);
     }
     let tree = fake.tree_at("/mine");
-    tree.ensure_node(NONE).await.unwrap();
-    tree.set_burstable_shares(1024).await.unwrap();
+    tree.ensure_node(ClassBounds::default()).await.unwrap();
+    tree.bound_classes(reserving(1024)).await.unwrap();
     let bounds = CgroupLimits {
         cpu_shares: Some(1024),
         cpu_quota: Some(50_000),
         cpu_period: Some(100_000),
         memory: Some(1 << 20),
         pids: Some(-1),
+        memory_low: Some(4096),
+        memory_high: Some(8192),
+        ..NONE
     };
     let burstable = pod("b", Qos::Burstable, bounds);
     tree.ensure(&burstable).await.unwrap();
@@ -275,9 +299,21 @@ async fn on_v2_controllers_are_enabled_on_the_way_down_and_bounds_written() {
         ("cpu.weight", "39"),
         ("cpu.max", "50000 100000"),
         ("memory.max", "1048576"),
+        ("memory.min", ""),
+        ("memory.low", "4096"),
+        ("memory.high", "8192"),
         ("pids.max", "max"),
     ] {
         assert_eq!(fake.shown(&format!("{leaf}/{file}")), text, "{file}");
+    }
+    for (file, text) in [
+        ("memory.min", "3145728"),
+        ("memory.low", "1048576"),
+        ("burstable/memory.min", ""),
+        ("burstable/memory.low", "1048576"),
+    ] {
+        let shown = fake.shown(&format!("v2/mine/kubepods/{file}"));
+        assert_eq!(shown, text, "{file}");
     }
     assert_eq!(fake.shown("v2/mine/kubepods/besteffort/cpu.weight"), "1");
     assert_eq!(fake.shown("v2/mine/kubepods/burstable/cpu.weight"), "39");
@@ -350,7 +386,11 @@ async fn a_uid_cannot_name_a_place_outside_of_kubepods() {
 #[tokio::test]
 async fn a_root_that_does_not_exist_is_told_and_not_made() {
     let fake = Fake::v1();
-    let error = fake.tree_at("/absent").ensure_node(NONE).await.unwrap_err();
+    let error = fake
+        .tree_at("/absent")
+        .ensure_node(ClassBounds::default())
+        .await
+        .unwrap_err();
     assert!(error.attempt.contains("/absent"), "{error}");
     assert!(!fake.held.path().join("memory/absent").exists());
 }
@@ -367,7 +407,7 @@ async fn without_classes_nothing_is_made_and_the_runtime_chooses() {
     .unwrap();
     let any = pod("x", Qos::Guaranteed, NONE);
     assert_eq!(tree.parent_of(&any), "");
-    tree.ensure_node(NONE).await.unwrap();
+    tree.ensure_node(ClassBounds::default()).await.unwrap();
     tree.ensure(&any).await.unwrap();
     tree.remove(&any.uid).await.unwrap();
     assert!(tree.exists(&any).await.unwrap());

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{CgroupDriver, Fut, HostError, PodCgroups, Retry};
-use ferrolet_resources::{CgroupLimits, PodCgroup};
+use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 
 use super::{
@@ -23,10 +23,7 @@ use crate::{
 const MIN_SHARES: u64 = 2;
 const LEAST: CgroupLimits = CgroupLimits {
     cpu_shares: Some(MIN_SHARES),
-    cpu_quota: None,
-    cpu_period: None,
-    memory: None,
-    pids: None,
+    ..CgroupLimits::NONE
 };
 const KUBEPODS: &str = "kubepods";
 const POD_PREFIX: &str = "pod";
@@ -97,32 +94,30 @@ impl CgroupTree {
         })
     }
 
-    /// Makes the node's own cgroups: `kubepods` with the given bounds, and the two classes below it. Idempotent.
-    pub async fn ensure_node(&self, limits: CgroupLimits) -> Result<(), HostError> {
+    /// Makes the node's own cgroups: `kubepods` and the two classes below it, with the given bounds. Idempotent.
+    pub async fn ensure_node(&self, bounds: ClassBounds) -> Result<(), HostError> {
         let inner = Arc::clone(&self.inner);
         off_thread("make the node's cgroups", move || {
             if !inner.per_qos {
                 return Ok(());
             }
-            inner.ensure(&inner.kubepods, &limits)?;
-            inner.ensure(&inner.class(Qos::Burstable), &CgroupLimits::default())?;
+            inner.ensure(&inner.kubepods, &bounds.all)?;
+            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
             inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
         })
         .await
     }
 
-    /// Sets the weight of all burstable pods together: the shares of their summed requests.
-    pub async fn set_burstable_shares(&self, shares: u64) -> Result<(), HostError> {
+    async fn set_classes(&self, bounds: ClassBounds) -> Result<(), HostError> {
         let inner = Arc::clone(&self.inner);
-        off_thread("weigh the burstable pods", move || {
+        off_thread("bound the classes of pods", move || {
             if !inner.per_qos {
                 return Ok(());
             }
-            let limits = CgroupLimits {
-                cpu_shares: Some(shares.max(MIN_SHARES)),
-                ..CgroupLimits::default()
-            };
-            inner.ensure(&inner.class(Qos::Burstable), &limits)
+            if bounds.all != CgroupLimits::NONE {
+                inner.ensure(&inner.kubepods, &bounds.all)?;
+            }
+            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)
         })
         .await
     }
@@ -215,8 +210,8 @@ impl PodCgroups for CgroupTree {
         ))
     }
 
-    fn weigh_burstable(&self, shares: u64) -> Fut<'_, Result<(), HostError>> {
-        Box::pin(self.set_burstable_shares(shares))
+    fn bound_classes(&self, bounds: ClassBounds) -> Fut<'_, Result<(), HostError>> {
+        Box::pin(self.set_classes(bounds))
     }
 
     fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {

@@ -98,6 +98,8 @@ pub(super) fn v2(limits: &CgroupLimits) -> Vec<Write> {
         Some(-1) => writes.push(required("memory", "memory.max", "max".to_owned())),
         Some(bytes) => writes.push(required("memory", "memory.max", bytes.to_string())),
     }
+    let protection = limits.protection();
+    writes.extend(protection.map(|(file, bytes)| required("memory", file, bytes.to_string())));
     writes.extend(limits.pids.map(pids));
     writes
 }
@@ -203,6 +205,9 @@ mod tests {
                 cpu_period: Some(100_000),
                 memory: Some(50_331_648),
                 pids: Some(100),
+                memory_min: Some(1 << 20),
+                memory_low: Some(0),
+                memory_high: Some(2 << 20),
             },
             &[
                 "cpu.shares 204",
@@ -215,6 +220,9 @@ mod tests {
                 "cpu.weight 8",
                 "cpu.max 20000 100000",
                 "memory.max 50331648",
+                "memory.min 1048576",
+                "memory.low 0",
+                "memory.high 2097152",
                 "pids.max 100",
             ],
         );

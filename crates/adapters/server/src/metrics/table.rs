@@ -137,6 +137,8 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_imagemanager_image_mustpull_checks_total" Counter Alpha ["result"] "Images that were here, by whether their user had to prove its credentials.";
     Metrics "kubelet_lifecycle_handler_http_fallbacks_total" Counter Alpha [] "Hooks over HTTPS that were answered over HTTP.";
     Metrics "kubelet_managed_ephemeral_containers" Gauge Alpha [] "Ephemeral containers in pods here.";
+    Metrics "kubelet_memory_qos_node_memory_low_bytes" Gauge Alpha [] "Memory that is kept for burstable pods while there is any other to reclaim (memory.low).";
+    Metrics "kubelet_memory_qos_node_memory_min_bytes" Gauge Alpha [] "Memory that is kept for guaranteed pods whatever happens (memory.min).";
     Metrics "kubelet_metrics_provider" Gauge Alpha ["provider"] "Always 1; the label says where figures of containers come from.";
     Metrics "kubelet_mirror_pods" Gauge Alpha [] "Static pods that the API server shows.";
     Metrics "kubelet_node_name" Gauge Alpha ["node"] "Always 1; the label is the node's name.";

@@ -349,15 +349,18 @@ async fn burstable_pods_weigh_what_they_were_granted_together() {
             .build()
     };
     agent.add(&burst("500m")).await;
-    eventually("it weighs", SOON, || world.burstable_shares() == Some(512)).await;
+    eventually("it weighs", SOON, || {
+        world.class_bounds().burstable.cpu_shares == Some(512)
+    })
+    .await;
     agent.tell([PodChange::Updated(burst("1"))]).await;
     eventually("it weighs more", SOON, || {
-        world.burstable_shares() == Some(1024)
+        world.class_bounds().burstable.cpu_shares == Some(1024)
     })
     .await;
     agent.remove(&burst("1")).await;
     eventually("nobody is left", SOON, || {
-        world.burstable_shares() == Some(2)
+        world.class_bounds().burstable.cpu_shares == Some(2)
     })
     .await;
 }
