@@ -46,6 +46,11 @@ impl World {
         self.look(|state| state.class_bounds)
     }
 
+    /// Somebody else writes other bounds there.
+    pub fn overwrite_class_bounds(&self, bounds: ClassBounds) {
+        self.quietly(|state| state.class_bounds = bounds);
+    }
+
     /// A call on the node: through the gate, then the deed.
     async fn host<T>(
         &self,

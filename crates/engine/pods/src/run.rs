@@ -9,7 +9,7 @@ use ferrolet_types::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, interval_at},
+    time::{Instant, interval_at, timeout},
 };
 
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
 
 /// Upstream's period for resizes that wait for room nobody told of.
 const RETRY_RESIZES: Duration = Duration::from_secs(180);
+
+/// Upstream's period for the bounds of classes.
+const BOUND_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the sync loop listens to.
 pub struct Inputs {
@@ -112,9 +115,17 @@ async fn look_back(world: &World) -> Vec<StoredPod> {
     stored
 }
 
-/// Gives the classes of pods what these have together, whenever that changes.
+/// Gives the classes of pods what these have together, whenever that changes, and every minute again: somebody else may have written there.
 async fn bound_classes(cgroups: &dyn PodCgroups, mut changes: watch::Receiver<ClassBounds>) {
-    while changes.changed().await.is_ok() {
+    // Nothing is known before the first change.
+    let mut has_begun = false;
+    loop {
+        match timeout(BOUND_AGAIN, changes.changed()).await {
+            Ok(Ok(())) => has_begun = true,
+            Ok(Err(_)) => return,
+            Err(_elapsed) if !has_begun => continue,
+            Err(_elapsed) => {}
+        }
         let bounds = *changes.borrow_and_update();
         if let Err(error) = cgroups.bound_classes(bounds).await {
             tracing::warn!(%error, ?bounds, "Classes of pods cannot be given what they have together");

@@ -272,7 +272,8 @@ fn memory_is_reserved_and_throttled_as_the_policy_says(
         "memoryThrottlingFactor": 0.5,
     });
     let mut node = context.node_with(options)?;
-    let both = json!({"cpu": "50m", "memory": "32Mi"});
+    // A bound on the processor would hold up the start on an emulated one.
+    let both = json!({"cpu": "2", "memory": "32Mi"});
     node.put_pod(&limited("sure", both.clone(), both))?;
     let (request, limit) = (json!({"memory": "16Mi"}), json!({"memory": "64Mi"}));
     let whole = json!({"spec": {"resources": {"requests": {"memory": "24Mi"}, "limits": {"memory": "72Mi"}}}});

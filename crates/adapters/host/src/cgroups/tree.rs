@@ -117,7 +117,8 @@ impl CgroupTree {
             if bounds.all != CgroupLimits::NONE {
                 inner.ensure(&inner.kubepods, &bounds.all)?;
             }
-            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)
+            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
+            inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
         })
         .await
     }

@@ -4,7 +4,7 @@ use ferrolet_ports::Measured as _;
 use std::sync::Arc;
 
 use ferrolet_ports::RuntimeErrorKind;
-use ferrolet_resources::{AdmissionNode, Amounts};
+use ferrolet_resources::{AdmissionNode, Amounts, ClassBounds};
 use ferrolet_testkit::{Act, Call, ROOT_DIRECTORY, World, pod};
 use ferrolet_types::{Pod, PodChange, PodUid, Quantity, pod::PodView as _};
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, PodCondition};
@@ -355,6 +355,12 @@ async fn burstable_pods_weigh_what_they_were_granted_together() {
     .await;
     agent.tell([PodChange::Updated(burst("1"))]).await;
     eventually("it weighs more", SOON, || {
+        world.class_bounds().burstable.cpu_shares == Some(1024)
+    })
+    .await;
+    // Upstream writes it every minute, whoever has written there in between.
+    world.overwrite_class_bounds(ClassBounds::default());
+    eventually("it weighs as much again", secs(61), || {
         world.class_bounds().burstable.cpu_shares == Some(1024)
     })
     .await;
