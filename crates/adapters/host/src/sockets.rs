@@ -36,7 +36,7 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
     let mut watch = DirectoryWatch::directory(&directory);
     while !shown.is_closed() {
         match watch.next().await {
-            Hint::Names(_) | Hint::Everything => {
+            Hint::Names { .. } | Hint::Everything => {
                 let (own, attempt) = (directory.clone(), format!("list {}", directory.display()));
                 let listed = off_thread(attempt.clone(), move || {
                     list(&own).map_err(|cause| refused(attempt, &cause))

@@ -33,8 +33,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// What a watch has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// These names changed: written, made, moved or removed.
-    Names(BTreeSet<OsString>),
+    /// Some names changed.
+    Names {
+        /// Written, made, moved or removed.
+        changed: BTreeSet<OsString>,
+        /// Those of them that went away meanwhile, whether or not something is there again.
+        gone: BTreeSet<OsString>,
+    },
     /// Anything may have changed: the watch has just begun, was lost, or the kernel dropped events.
     Everything,
     /// The directory cannot be watched now; said once per cause. The watch keeps trying.
@@ -52,6 +57,7 @@ pub struct DirectoryWatch {
     only: Option<OsString>,
     armed: Option<EventStream<[u8; 4096]>>,
     pending: BTreeSet<OsString>,
+    gone: BTreeSet<OsString>,
     pending_since: Option<Instant>,
     told: Option<String>,
     try_at: Option<Instant>,
@@ -65,6 +71,7 @@ impl DirectoryWatch {
             only: None,
             armed: None,
             pending: BTreeSet::new(),
+            gone: BTreeSet::new(),
             pending_since: None,
             told: None,
             try_at: None,
@@ -100,13 +107,17 @@ impl DirectoryWatch {
                         Ok(event) => event,
                         Err(_quiet) => {
                             self.pending_since = None;
-                            return Hint::Names(std::mem::take(&mut self.pending));
+                            return Hint::Names {
+                                changed: std::mem::take(&mut self.pending),
+                                gone: std::mem::take(&mut self.gone),
+                            };
                         }
                     }
                 }
             };
             if self.take_in(next_event) == Taken::Everything {
                 self.pending.clear();
+                self.gone.clear();
                 self.pending_since = None;
                 return Hint::Everything;
             }
@@ -156,6 +167,12 @@ impl DirectoryWatch {
         if let Some(name) = event.name
             && self.only.as_ref().is_none_or(|only| *only == name)
         {
+            if event
+                .mask
+                .intersects(EventMask::DELETE | EventMask::MOVED_FROM)
+            {
+                self.gone.insert(name.clone());
+            }
             self.pending.insert(name);
             self.pending_since.get_or_insert_with(Instant::now);
         }
@@ -196,12 +213,14 @@ mod tests {
             .expect("the watch says something")
     }
 
+    fn words(names: BTreeSet<OsString>) -> Vec<String> {
+        let words = names.into_iter().map(|name| name.into_string().unwrap());
+        words.collect()
+    }
+
     fn names(hint: Hint) -> Vec<String> {
         match hint {
-            Hint::Names(names) => names
-                .into_iter()
-                .map(|name| name.into_string().unwrap())
-                .collect(),
+            Hint::Names { changed, .. } => words(changed),
             other => panic!("{other:?}"),
         }
     }
@@ -216,6 +235,32 @@ mod tests {
         fs::rename(held.path().join("b"), held.path().join("c")).unwrap();
         fs::remove_file(held.path().join("a")).unwrap();
         assert_eq!(names(within(watch.next()).await), ["a", "b", "c"]);
+    }
+
+    #[tokio::test]
+    async fn what_went_away_is_told_though_it_is_back() {
+        let held = tempfile::tempdir().unwrap();
+        let path = |name: &str| held.path().join(name);
+        for name in ["back", "moved", "written", "replaced"] {
+            fs::write(path(name), "1").unwrap();
+        }
+        let mut watch = DirectoryWatch::directory(held.path());
+        assert_eq!(within(watch.next()).await, Hint::Everything);
+        fs::remove_file(path("back")).unwrap();
+        fs::write(path("back"), "1").unwrap();
+        fs::rename(path("moved"), path("other")).unwrap();
+        fs::write(path("written"), "2").unwrap();
+        fs::write(path("draft"), "2").unwrap();
+        fs::rename(path("draft"), path("replaced")).unwrap();
+        let mut all = BTreeSet::new();
+        // A slow machine may tell it in pieces.
+        while !all.contains(OsStr::new("draft")) {
+            let Hint::Names { gone, .. } = within(watch.next()).await else {
+                panic!("only names changed")
+            };
+            all.extend(gone);
+        }
+        assert_eq!(words(all), ["back", "draft", "moved"]);
     }
 
     #[tokio::test]
@@ -262,7 +307,7 @@ mod tests {
             fs::remove_dir_all(&directory).unwrap();
             // The removal of its content may still be told as names.
             let mut hint = within(watch.next()).await;
-            while matches!(hint, Hint::Names(_)) {
+            while matches!(hint, Hint::Names { .. }) {
                 hint = within(watch.next()).await;
             }
             assert_eq!(hint, Hint::Everything, "it went");

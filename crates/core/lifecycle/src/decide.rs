@@ -41,7 +41,7 @@ pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
 fn grace_of(facts: &Facts<'_>) -> GracePeriod {
     let asked = match facts.wish {
         Wish::Run => None,
-        Wish::End { grace } | Wish::Forget { grace } => grace,
+        Wish::End { grace } | Wish::Forget { grace } | Wish::Renew { grace } => grace,
     };
     let spec = match facts.pod {
         Some(pod) => pod.deletion_grace().unwrap_or_else(|| pod.grace_period()),

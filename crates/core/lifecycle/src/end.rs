@@ -140,8 +140,12 @@ fn release_volumes(facts: &Facts<'_>) -> Step {
     }
 }
 
-/// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all when it is to be forgotten.
+/// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all when it is to be forgotten. A pod that
+/// begins anew finds what is there.
 pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
+    if matches!(facts.wish, Wish::Renew { .. }) {
+        return Step::rest(PodState::Gone);
+    }
     let is_forgotten = matches!(facts.wish, Wish::Forget { .. });
     if let (false, Kept::Newest(n_kept)) = (is_forgotten, facts.kept) {
         let step = Step::rest(PodState::Settled).then(surplus(facts.seen, n_kept));

@@ -86,6 +86,12 @@ pub enum Wish {
         /// Shorter than the specification's, when somebody asked for that.
         grace: Option<GracePeriod>,
     },
+    /// It shall end and then begin anew: its source took it away and brought it back. What tells of its containers stays for
+    /// that life, which counts on from there.
+    Renew {
+        /// Shorter than the specification's, when somebody asked for that.
+        grace: Option<GracePeriod>,
+    },
 }
 
 /// What this process has set up for a pod, or taken away.

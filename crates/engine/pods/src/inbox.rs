@@ -226,7 +226,7 @@ pub(crate) enum Heard {
 fn is_worth_an_interruption(wish: Wish, state: PodState) -> bool {
     let asked = match wish {
         Wish::Run => None,
-        Wish::End { grace } | Wish::Forget { grace } => grace,
+        Wish::End { grace } | Wish::Forget { grace } | Wish::Renew { grace } => grace,
     };
     match state {
         PodState::Running => true,
@@ -235,15 +235,25 @@ fn is_worth_an_interruption(wish: Wish, state: PodState) -> bool {
     }
 }
 
-/// The stricter of two wishes: an end is never taken back, a grace never grows, what is to be forgotten stays so.
+/// The stricter of two wishes: an end is never taken back, a grace never grows, what is to be forgotten stays so unless it is to
+/// begin anew.
 fn tighten(was: Wish, asked: Wish) -> Wish {
     match (was, asked) {
         (was, Wish::Run) => was,
         (Wish::Run, asked) => asked,
+        // Whoever was to be forgotten may be wanted again, and the other way round.
+        (Wish::End { grace: a } | Wish::Forget { grace: a }, Wish::Renew { grace: b })
+        | (Wish::Renew { grace: a }, Wish::End { grace: b } | Wish::Renew { grace: b }) => {
+            Wish::Renew {
+                grace: shorter(a, b),
+            }
+        }
         (Wish::Forget { grace: a }, Wish::End { grace: b } | Wish::Forget { grace: b })
-        | (Wish::End { grace: a }, Wish::Forget { grace: b }) => Wish::Forget {
-            grace: shorter(a, b),
-        },
+        | (Wish::End { grace: a } | Wish::Renew { grace: a }, Wish::Forget { grace: b }) => {
+            Wish::Forget {
+                grace: shorter(a, b),
+            }
+        }
         (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End {
             grace: shorter(a, b),
         },
@@ -290,6 +300,21 @@ mod tests {
             Wish::Forget { grace: secs(3) },
             Wish::End { grace: secs(1) },
             Wish::Forget { grace: secs(1) },
+        );
+        check(
+            Wish::Forget { grace: secs(3) },
+            Wish::Renew { grace: None },
+            Wish::Renew { grace: secs(3) },
+        );
+        check(
+            Wish::Renew { grace: secs(3) },
+            Wish::End { grace: secs(1) },
+            Wish::Renew { grace: secs(1) },
+        );
+        check(
+            Wish::Renew { grace: None },
+            Wish::Forget { grace: None },
+            Wish::Forget { grace: None },
         );
     }
 }

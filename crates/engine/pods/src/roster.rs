@@ -267,12 +267,12 @@ impl Roster {
         let old = self.wanted.insert(uid.clone(), pod.clone());
         self.grants.wants(old.as_ref(), &pod);
         if self.at_work.contains_key(&uid) {
-            // A worker that takes down what nobody wanted a moment ago finishes first.
-            return if old.is_some() {
-                vec![Command::Update(self.grants.assigned(&pod))]
+            return vec![if old.is_some() {
+                Command::Update(self.grants.assigned(&pod))
             } else {
-                Vec::new()
-            };
+                // A worker that takes down what nobody wanted a moment ago finishes first.
+                Command::Wish(uid, Wish::Renew { grace: None })
+            }];
         }
         let mut commands = Vec::new();
         if pod.is_static() {

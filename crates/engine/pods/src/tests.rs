@@ -40,6 +40,7 @@ fn brief(commands: Vec<Command>) -> String {
             format!("end {uid} {:?}", grace.map(|it| it.as_secs()))
         }
         Command::Wish(uid, Wish::Forget { .. }) => format!("forget {uid}"),
+        Command::Wish(uid, Wish::Renew { .. }) => format!("renew {uid}"),
         Command::CountInfeasible(why) => format!("never {}", why.detail()),
         Command::CountLate { trigger, n } => format!("late {n} {}", trigger.word()),
     };
@@ -153,7 +154,9 @@ fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
     check(vec![
         (added(&a), "start a"),
         (removed(&a), "forget a"),
-        (added(&a), ""),
+        (added(&a), "renew a"),
+        (removed(&a), "forget a"),
+        (added(&a), "renew a"),
         (added(&b), ""),
         (Finished("a"), "start a"),
         (removed(&a), "forget a"),

@@ -57,7 +57,7 @@ fn standing(state: PodState, pod: Option<&Pod>, wish: Wish) -> Standing {
     let [origin, is_static] = match (pod, wish) {
         (None, _) => ["runtime_only", "unknown"],
         (Some(pod), Wish::Forget { .. }) => ["orphan", word(pod)],
-        (Some(pod), Wish::Run | Wish::End { .. }) => ["desired", word(pod)],
+        (Some(pod), Wish::Run | Wish::End { .. } | Wish::Renew { .. }) => ["desired", word(pod)],
     };
     [origin, life, is_static]
 }

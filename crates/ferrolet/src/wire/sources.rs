@@ -14,7 +14,7 @@ use ferrolet_host::{
 };
 use ferrolet_ports::Fut;
 use ferrolet_sources::{
-    file::{self, ChangeHints, FileSource, ManifestFile, ManifestReader},
+    file::{self, ChangeHints, FileSource, Gone, ManifestFile, ManifestReader},
     http::{self, HttpClient, HttpSource},
 };
 use ferrolet_types::{SourceUpdate, pod::PodSource};
@@ -117,11 +117,12 @@ impl Watch {
 }
 
 impl ChangeHints for Watch {
-    fn next(&mut self) -> Fut<'_, Option<()>> {
+    fn next(&mut self) -> Fut<'_, Option<Gone>> {
         Box::pin(async move {
             loop {
                 match self.watch.next().await {
-                    Hint::Names(_) | Hint::Everything => return Some(()),
+                    Hint::Names { gone, .. } => return Some(gone),
+                    Hint::Everything => return Some(Gone::new()),
                     Hint::Unwatchable { directory, cause } => {
                         tracing::warn!(directory = %directory.display(), cause, "Static pods cannot be watched, reading by the clock");
                     }

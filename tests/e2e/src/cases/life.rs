@@ -19,6 +19,7 @@ cases![
     a_failing_init_container_fails_a_pod_that_never_restarts,
     an_edited_manifest_gives_a_new_pod,
     a_removed_manifest_leaves_nothing,
+    a_manifest_taken_away_and_put_back_starts_its_pod_anew,
     a_stubborn_container_is_killed_after_its_grace_period,
     a_polite_container_is_not_waited_for,
     a_container_is_stopped_with_the_signal_of_its_choice,
@@ -321,6 +322,24 @@ fn manifests_are_read_as_json_and_as_yaml(context: &mut Context<'_>) -> Result<O
         "its namespace is {}",
         seen.namespace()
     );
+    Ok(Outcome::Passed)
+}
+
+/// Upstream's own test of mirror pods (`test/e2e_node/mirror_pod_test.go`) asks for the count.
+fn a_manifest_taken_away_and_put_back_starts_its_pod_anew(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    let web = pod("web", &[sleeper("main")]);
+    node.put_pod(&web)?;
+    let first = wait_running(&mut node, "web")?;
+    // Nobody who looks now and then can see that it was away.
+    node.remove_manifest("web.yaml")?;
+    node.put_pod(&web)?;
+    let second = node.wait_pod("web", "running again, counted", LATER, |pod| {
+        pod.restarts() == 1 && pod.container("main").is_ok_and(|main| main.is_running())
+    })?;
+    ensure!(second.uid() == first.uid(), "it is another pod");
     Ok(Outcome::Passed)
 }
 

@@ -89,6 +89,25 @@ fn what_nobody_asked_for_gets_a_second() {
     assert_eq!(scene.plan(), "stop c-0 1s PodEnds; stop s-0");
 }
 
+/// 8.2, `create` for a UID that is terminating: the next life finds the containers of this one, and counts on.
+#[test]
+fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
+    let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+    scene.wish = Wish::Renew { grace: None };
+    let step = scene.step();
+    assert_eq!(step.next, stopping(30));
+    assert_eq!(in_words(&step), "stop c-0 30s PodEnds; stop s-0");
+
+    let mut scene = scene.sandboxes(vec![sandbox(0, false)]);
+    scene.state = step.next;
+    scene.seen.containers[0].state = exited(0, NOW - 20, NOW);
+    assert_eq!(scene.plan(), "release volumes");
+    scene.setup.volumes = Presence::Absent;
+    assert_eq!(scene.plan(), "remove cgroup");
+    scene.setup.cgroup = Presence::Absent;
+    assert_eq!(scene.step(), Step::rest(PodState::Gone));
+}
+
 /// 8.2: there is no way back from terminating.
 #[test]
 fn nothing_starts_once_a_pod_has_left_running() {

@@ -250,10 +250,18 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
             starts_of(world, &uid, "main").len() == 2
         })
         .await;
-    let gone = place(&world, |act| *act == Act::DirectoriesRemoved);
+    let gone = place(&world, |act| *act == Act::CgroupRemoved);
     let sandboxes = times(&world, &uid, |act| matches!(act, Act::SandboxRan { .. }));
     assert_eq!(sandboxes.len(), 2);
     assert!(world.journal()[gone].at <= sandboxes[1]);
+    // What tells of the life before stays, so that it is counted.
+    assert!(times(&world, &uid, |act| *act == Act::DirectoriesRemoved).is_empty());
+    eventually("its restart is counted", SOON, || {
+        agent
+            .container(&uid, "main")
+            .is_some_and(|it| it.restart_count == 1)
+    })
+    .await;
     // Other tests of this process count too.
     let shown = ferrolet_pods::figures().samples();
     let restarted = shown

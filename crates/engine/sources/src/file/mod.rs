@@ -7,7 +7,11 @@
 mod plan;
 mod run;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use ferrolet_ports::Fut;
 
@@ -25,8 +29,11 @@ pub trait ManifestReader: Send + Sync {
     fn read<'a>(&'a self, path: &'a Path) -> Fut<'a, Result<Vec<ManifestFile>, String>>;
 }
 
+/// Names of files that were taken away, whether or not something is there again.
+pub type Gone = BTreeSet<OsString>;
+
 /// Tells when something under the path may have changed.
 pub trait ChangeHints: Send {
-    /// Waits for the next hint; `None` when no more will come. Must be cancel-safe.
-    fn next(&mut self) -> Fut<'_, Option<()>>;
+    /// Waits for the next hint, with what was seen going since the last one; `None` when no more will come. Must be cancel-safe.
+    fn next(&mut self) -> Fut<'_, Option<Gone>>;
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use ferrolet_types::{SourceUpdate, SourcedPod, hash::fnv1a_128, pod::PodSource};
 
-use super::ManifestFile;
+use super::{Gone, ManifestFile};
 use crate::{Notice, Origin, read};
 
 /// The manifests of one path, as far as they are known.
@@ -81,17 +81,33 @@ impl FileSet {
         has_changed |= old.values().any(|gone| gone.pod.is_some());
         if has_changed {
             self.has_sent = true;
-            scanned.update = Some(SourceUpdate {
-                source: PodSource::File,
-                pods: self
-                    .files
-                    .values()
-                    .filter_map(|known| known.pod.clone())
-                    .collect(),
-                is_provisional: false,
-            });
+            scanned.update = Some(self.whole());
         }
         scanned
+    }
+
+    /// The set without files that were taken away, if one of them had a pod. A manifest that is put back as it was is that pod started
+    /// anew: upstream sees the removal, and its tests want the restart.
+    pub fn forget(&mut self, gone: &Gone) -> Option<SourceUpdate> {
+        let mut has_changed = false;
+        self.files.retain(|path, known| {
+            let is_gone = path.file_name().is_some_and(|name| gone.contains(name));
+            has_changed |= is_gone && known.pod.is_some();
+            !is_gone
+        });
+        has_changed.then(|| self.whole())
+    }
+
+    fn whole(&self) -> SourceUpdate {
+        SourceUpdate {
+            source: PodSource::File,
+            pods: self
+                .files
+                .values()
+                .filter_map(|known| known.pod.clone())
+                .collect(),
+            is_provisional: false,
+        }
     }
 }
 

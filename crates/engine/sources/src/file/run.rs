@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{ChangeHints, FileSet, ManifestReader};
+use super::{ChangeHints, FileSet, Gone, ManifestReader};
 use crate::Notice;
 
 /// An editor or a copy makes several hints at once; a reading waits until this long after the last of them …
@@ -50,7 +50,14 @@ pub async fn run(
         tokio::select! {
             // Cancel-safe by the trait's contract.
             hint = hints.next(), if has_hints => match hint {
-                Some(()) => settle(hints.as_mut()).await,
+                Some(mut gone) => {
+                    settle(hints.as_mut(), &mut gone).await;
+                    if let Some(update) = files.forget(&gone)
+                        && updates.send(update).await.is_err()
+                    {
+                        return;
+                    }
+                }
                 None => {
                     has_hints = false;
                     tracing::warn!(path = name, period = ?source.period, "no more change hints; reading by the clock only");
@@ -64,11 +71,15 @@ pub async fn run(
     }
 }
 
-/// Lets a burst of hints pass.
-async fn settle(hints: &mut dyn ChangeHints) {
-    let burst = async { while let Ok(Some(())) = timeout(QUIET, hints.next()).await {} };
+/// Lets a burst of hints pass, and gathers what went.
+async fn settle(hints: &mut dyn ChangeHints, gone: &mut Gone) {
+    let burst = async {
+        while let Ok(Some(more)) = timeout(QUIET, hints.next()).await {
+            gone.extend(more);
+        }
+    };
     tokio::select! {
-        // A hint lost here is answered by the reading that follows.
+        // What is gathered stays, and the reading that follows answers the rest.
         () = burst => {}
         () = sleep(LONGEST_BURST) => {}
     }

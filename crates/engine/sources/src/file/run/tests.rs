@@ -51,17 +51,17 @@ impl ManifestReader for FakeDirectory {
     }
 }
 
-struct FakeHints(mpsc::Receiver<()>);
+struct FakeHints(mpsc::Receiver<Gone>);
 
 impl ChangeHints for FakeHints {
-    fn next(&mut self) -> Fut<'_, Option<()>> {
+    fn next(&mut self) -> Fut<'_, Option<Gone>> {
         Box::pin(self.0.recv())
     }
 }
 
 struct Running {
     directory: Arc<FakeDirectory>,
-    hints: mpsc::Sender<()>,
+    hints: mpsc::Sender<Gone>,
     updates: mpsc::Receiver<SourceUpdate>,
 }
 
@@ -124,7 +124,7 @@ async fn a_hint_is_answered_within_milliseconds() {
     next(&mut running.updates).await;
     let began = Instant::now();
     running.directory.write("a.yaml", manifest("a", "i"));
-    running.hints.send(()).await.unwrap();
+    running.hints.send(Gone::new()).await.unwrap();
     let update = next(&mut running.updates).await;
     assert_eq!(names(&update), ["default/a-node-a=i"]);
     assert!(
@@ -141,7 +141,7 @@ async fn endless_hints_delay_a_reading_only_so_long() {
     running.directory.write("a.yaml", manifest("a", "i"));
     let hints = running.hints.clone();
     tokio::spawn(async move {
-        while hints.send(()).await.is_ok() {
+        while hints.send(Gone::new()).await.is_ok() {
             sleep(Duration::from_millis(1)).await
         }
     });
@@ -187,6 +187,43 @@ async fn the_loop_ends_when_nobody_listens() {
     drop(updates);
     // The loop owns the other end of the hints.
     hints.closed().await;
+}
+
+/// 8.1: a file that went is a pod that went, however soon the file is back.
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_was_taken_away_and_put_back_is_a_pod_that_left_and_came() {
+    let directory = FakeDirectory::default();
+    for name in ["a", "b"] {
+        directory.write(&format!("{name}.yaml"), manifest(name, "i"));
+    }
+    let mut running = start(directory);
+    let both = ["default/a-node-a=i", "default/b-node-a=i"];
+    assert_eq!(names(&next(&mut running.updates).await), both);
+    // Two hints of one burst, the second about something else.
+    running
+        .hints
+        .send(Gone::from(["a.yaml".into()]))
+        .await
+        .unwrap();
+    running.hints.send(Gone::new()).await.unwrap();
+    assert_eq!(
+        names(&next(&mut running.updates).await),
+        ["default/b-node-a=i"]
+    );
+    assert_eq!(names(&next(&mut running.updates).await), both);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_and_had_no_pod_is_no_news() {
+    let directory = FakeDirectory::default();
+    directory.write("a.yaml", manifest("a", "i"));
+    directory.write("bad.yaml", Ok(Vec::new()));
+    let mut running = start(directory);
+    next(&mut running.updates).await;
+    let gone = Gone::from(["bad.yaml".into(), "draft.yaml".into()]);
+    running.hints.send(gone).await.unwrap();
+    let silence = timeout(PERIOD * 3, running.updates.recv()).await;
+    assert!(silence.is_err(), "{silence:?}");
 }
 
 /// A path with one good file beside the one that the test changes.
