@@ -87,15 +87,19 @@ func main() {
 	case "resources-of":
 		say(lister.Get(ctx, &resources.GetPodResourcesRequest{PodNamespace: rest[0], PodName: rest[1]}))
 	case "flood":
-		for range 200 {
-			go lister.List(ctx, &resources.ListPodResourcesRequest{})
+		// Many at once and all the time, so that a slow machine is too fast for the limit as well.
+		refused := make(chan error, 200)
+		for range cap(refused) {
+			go func() {
+				for {
+					if _, err := lister.List(ctx, &resources.ListPodResourcesRequest{}); err != nil {
+						refused <- err
+						return
+					}
+				}
+			}()
 		}
-		for ctx.Err() == nil {
-			if _, err := lister.List(ctx, &resources.ListPodResourcesRequest{}); err != nil {
-				say(nil, err)
-				return
-			}
-		}
+		say(nil, <-refused)
 	case "pods":
 		answer, err := podsClient.ListPods(ctx, &pods.ListPodsRequest{})
 		var found []*core.Pod

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
@@ -16,6 +17,9 @@ use ferrolet_lab::wait_until;
 use serde_json::{Value, json};
 
 use crate::cases::SOON;
+
+/// How long the browser may take for one answer. Its first one takes a start, which on a busy machine is long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What somebody looks with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +139,10 @@ impl Browser {
             let gone = self.call("Page.navigate", json!({"url": url}))?;
             ensure!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
         }
-        self.wait("document.readyState === 'complete'")
+        let place = address.split('#').next().unwrap_or_default();
+        self.wait(&format!(
+            "location.href.startsWith('{place}') && document.readyState === 'complete'"
+        ))
     }
 
     /// What an expression is.
@@ -159,7 +166,7 @@ impl Browser {
         })
     }
 
-    /// Fails unless an expression is true.
+    /// Fails unless an expression is true now: for what must hold at every moment, and nothing has to become.
     pub(crate) fn expect(&mut self, expression: &str) -> Result<()> {
         let is = self.ask(expression)?;
         ensure!(is == Value::Bool(true), "{expression} is {is}");
@@ -215,7 +222,7 @@ impl Browser {
         self.input.write_all(&bytes).context("ask the browser")?;
         self.input.flush()?;
         loop {
-            let heard = self.heard.recv_timeout(SOON);
+            let heard = self.heard.recv_timeout(PATIENCE);
             let mut heard = heard.with_context(|| format!("the browser's answer to {method}"))?;
             // Others are news that nobody asked for.
             if heard["id"] == id {

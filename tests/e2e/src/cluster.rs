@@ -1,7 +1,7 @@
 //! What a test of the cluster works with: a node that joined the shared control plane, and a namespace.
 
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ferrolet_lab::cluster::Access;
@@ -13,6 +13,9 @@ use crate::cases::{LATER, SOON};
 use crate::context::Context;
 use crate::look;
 use crate::session::Session;
+
+/// How long a log that says no more has been silent.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// A node and a namespace on a control plane.
 pub(crate) struct World<'c> {
@@ -243,18 +246,34 @@ impl<'c> World<'c> {
             })
     }
 
-    /// What a container has written.
+    /// Waits until a container has written this many lines, and gives them.
+    pub(crate) fn said_log(
+        &mut self,
+        pod: &PodView,
+        container: &str,
+        n: usize,
+    ) -> Result<Vec<String>> {
+        self.node.node.wait("lines in a log", SOON, |node| {
+            let lines = look::log_lines(node, pod, container, 0)?;
+            ensure!(lines.len() >= n, "there are {lines:?}");
+            Ok(Some(lines))
+        })
+    }
+
     /// The lines of a container that has said all it has to say: some, and no more at the next look.
     pub(crate) fn settled_log(&mut self, pod: &PodView, container: &str) -> Result<Vec<String>> {
-        let mut before = Vec::new();
+        let (mut before, mut since) = (Vec::new(), Instant::now());
         self.node.node.wait("a log that has settled", SOON, |node| {
             let lines = look::log_lines(node, pod, container, 0)?;
-            let is_settled = !lines.is_empty() && lines == before;
-            before.clone_from(&lines);
+            if lines != before {
+                (before, since) = (lines.clone(), Instant::now());
+            }
+            let is_settled = !lines.is_empty() && since.elapsed() > SETTLED;
             Ok(is_settled.then_some(lines))
         })
     }
 
+    /// What a container has written.
     pub(crate) fn log_lines(&self, pod: &PodView, container: &str) -> Result<Vec<String>> {
         look::log_lines(&self.node.node, pod, container, 0)
     }

@@ -152,7 +152,7 @@ impl Node {
 
     /// Waits for `/healthz`.
     pub fn wait_healthy(&mut self) -> Result<()> {
-        self.wait("the agent to be healthy", Duration::from_secs(20), |node| {
+        self.wait("the agent to be healthy", Duration::from_secs(60), |node| {
             let answer = node.healthz("/healthz")?;
             ensure!(
                 answer.status == 200,

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 };
 
 /// How long the other end may take to say something.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// More than any answer that is read whole.
 const LONGEST: usize = 64 << 20;
 

@@ -329,7 +329,7 @@ fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) ->
     let words = "echo one; echo two; echo three; exec sleep 100000";
     let pod = world.pod("talker", &[script("main", words)]);
     let pod = world.run(&pod)?;
-    world.settled_log(&pod, "main")?;
+    world.said_log(&pod, "main", 3)?;
     let admin = certificate(&world, "admin", &["system:masters"])?;
     let curl = Curl::new(&world)?;
     let namespace = world.namespace.clone();

@@ -99,17 +99,19 @@ fn profiles_are_opened_by_pprof(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn verbosity_is_changed_while_the_agent_runs(context: &mut Context<'_>) -> Result<Outcome> {
-    let world = World::start(context)?;
+    let mut world = World::start(context)?;
     let path = raw(&world, "/debug/flags/v");
+    let cluster = world.cluster;
     let set = |level: &str| {
         let args = ["replace", "--raw", &path, "-f", "-"];
-        world.cluster.kubectl_with(&args, level)
+        cluster.kubectl_with(&args, level)
     };
     let said = set("9")?;
     let words = "successfully set klog.logging.verbosity to 9";
     ensure!(said.contains(words), "it said {said:?}");
-    let log = world.node.node.log_text();
-    ensure!(log.contains("Verbosity is set"), "the log does not tell");
+    world.node.node.wait("the log to tell", SOON, |node| {
+        Ok(node.log_text().contains("Verbosity is set").then_some(()))
+    })?;
     let refused = set("loud");
     let error = format!("{:#}", refused.err().context("a word was taken")?);
     // kubectl keeps the words to itself.
@@ -187,6 +189,15 @@ fn n_by_websocket(world: &World<'_>, kind: &str) -> usize {
         .count()
 }
 
+/// Waits until the log has counted this many of a kind: it is written beside the stream, not before it.
+fn expect_by_websocket(world: &World<'_>, kind: &str, expected: usize) -> Result<()> {
+    ferrolet_lab::wait_until(&format!("{expected} of kind {kind}"), SOON, || {
+        let n = n_by_websocket(world, kind);
+        ensure!(n == expected, "{n} came by WebSocket");
+        Ok(Some(()))
+    })
+}
+
 fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let declared = world.node.object(world.cluster)?;
@@ -228,8 +239,7 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     ];
     let counted = world.cluster.kubectl_with(&args, &text)?;
     ensure!(counted.trim() == "300000", "it counted {counted:?}");
-    let n = n_by_websocket(&world, "exec");
-    ensure!(n == 3, "{n} of 3 commands came by WebSocket");
+    expect_by_websocket(&world, "exec", 3)?;
     let port = http::free_port()?;
     let mut forward =
         world.spawn_kubectl(&["port-forward", "pod/worker", &format!("{port}:8080")])?;
@@ -240,8 +250,7 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     forward.wait().context("wait for kubectl port-forward")?;
     let answer = answer?;
     ensure!(answer.body == "It works.\n", "the answer is {answer:?}");
-    let n = n_by_websocket(&world, "portforward");
-    ensure!(n == 1, "{n} port-forwards came by WebSocket");
+    expect_by_websocket(&world, "portforward", 1)?;
     // A client that knows SPDY only is served as well.
     let spdy = Command::new(world.cluster.kubectl_program())
         .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")

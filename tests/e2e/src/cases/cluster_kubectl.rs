@@ -253,17 +253,17 @@ fn input_arrives_whole_and_commands_tell_their_codes(context: &mut Context<'_>) 
 
 fn a_stream_that_is_silent_for_too_long_ends(context: &mut Context<'_>) -> Result<Outcome> {
     let mut options = context.node_options();
-    options.configuration = json!({"streamingConnectionIdleTimeout": "3s"});
+    options.configuration = json!({"streamingConnectionIdleTimeout": "8s"});
     let mut world = World::start_with(context, options)?;
     let pod = world.pod("worker", &[sleeper("main")]);
     world.run(&pod)?;
     let mut silent = world.talk_to_kubectl(&["exec", "worker", "--", "sleep", "100000"])?;
     // Longer than the idle time as a whole, never silent for that long.
-    let talk = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.5; done; echo done";
+    let talk = "for i in $(seq 30); do echo $i; sleep 0.3; done; echo done";
     let mut talker = world.talk_to_kubectl(&["exec", "worker", "--", "sh", "-c", talk])?;
     let status = talker.wait_end(SOON)?;
     ensure!(
-        status.success() && talker.output().ends_with("9\ndone\n"),
+        status.success() && talker.output().ends_with("30\ndone\n"),
         "it ended with {status}, said {:?} and {:?}",
         talker.output(),
         talker.errors()
@@ -284,15 +284,16 @@ fn a_followed_log_loses_nothing_when_it_is_rotated(context: &mut Context<'_>) ->
     let mut world = World::start_with(context, options)?;
     // Waits for the reader, then writes about 20 KiB in a second; each line has its number.
     let text = format!(
-        "while [ ! -e /go ]; do sleep 0.1; done; n=0; while [ $n -lt {N_LINES} ]; do i=0; \
+        "echo ready; while [ ! -e /go ]; do sleep 0.1; done; n=0; while [ $n -lt {N_LINES} ]; do i=0; \
          while [ $i -lt 40 ]; do echo \"line $n ........................................\"; \
          n=$((n+1)); i=$((i+1)); done; sleep 0.2; done; echo end; exec sleep 100000"
     );
     let pod = world.pod("talker", &[script("main", &text)]);
     let seen = world.run(&pod)?;
     let mut follower = world.talk_to_kubectl(&["logs", "--follow", "talker"])?;
+    follower.wait_for("ready\n", SOON)?;
     world.kubectl(&["exec", "talker", "--", "touch", "/go"])?;
-    follower.wait_for("\nend\n", LATER)?;
+    follower.wait_for("\nend\n", 2 * LATER)?;
     let text = follower.output();
     let numbers: Vec<&str> = text
         .lines()
@@ -360,7 +361,7 @@ fn a_fast_writer_is_followed_to_its_last_line(context: &mut Context<'_>) -> Resu
         Ok((tail(6)? == "ready\n").then_some(()))
     })?;
     world.kubectl(&["exec", "talker", "--", "touch", "/go"])?;
-    world.node.node.wait("its last line", LATER, |_| {
+    world.node.node.wait("its last line", 2 * LATER, |_| {
         ensure!(follower.0.try_wait()?.is_none(), "the follower has ended");
         let last = tail(4)?;
         ensure!(

@@ -44,7 +44,8 @@ fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Res
     options.configuration = json!({"featureGates": {"PodLogsQuerySplitStreams": true}});
     let mut world = World::start_with(context, options)?;
     // Fails the first time and stays the second; each says which time it is.
-    let text = "if [ -e /kept/been ]; then echo second; sleep 0.3; echo oops >&2; sleep 0.3; echo end; exec sleep 100000; fi; \
+    let text = "await() { until [ -e /kept/$1 ]; do sleep 0.1; done; }; \
+                if [ -e /kept/been ]; then echo second; await two; echo oops >&2; await three; echo end; exec sleep 100000; fi; \
                 touch /kept/been; echo first; exit 1";
     let mounted = json!({"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]});
     let pod = with(
@@ -56,10 +57,21 @@ fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Res
         pod.container("main")
             .is_ok_and(|it| it.restarts() == 1 && it.is_running())
     })?;
-    world.wait("the last line", SOON, |cluster, namespace| {
-        let text = cluster.kubectl(&["logs", "--namespace", namespace, "talker"])?;
-        Ok(text.ends_with("end\n").then_some(()))
-    })?;
+    // The two outputs come on ways of their own: each line waits for the one before it.
+    for (line, next) in [
+        ("second\n", Some("two")),
+        ("oops\n", Some("three")),
+        ("end\n", None),
+    ] {
+        world.wait(line, SOON, |cluster, namespace| {
+            let text = cluster.kubectl(&["logs", "--namespace", namespace, "talker"])?;
+            Ok(text.ends_with(line).then_some(()))
+        })?;
+        if let Some(next) = next {
+            let file = format!("/kept/{next}");
+            world.kubectl(&["exec", "talker", "--", "touch", &file])?;
+        }
+    }
     let cases: [(&[&str], &str); 8] = [
         (&["--previous"], "first\n"),
         (&["--limit-bytes=3"], "sec"),

@@ -2,14 +2,16 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::process::{find_program, output};
 use ferrolet_lab::{Part, http};
 use serde_json::{Value, json};
 
-use super::{SOON, cases, wait_running};
+use super::{LATER, SOON, cases, wait_running};
 use crate::build::{pod, script, sleeper, with};
 use crate::context::Context;
 use crate::runner::Outcome;
@@ -155,20 +157,24 @@ fn a_go_client_reads_pods_as_they_are(context: &mut Context<'_>) -> Result<Outco
     });
     node.put_pod(&with(pod("shown", &[main]), spec))?;
     wait_running(&mut node, "shown")?;
-    let seen = node.wait_pod("shown", "ready", SOON, |pod| {
+    node.wait_pod("shown", "ready", SOON, |pod| {
         pod.containers().iter().all(|it| it.is_ready())
     })?;
     let socket = node.root().join("pods-api/pods-api.sock");
-    let listed = ask(&client, &socket, &["pods"])?;
-    let (ours, theirs) = (pruned(&seen.0), pruned(&listed[0]));
-    for part in ["metadata", "spec", "status"] {
-        ensure!(
-            ours[part] == theirs[part],
-            "{part} is\n{}\nand is read as\n{}",
-            ours[part],
-            theirs[part]
-        );
-    }
+    // Two looks are two moments, and a pod goes on a little after it is ready.
+    let (ours, theirs) = node.wait("the same twice", SOON, |node| {
+        let (seen, listed) = (node.pod("shown")?, ask(&client, &socket, &["pods"])?);
+        let (ours, theirs) = (pruned(&seen.0), pruned(&listed[0]));
+        for part in ["metadata", "spec", "status"] {
+            ensure!(
+                ours[part] == theirs[part],
+                "{part} is\n{}\nand is read as\n{}",
+                ours[part],
+                theirs[part]
+            );
+        }
+        Ok(Some((ours, theirs)))
+    })?;
     let uid = ours["metadata"]["uid"].as_str().context("no uid")?;
     let one = ask(&client, &socket, &["pod", uid])?;
     ensure!(pruned(&one) == theirs, "by its uid it is {one}");
@@ -181,7 +187,7 @@ fn a_go_client_reads_pods_as_they_are(context: &mut Context<'_>) -> Result<Outco
 /// The client as something that goes on saying lines, ended with the test.
 struct Watch {
     process: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Drop for Watch {
@@ -199,12 +205,21 @@ impl Watch {
             .stdout(Stdio::piped())
             .spawn()?;
         let out = process.stdout.take().context("the client has no output")?;
-        let lines = BufReader::new(out).lines();
+        let (say, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                let Ok(line) = line else { return };
+                if say.send(line).is_err() {
+                    return;
+                }
+            }
+        });
         Ok(Watch { process, lines })
     }
 
     fn line(&mut self) -> Result<Value> {
-        let line = self.lines.next().context("the client ended")??;
+        let line = self.lines.recv_timeout(LATER);
+        let line = line.context("the next line of the client")?;
         Ok(serde_json::from_str(&line)?)
     }
 
@@ -234,10 +249,19 @@ fn a_go_client_watches_pods_come_and_go(context: &mut Context<'_>) -> Result<Out
     ensure!(kind == "INITIAL_SYNC_COMPLETE", "then {kind}");
     node.put_pod(&pod("late", &[sleeper("main")]))?;
     let late = json!(node.pod_name("late"));
-    let (kind, shown) = watch.next()?;
+    // Of the first one there may still be something to tell.
+    let mut next = || -> Result<(String, Value)> {
+        loop {
+            let (kind, shown) = watch.next()?;
+            if kind != "MODIFIED" || name(&shown) != early {
+                return Ok((kind, shown));
+            }
+        }
+    };
+    let (kind, shown) = next()?;
     ensure!(kind == "ADDED" && name(&shown) == late, "{kind} {shown}");
     loop {
-        let (kind, shown) = watch.next()?;
+        let (kind, shown) = next()?;
         ensure!(kind == "MODIFIED", "{kind} {shown}");
         if shown["status"]["phase"] == "Running" {
             break;
@@ -245,7 +269,7 @@ fn a_go_client_watches_pods_come_and_go(context: &mut Context<'_>) -> Result<Out
     }
     node.remove_manifest("late.yaml")?;
     loop {
-        let (kind, shown) = watch.next()?;
+        let (kind, shown) = next()?;
         ensure!(name(&shown) == late, "{kind} {shown}");
         if kind == "DELETED" {
             ensure!(shown["spec"]["containers"].is_null(), "only names: {shown}");

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::http::{self, StaticServer};
 use ferrolet_lab::process::output;
+use ferrolet_lab::wait_until;
 use serde_json::{Value, json};
 
 use super::{LATER, SOON, cases, wait_running};
@@ -296,18 +297,22 @@ fn versions_and_suites_of_tls_are_those_that_are_configured(
         let _node = context.node_with(options)?;
         let address = format!("{}:{port}", context.bench.node_ip());
         for (offer, expected) in offers {
-            let agreed = Command::new("openssl")
-                .args(["s_client", "-connect", &address])
-                .args(*offer)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
-                .context("start openssl")?;
-            ensure!(
-                agreed.success() == *expected,
-                "with {settings}, {offer:?} ends with {agreed}"
-            );
+            // The first offer of each is good, and waits for the server to listen.
+            wait_until("what they agree on", SOON, || {
+                let agreed = Command::new("openssl")
+                    .args(["s_client", "-connect", &address])
+                    .args(*offer)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status()
+                    .context("start openssl")?;
+                ensure!(
+                    agreed.success() == *expected,
+                    "with {settings}, {offer:?} ends with {agreed}"
+                );
+                Ok(Some(()))
+            })?;
         }
     }
     Ok(Outcome::Passed)
@@ -392,12 +397,14 @@ fn a_service_manager_hears_that_the_agent_is_up_and_lives(
     .into();
     let mut node = context.node_with(options)?;
     let mut heard = Vec::new();
-    while heard.iter().filter(|it| *it == "WATCHDOG=1").count() < 3 {
+    let n_of = |heard: &[String], word: &str| heard.iter().filter(|it| *it == word).count();
+    while n_of(&heard, "WATCHDOG=1") < 3 || n_of(&heard, "READY=1") == 0 {
         let mut message = [0; 64];
-        let n = manager.recv(&mut message)?;
+        let n = manager.recv(&mut message);
+        let n = n.with_context(|| format!("heard {heard:?}"))?;
         heard.push(String::from_utf8_lossy(&message[..n]).into_owned());
+        ensure!(heard.len() < 100, "heard {heard:?}");
     }
-    ensure!(heard.iter().any(|it| it == "READY=1"), "heard {heard:?}");
     node.expect_running()?;
     Ok(Outcome::Passed)
 }
