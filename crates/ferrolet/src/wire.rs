@@ -30,7 +30,7 @@ use ferrolet_ports::{CgroupDriver, Clock, Events, HealthCheck, PodsView, Runtime
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_report::node::{Startup, host_ips as node_host_ips, node_object};
 use ferrolet_resources::{ClassBounds, parse_amounts};
-use ferrolet_server::{Figures, Limits, PageDoors, RecentEvents, Views, page_router};
+use ferrolet_server::{Figures, Limits, PageDoors, RecentEvents, Requests, Views, page_router};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use ferrolet_types::pod::PodSource;
@@ -393,6 +393,7 @@ pub async fn run(
                 Arc::new(CertificateFigures::new(clock.clone())),
             ],
         ),
+        requests: Requests::default(),
     };
     if serving_certificate.is_some() || listeners.page.is_some() {
         let inside = main_server::Inside {

@@ -13,8 +13,8 @@ use crate::{DiskUsage, FileRoom, Fut, HostError, UsageFigures};
 
 /// Reads what is used.
 pub trait Usage: Send + Sync {
-    /// A snapshot, at most about a second old. Callers at the same time share one.
-    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
+    /// Processor, memory and swap of everything, read at most `max_age` ago. Callers at the same time share one reading.
+    fn snapshot(&self, max_age: Duration) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
 
     /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age` ago. Costs some five files per cgroup, or
     /// twenty in all detail: whoever can live with an older reading shares it with others.

@@ -326,7 +326,7 @@ fn set<T: Clone>(kept: &Mutex<Option<T>>) -> Result<T, HostError> {
 }
 
 impl Usage for FakeUsage {
-    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
+    fn snapshot(&self, _: Duration) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
         let found = self.read(&self.snapshot);
         Box::pin(async move { found })
     }

@@ -88,6 +88,14 @@ pub(crate) fn shown(world: &World<'_>, name: &str, identity: &Identity) -> Resul
     Ok(args)
 }
 
+/// curl's arguments for a method. It waits for a body unless it is told that it asks for the head alone.
+fn how_to_ask(method: &str) -> Vec<&str> {
+    match method {
+        "HEAD" => vec!["--head"],
+        other => vec!["--request", other],
+    }
+}
+
 /// curl against one server.
 pub(crate) struct Curl {
     address: String,
@@ -115,7 +123,8 @@ impl Curl {
             }
             command
                 .args(["--silent", "--insecure", "--path-as-is", "--http1.1"])
-                .args(["--max-time", "30", "--request", &ask.method])
+                .args(["--max-time", "30"])
+                .args(how_to_ask(&ask.method))
                 .args(["--write-out", "%{http_code} %{content_type}\\n"])
                 .args(how);
             for header in &ask.headers {

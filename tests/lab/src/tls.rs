@@ -1,7 +1,7 @@
-//! A client of TLS that takes anybody for who they say they are, and can be as rude as it likes. Blocking.
+//! A client of TLS that knows whom it talks to, and can be as rude as it likes. Blocking.
 //!
-//! In: an address and the protocol to agree on. Out: bytes both ways, half a goodbye, and whatever the other end says before it hangs up.
-//! Refuses: waiting for ever.
+//! In: an address, the certificate that is expected there, and the protocol to agree on. Out: bytes both ways, half a goodbye, and whatever
+//! the other end says before it hangs up. Refuses: strangers, and waiting for ever.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -9,15 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio_rustls::rustls::client::Resumption;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
-};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// How long the other end may take to say something.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,21 +23,24 @@ const LONGEST: usize = 64 << 20;
 pub struct Tls(StreamOwned<ClientConnection, TcpStream>);
 
 impl Tls {
-    /// Greets a server, with this protocol (`http/1.1`, `h2`) or not at all.
-    pub fn connect(address: &str, protocol: &str) -> Result<Tls> {
+    /// Greets the server of this name and certificate, with this protocol (`http/1.1`, `h2`) or not at all.
+    pub fn connect(address: &str, name: &str, certificate: &str, protocol: &str) -> Result<Tls> {
         let socket =
             TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
+        let mut known = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(certificate.as_bytes()) {
+            known.add(certificate.context("read the expected certificate")?)?;
+        }
         let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_root_certificates(known)
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         config.resumption = Resumption::disabled();
-        let name = ServerName::try_from("node")?;
+        let name = ServerName::try_from(name.to_owned())?;
         let mut connection = ClientConnection::new(Arc::new(config), name)?;
         let mut socket = socket;
         while connection.is_handshaking() {
@@ -117,45 +115,5 @@ impl Tls {
                 }
             }
         }
-    }
-}
-
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
     }
 }

@@ -273,6 +273,8 @@ mod tests {
             answer.await.unwrap()
         };
         let subscriber = tracing_subscriber::registry().with(Tracer);
+        // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let _guard = tracing::subscriber::set_default(subscriber);
         assert_eq!(told().await.as_deref(), Some("00-11-22-01"));
     }
@@ -287,6 +289,8 @@ mod tests {
             .without_time()
             .with_ansi(false)
             .finish();
+        // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let _guard = tracing::subscriber::set_default(subscriber);
         let call = |method| Call {
             method,

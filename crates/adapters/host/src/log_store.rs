@@ -142,7 +142,17 @@ fn compress(directory: &Rooted, name: &str) -> io::Result<()> {
         directory.unlink(&unfinished)?;
     }
     written?;
-    directory.unlink(name)
+    take_place(directory, name)
+}
+
+/// Takes away what was compressed. Whoever did that in between found it too old, and knows nothing of what it has become.
+fn take_place(directory: &Rooted, name: &str) -> io::Result<()> {
+    let (aside, finished) = (format!("{name}.tmp"), format!("{name}.gz"));
+    match directory.rename(name, &aside) {
+        Ok(()) => directory.unlink(&aside),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => directory.unlink(&finished),
+        Err(error) => Err(error),
+    }
 }
 
 fn pack(source: &mut File, target: File) -> io::Result<()> {
@@ -337,6 +347,27 @@ mod tests {
         assert_eq!(text, "line\n".repeat(1000));
         assert_eq!(store.rotated(&path).await.unwrap(), ["0.log.1.gz"]);
         store.compress(&path, "0.log.absent").await.unwrap();
+    }
+
+    #[test]
+    fn what_was_found_too_old_while_it_was_compressed_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Rooted::open(root.path()).unwrap();
+        let names = || {
+            let mut names: Vec<String> = fs::read_dir(root.path())
+                .unwrap()
+                .map(|it| it.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        for name in ["0.log.1.gz", "0.log.2", "0.log.2.gz"] {
+            fs::write(root.path().join(name), "x").unwrap();
+        }
+        take_place(&directory, "0.log.1").unwrap();
+        assert_eq!(names(), ["0.log.2", "0.log.2.gz"]);
+        take_place(&directory, "0.log.2").unwrap();
+        assert_eq!(names(), ["0.log.2.gz"]);
     }
 
     #[tokio::test]

@@ -36,12 +36,15 @@ pub(crate) fn parse(pairs: &[(String, String)]) -> Result<Option<LogQuery>, Refu
         .filter(|word| !word.trim().is_empty())
         .collect();
     if !words.is_empty() && files.is_empty() && services.is_empty() {
-        return Err(unreadable("query", &words.join(" "), "may not be empty"));
+        return Err(unreadable("query", &listed(&words), "may not be empty"));
     }
     let options = options(pairs)?;
     let has_options = options != JournalAsk::default();
     match (files[..].len(), services.len()) {
-        (0, 0) if has_options => Err(senseless("query", "", "cannot be empty with options")),
+        (0, 0) if has_options => {
+            let words = "query: Required value: cannot be empty with options\n";
+            Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, words))
+        }
         (0, 0) => Ok(None),
         (0, _) => {
             let names = services.iter().map(|it| (*it).to_owned()).collect();
@@ -54,24 +57,28 @@ pub(crate) fn parse(pairs: &[(String, String)]) -> Result<Option<LogQuery>, Refu
         }
         (1, 0) if has_options => Err(senseless(
             "query",
-            files[0],
+            &listed(&files),
             "cannot specify file with options",
         )),
         (1, 0) => {
             let file = files[0].replace('\\', "/");
             if file.split('/').any(|part| part == "..") {
-                return Err(senseless("query", files[0], "path escapes from parent"));
+                let words = format!("statat {}: path escapes from parent", files[0]);
+                return Err(senseless("query", &listed(&files), &words));
             }
             Ok(Some(LogQuery::File(file.trim_matches('/').to_owned())))
         }
         (_, 0) => Err(senseless(
             "query",
-            &files.join(" "),
+            &listed(&files),
             "cannot specify more than one file",
         )),
         _ => Err(senseless(
             "query",
-            &words.join(" "),
+            &format!(
+                "{:?}",
+                format!("[{}], [{}]", files.join(" "), services.join(" "))
+            ),
             "cannot specify a file and service",
         )),
     }
@@ -84,13 +91,22 @@ fn options(pairs: &[(String, String)]) -> Result<JournalAsk, Refusal> {
             return Ok(None);
         };
         let parsed = text.parse().map(Timestamp);
-        let parsed = parsed.map_err(|_| unreadable(name, text, "invalid time format"))?;
+        let parsed =
+            parsed.map_err(|_| unreadable(name, &format!("{text:?}"), "invalid time format"))?;
         Ok(Some(parsed))
     };
     let number = |name: &'static str| -> Result<Option<i64>, Refusal> {
         let parsed = text(name).map(|text| {
             let parsed = text.parse::<i64>();
-            parsed.map_err(|_| unreadable(name, text, "invalid syntax"))
+            parsed.map_err(|error| {
+                use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+                let why = match error.kind() {
+                    NegOverflow | PosOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                let words = format!("strconv.Atoi: parsing {text:?}: {why}");
+                unreadable(name, &format!("{text:?}"), &words)
+            })
         });
         parsed.transpose()
     };
@@ -118,39 +134,50 @@ fn options(pairs: &[(String, String)]) -> Result<JournalAsk, Refusal> {
 
 fn check(ask: &JournalAsk) -> Result<(), Refusal> {
     if ask.services.len() > MOST_SERVICES {
-        let words = format!("must have at most {MOST_SERVICES} items");
-        return Err(senseless("query", &ask.services.join(" "), &words));
+        let n = ask.services.len();
+        let words = format!("query: Too many: {n}: must have at most {MOST_SERVICES} items\n");
+        return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, words));
     }
     for service in &ask.services {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
         if service.len() > LONGEST_NAME {
-            return Err(senseless("query", "", "length must be less than 256"));
+            let words = "length must be less than 256";
+            return Err(senseless("query", &format!("{service:?}"), words));
         }
         if !service.bytes().all(is_plain) {
             let words = "input contains unsupported characters";
-            return Err(senseless("query", service, words));
+            return Err(senseless("query", &format!("{service:?}"), words));
         }
     }
     if let (Some(since), Some(until)) = (ask.since, ask.until)
         && since > until
     {
         let words = "must be after `sinceTime`";
-        return Err(senseless("untilTime", &until.to_string(), words));
+        let until = format!("{:?}", until.to_string());
+        return Err(senseless("untilTime", &until, words));
     }
     if let Some(pattern) = &ask.pattern
         && (pattern.len() > LONGEST_PATTERN || pattern.contains(char::is_control))
     {
-        return Err(senseless("pattern", "", "is too long or not plain text"));
+        let words = "is too long or not plain text";
+        return Err(senseless("pattern", "\"\"", words));
     }
     Ok(())
 }
 
+/// Several values, as upstream writes them.
+fn listed(values: &[&str]) -> String {
+    let quoted: Vec<String> = values.iter().map(|it| format!("{it:?}")).collect();
+    format!("[{}]", quoted.join(","))
+}
+
+/// `value` as it is written: a text in quotes, a number, a list.
 fn unreadable(field: &str, value: &str, why: &str) -> Refusal {
-    Refusal::bad(format!("{field}: Invalid value: {value:?}: {why}\n"))
+    Refusal::bad(format!("{field}: Invalid value: {value}: {why}\n"))
 }
 
 fn senseless(field: &str, value: &str, why: &str) -> Refusal {
-    let words = format!("{field}: Invalid value: {value:?}: {why}\n");
+    let words = format!("{field}: Invalid value: {value}: {why}\n");
     Refusal::new(StatusCode::NOT_ACCEPTABLE, words)
 }
 
@@ -201,6 +228,48 @@ mod tests {
         check("query=a&pattern=x%0Ay", Err(406));
         let times = "sinceTime=2026-01-02T00:00:00Z&untilTime=2026-01-01T00:00:00Z";
         check(&format!("query=a&{times}"), Err(406));
+    }
+
+    #[test]
+    fn refusals_are_in_upstreams_words() {
+        for (query, expected) in [
+            ("query=", "query: Invalid value: [\"\"]: may not be empty\n"),
+            (
+                "tailLines=1",
+                "query: Required value: cannot be empty with options\n",
+            ),
+            (
+                "query=a&tailLines=-1",
+                "tailLines: Invalid value: -1: must be between 0 and 100000, inclusive\n",
+            ),
+            (
+                "query=a&boot=x",
+                "boot: Invalid value: \"x\": strconv.Atoi: parsing \"x\": invalid syntax\n",
+            ),
+            (
+                "query=a&boot=1",
+                "boot: Invalid value: 1: must be less than 1\n",
+            ),
+            (
+                "query=a&query=b&query=c&query=d&query=e",
+                "query: Too many: 5: must have at most 4 items\n",
+            ),
+            (
+                "query=/a&tailLines=1",
+                "query: Invalid value: [\"/a\"]: cannot specify file with options\n",
+            ),
+            (
+                "query=/a&query=b",
+                "query: Invalid value: \"[/a], [b]\": cannot specify a file and service\n",
+            ),
+            (
+                "query=/../passwd",
+                "query: Invalid value: [\"/../passwd\"]: statat /../passwd: path escapes from parent\n",
+            ),
+        ] {
+            let refusal = parse(&pairs_of(query)).unwrap_err();
+            assert_eq!(refusal.words, expected, "{query}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
@@ -19,10 +19,11 @@ use crate::accept::only_json;
 use crate::auth::{self, Gate};
 use crate::checkpoint::{self, CheckpointDoors};
 use crate::debug::{self, DebugDoors};
-use crate::metrics::{self, FigureDoors, Figures, HttpFigures};
+use crate::metrics::{self, FigureDoors, Figures};
 use crate::page::{self, PageDoors};
 use crate::pages::{self, About, Pages};
-use crate::routes::{Listener, Views, figure_routes, not_found, router, text, wrong_method};
+use crate::restful::{Services, reading, reading_and_writing, with_slash, writing};
+use crate::routes::{Listener, Views, figure_routes, router, text, wrong_method};
 use crate::{allocated_pods, container_logs, running_pods, streams, system_logs, traced};
 
 /// No handler reads a body of more than this.
@@ -94,38 +95,49 @@ type Row = (&'static str, fn() -> MethodRouter<Main>);
 
 const INTO_PODS: &[Row] = &[
     ("/containerLogs/{namespace}/{pod}/{container}", || {
-        get(container_logs::answer)
+        reading(get(container_logs::answer))
     }),
-    ("/exec/{namespace}/{pod}/{container}", || {
-        get(streams::exec).post(streams::exec)
+    ("/exec/{namespace}/{pod}/{container}", exec),
+    ("/exec/{namespace}/{pod}/{uid}/{container}", exec),
+    ("/attach/{namespace}/{pod}/{container}", attach),
+    ("/attach/{namespace}/{pod}/{uid}/{container}", attach),
+    ("/portForward/{namespace}/{pod}", port_forward),
+    ("/portForward/{namespace}/{pod}/{uid}", port_forward),
+    ("/run/{namespace}/{pod}/{container}", || {
+        writing(post(streams::run))
     }),
-    ("/exec/{namespace}/{pod}/{uid}/{container}", || {
-        get(streams::exec).post(streams::exec)
-    }),
-    ("/attach/{namespace}/{pod}/{container}", || {
-        get(streams::attach).post(streams::attach)
-    }),
-    ("/attach/{namespace}/{pod}/{uid}/{container}", || {
-        get(streams::attach).post(streams::attach)
-    }),
-    ("/portForward/{namespace}/{pod}", || {
-        get(streams::port_forward).post(streams::port_forward)
-    }),
-    ("/portForward/{namespace}/{pod}/{uid}", || {
-        get(streams::port_forward).post(streams::port_forward)
-    }),
-    ("/run/{namespace}/{pod}/{container}", || post(streams::run)),
     ("/run/{namespace}/{pod}/{uid}/{container}", || {
-        post(streams::run)
+        writing(post(streams::run))
     }),
-    ("/runningpods", || {
-        get(running_pods::list).route_layer(from_fn(only_json))
-    }),
+    ("/runningpods", || any(with_slash)),
     ("/runningpods/", || {
-        get(running_pods::list).route_layer(from_fn(only_json))
+        reading(get(running_pods::list).route_layer(from_fn(only_json)))
     }),
-    ("/configz", || get(configz)),
+    ("/configz", || any(configz)),
 ];
+
+fn exec() -> MethodRouter<Main> {
+    reading_and_writing(get(streams::exec).post(streams::exec))
+}
+
+fn attach() -> MethodRouter<Main> {
+    reading_and_writing(get(streams::attach).post(streams::attach))
+}
+
+fn port_forward() -> MethodRouter<Main> {
+    reading_and_writing(get(streams::port_forward).post(streams::port_forward))
+}
+
+/// What upstream's router has where debugging handlers are on.
+const SERVICES: [&str; 6] = [
+    "run",
+    "exec",
+    "attach",
+    "portForward",
+    "containerLogs",
+    "runningpods",
+];
+
 /// What says that it is switched off, and everything below.
 const SWITCHED_OFF: [&str; 8] = [
     "/run",
@@ -140,51 +152,59 @@ const SWITCHED_OFF: [&str; 8] = [
 
 /// Everything the main listener serves, behind the gate.
 pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
-    let http = HttpFigures::new("readwrite");
+    let requests = doors.figures.as_ref().map(|it| it.requests.clone());
+    let http = requests.unwrap_or_default().of("readwrite");
     // Checks are counted where they are asked for, so both sets of rows share them.
     let shared = match doors.figures.clone() {
         Some(figures) => {
-            let figures = FigureDoors::new(doors.views.clone(), figures, http.clone());
+            let figures = FigureDoors::new(doors.views.clone(), figures);
             router(Listener::Main, figures.views.clone()).merge(figure_routes(figures))
         }
         None => router(Listener::Main, doors.views.clone()),
     };
     let mut own: Router<Main> = Router::new();
+    let mut services = crate::routes::SERVICES.to_vec();
     if doors.has_debugging_handlers {
         for (path, answer) in INTO_PODS {
             own = own.route(path, answer());
         }
         // Upstream answers a path of its own accord where the handler is off: 405 in the same words.
         own = if doors.has_system_logs {
-            own.route("/logs", get(system_logs::root))
-                .route("/logs/", get(system_logs::root))
-                .route("/logs/{*path}", get(system_logs::below))
+            own.route("/logs/", reading(get(system_logs::root)))
+                .route("/logs/{*path}", reading(get(system_logs::below)))
         } else {
             own.route("/logs/", any(logs_off))
                 .route("/logs/{*path}", any(logs_off))
         };
+        own = own.route("/logs", any(with_slash));
+        services.extend(SERVICES);
         if doors.page.is_some() {
             own = own.merge(page::routes());
         }
         if doors.allocated.is_some() {
             let one = "/allocatedPods/{namespace}/{pod}";
-            let answer = || get(allocated_pods::one).route_layer(from_fn(only_json));
-            let list = get(allocated_pods::list).route_layer(from_fn(only_json));
+            let answer = || reading(get(allocated_pods::one).route_layer(from_fn(only_json)));
+            let list = || reading(get(allocated_pods::list).route_layer(from_fn(only_json)));
+            services.push("allocatedPods");
             own = own
-                .route("/allocatedPods", list)
+                .route("/allocatedPods", list())
+                .route("/allocatedPods/", list())
                 .route(one, answer())
                 .route(&format!("{one}/{{uid}}"), answer());
         }
         if doors.checkpoints.is_some() {
             let path = "/checkpoint/{namespace}/{pod}/{container}";
-            let answer = post(checkpoint::write).route_layer(from_fn(only_json));
-            own = own.route(path, answer);
+            let answer = writing(post(checkpoint::write).route_layer(from_fn(only_json)));
+            services.push("checkpoint");
+            own = own
+                .route(path, answer)
+                .route("/checkpoint", any(with_slash));
         }
         if doors.pages.has_flagz {
-            own = own.route("/flagz", get(pages::flagz));
+            own = own.route("/flagz", any(pages::flagz));
         }
         if doors.pages.has_statusz {
-            own = own.route("/statusz", get(pages::statusz));
+            own = own.route("/statusz", any(pages::statusz));
         }
         own = own.merge(debug::routes(&doors.debugging));
     } else {
@@ -193,11 +213,12 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
     let own = own
         .method_not_allowed_fallback(wrong_method)
         .with_state(Main::new(doors));
+    let services = Services::new(&services);
     // The gate is a layer around everything, fallbacks included.
     Router::new()
         .merge(shared)
         .merge(own)
-        .fallback(not_found)
+        .fallback(move |uri: Uri| services.nothing_at(uri))
         .layer(DefaultBodyLimit::max(BODY))
         .layer(from_fn(traced::trace))
         .layer(from_fn_with_state(gate, auth::check))
@@ -210,6 +231,7 @@ pub(crate) fn switched_off<S: Clone + Send + Sync + 'static>() -> Router<S> {
         router
             .route(&format!("{path}/{{*rest}}"), any(say_switched_off))
             .route(&format!("{path}/"), any(say_switched_off))
+            .route(path, any(with_slash))
     })
 }
 
@@ -225,5 +247,9 @@ async fn logs_off() -> Response {
 
 async fn configz(State(main): State<Main>) -> Response {
     let json = format!("{{\"kubeletconfig\":{}}}", main.configuration);
-    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, json).into_response()
 }

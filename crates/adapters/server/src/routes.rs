@@ -1,13 +1,13 @@
 //! The one table of paths: what is served, by which listener.
 //!
 //! A listener serves only the rows that name it, and answers everything else with upstream's 404. Health and figures are told whatever the
-//! method, as upstream does; of the others, which are for reading, any method but GET and HEAD is a 405 that names the two.
+//! method, as upstream does; of the others, which are for reading, any other method is a 405 that names those there are ([`restful`](crate::restful)).
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::FromRef;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
@@ -15,8 +15,9 @@ use ferrolet_ports::{HealthCheck, PodsView};
 
 use crate::accept::only_json;
 use crate::main_routes::switched_off;
-use crate::metrics::{self, Began, FigureDoors, Figures, HttpFigures};
+use crate::metrics::{self, Began, FigureDoors, Figures};
 use crate::pods::LastList;
+use crate::restful::{Services, reading, reading_and_writing, with_slash};
 use crate::{health, pods};
 
 /// Who listens.
@@ -79,14 +80,22 @@ const TABLE: &[Route] = &[
     Route {
         path: "/pods",
         listeners: &[Listener::ReadOnly, Listener::Main],
-        answer: || get(pods::list).route_layer(from_fn(only_json)),
+        answer: || reading(get(pods::list).route_layer(from_fn(only_json))),
     },
     Route {
         path: "/pods/",
         listeners: &[Listener::ReadOnly, Listener::Main],
-        answer: || get(pods::list).route_layer(from_fn(only_json)),
+        answer: || reading(get(pods::list).route_layer(from_fn(only_json))),
+    },
+    Route {
+        path: "/stats",
+        listeners: &[Listener::ReadOnly, Listener::Main],
+        answer: || any(with_slash),
     },
 ];
+
+/// What upstream's router has on every listener but that of health.
+pub(crate) const SERVICES: [&str; 2] = ["pods", "stats"];
 
 /// Everything one listener serves.
 pub fn router(listener: Listener, views: Views) -> Router {
@@ -105,7 +114,11 @@ pub fn router(listener: Listener, views: Views) -> Router {
     let router = match listener {
         Listener::Health => router.fallback(not_found),
         // As upstream's: it names what it does not do.
-        Listener::ReadOnly => router.merge(switched_off()).fallback(not_found),
+        Listener::ReadOnly => {
+            let services = Services::new(&SERVICES);
+            let router = router.merge(switched_off());
+            router.fallback(move |uri: Uri| services.nothing_at(uri))
+        }
         // Merged with more rows before it is whole.
         Listener::Main => router,
     };
@@ -119,8 +132,8 @@ pub fn router(listener: Listener, views: Views) -> Router {
 
 /// What the read-only listener serves when there are figures to show.
 pub fn read_only_router(views: Views, figures: Figures) -> Router {
-    let http = HttpFigures::new("readonly");
-    let doors = FigureDoors::new(views, figures, http.clone());
+    let http = figures.requests.of("readonly");
+    let doors = FigureDoors::new(views, figures);
     router(Listener::ReadOnly, doors.views.clone())
         .merge(figure_routes(doors))
         .layer(from_fn_with_state(http, metrics::count))
@@ -138,15 +151,16 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
             "/metrics/slis",
             any(metrics::health).delete(metrics::forget_health),
         )
-        .route(
-            "/stats/summary",
-            get(metrics::summary)
-                .post(metrics::summary)
-                .route_layer(from_fn(only_json)),
-        )
+        .route("/stats/summary", summary())
+        .route("/stats/summary/", summary())
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(began, metrics::as_asked))
         .with_state(doors)
+}
+
+fn summary() -> MethodRouter<FigureDoors> {
+    let row = get(metrics::summary).post(metrics::summary);
+    reading_and_writing(row.route_layer(from_fn(only_json)))
 }
 
 /// A plain text answer, marked so that no browser guesses otherwise.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use ferrolet_ports::{Fut, HostError, JournalAsk, LogPieces, SystemLog};
 
@@ -32,7 +32,7 @@ pub(crate) async fn below(
     uri: Uri,
 ) -> Response {
     match queried(&main, &uri) {
-        Ok(None) => show(&main, &path).await,
+        Ok(None) => shown_at(&main, &path, &uri).await,
         Ok(Some(_)) => {
             let words = "path not allowed in query mode\n";
             Refusal::new(StatusCode::NOT_ACCEPTABLE, words).into_response()
@@ -49,8 +49,27 @@ fn queried(main: &Main, uri: &Uri) -> Result<Option<LogQuery>, Refusal> {
     log_query::parse(&pairs_of(uri.query().unwrap_or_default()))
 }
 
+/// What is at a path. A directory's ends with a slash, or the links in its listing would lead elsewhere, and a file's does not.
+async fn shown_at(main: &Main, path: &str, uri: &Uri) -> Response {
+    let place = path.trim_end_matches('/');
+    let name = in_path(place.rsplit('/').next().unwrap_or_default());
+    let found = main.system_logs.look(place).await;
+    let better = match (&found, path.ends_with('/')) {
+        (Ok(Some(SystemLog::Directory(_))), false) => format!("{name}/"),
+        (Ok(Some(SystemLog::File(_))), true) => format!("../{name}"),
+        _ => return told(found).await,
+    };
+    let query = uri.query().map(|it| format!("?{it}")).unwrap_or_default();
+    let location = [(header::LOCATION, better + &query)];
+    (StatusCode::MOVED_PERMANENTLY, location).into_response()
+}
+
 async fn show(main: &Main, path: &str) -> Response {
-    match main.system_logs.look(path).await {
+    told(main.system_logs.look(path).await).await
+}
+
+async fn told(found: Result<Option<SystemLog>, HostError>) -> Response {
+    match found {
         Ok(Some(SystemLog::File(pieces))) => streamed(pieces),
         Ok(Some(SystemLog::Directory(names))) => {
             let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
@@ -98,7 +117,10 @@ async fn services(main: &Main, ask: JournalAsk) -> Response {
             parts.push_back(file_of(main, &service).await);
         }
     }
-    streamed(Box::new(OneAfterAnother(parts)))
+    let mut answer = streamed(Box::new(OneAfterAnother(parts)));
+    let kind = HeaderValue::from_static("text/plain;charset=UTF-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    answer
 }
 
 /// The file that a service writes, at the first of the usual places.

@@ -1,5 +1,7 @@
 //! Puts granted resources in force, step by step, and notes each step that the runtime has accepted.
 
+use std::time::Duration;
+
 use ferrolet_ports::{PodBounds, RuntimeError, RuntimeErrorKind};
 use ferrolet_resources::{
     LinuxResources, PodResources, ResizePlan, ResizeStep, overhead_resources, plan_resize,
@@ -123,6 +125,9 @@ fn rejected(resource: &str, sandbox: &SandboxId, error: &RuntimeError) -> String
     )
 }
 
+/// How old a reading may be that a limit is held against.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// Refuses limits below what is in use: the kernel would refuse them too, but only half way through.
 async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(), String> {
     let Some(usage) = &world.usage else {
@@ -132,7 +137,7 @@ async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(),
         return Ok(());
     }
     let uid = pod.uid();
-    let snapshot = usage.snapshot().await;
+    let snapshot = usage.snapshot(FRESH).await;
     let used = snapshot
         .ok()
         .and_then(|it| it.pods.iter().find(|it| it.uid == uid).cloned())

@@ -264,8 +264,8 @@ impl NamedUsage {
 }
 
 impl Usage for NamedUsage {
-    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
-        self.inner.snapshot()
+    fn snapshot(&self, max_age: Duration) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
+        self.inner.snapshot(max_age)
     }
 
     fn figures(

@@ -31,6 +31,8 @@ struct Victim {
     node: Node,
     /// The main server's.
     address: String,
+    /// The one that it made for itself.
+    certificate: String,
     /// The pod's name.
     pod: String,
     n_files: usize,
@@ -48,9 +50,13 @@ impl Victim {
         wait_running(&mut node, "plain")?;
         let address = format!("{}:{port}", context.bench.node_ip());
         let pod = node.pod_name("plain");
+        let certificate = node.directory().join("pki/kubelet.crt");
+        let certificate = fs::read_to_string(&certificate)
+            .with_context(|| format!("read {}", certificate.display()))?;
         let mut victim = Victim {
             node,
             address,
+            certificate,
             pod,
             n_files: 0,
             memory: 0,
@@ -65,7 +71,12 @@ impl Victim {
     }
 
     fn connect(&self) -> Result<Tls> {
-        Tls::connect(&self.address, "http/1.1")
+        self.connect_with("http/1.1")
+    }
+
+    fn connect_with(&self, protocol: &str) -> Result<Tls> {
+        // A node without a cluster has a certificate of its own for its name.
+        Tls::connect(&self.address, self.node.name(), &self.certificate, protocol)
     }
 
     /// The status and words of an answer, or what came instead.
@@ -256,7 +267,7 @@ fn resets_of_http2_leave_nothing_behind(context: &mut Context<'_>) -> Result<Out
     // CVE-2023-44487: questions are taken back as quickly as they are asked.
     for path in ["/healthz", "/pods", "/stats/summary", "/metrics/cadvisor"] {
         for _ in 0..3 {
-            let mut stream = Tls::connect(&victim.address, "h2")?;
+            let mut stream = victim.connect_with("h2")?;
             let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
             for n in 0..5000 {
                 bytes.extend(get(2 * n + 1, path));
@@ -272,7 +283,7 @@ fn resets_of_http2_leave_nothing_behind(context: &mut Context<'_>) -> Result<Out
     }
     // Answers that would go on for ever are taken back, and the connection stays.
     let follow = format!("/containerLogs/default/{}/main?follow=true", victim.pod);
-    let mut stream = Tls::connect(&victim.address, "h2")?;
+    let mut stream = victim.connect_with("h2")?;
     let n_streams = u32::try_from(MANY)?;
     let ids = (0..n_streams).map(|n| 2 * n + 1);
     let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();

@@ -96,9 +96,10 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/healthz/device-plugin", 404, TEXT).upstream(200),
         row("GET", "/pods", 200, JSON).saying("\"kind\":\"PodList\""),
         row("GET", "/pods/", 200, JSON),
+        row("HEAD", "/pods", 405, ANY),
         row("POST", "/pods", 405, ANY),
         row("DELETE", "/pods", 405, ANY),
-        row("GET", "/pods/nothing", 404, TEXT),
+        row("GET", "/pods/nothing", 404, TEXT).saying("404: Page Not Found"),
         row("GET", "/runningpods/", 200, JSON).saying("\"kind\":\"PodList\""),
         row("POST", "/runningpods/", 405, ANY),
         row("GET", "/runningpods/", 406, TEXT)
@@ -115,6 +116,9 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/stats/summary?only_cpu_and_memory=true", 200, JSON),
         row("GET", "/stats/summary?only_cpu_and_memory=maybe", 200, JSON),
         row("PUT", "/stats/summary", 405, ANY),
+        row("HEAD", "/stats/summary", 405, ANY),
+        row("GET", "/stats/summary/", 200, JSON),
+        row("GET", "/stats", 307, HTML),
         row("GET", "/stats/nothing", 404, TEXT),
         row("GET", "/metrics", 200, TEXT)
             .saying("kubelet_running_pods 1")
@@ -140,7 +144,13 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/metrics/slis", 200, TEXT).saying("kubernetes_healthcheck{"),
         row("DELETE", "/metrics/slis", 200, TEXT).saying("metrics reset"),
         row("GET", "/metrics/nothing", 404, TEXT),
+        row("GET", "/metrics", 200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
+        row("GET", "/metrics", 200, "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8")
+            .with("Accept: application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.3"),
         row("GET", "/configz", 200, JSON).saying("\"kubeletconfig\""),
+        row("POST", "/configz", 200, JSON),
+        row("POST", "/flagz", 200, TEXT),
+        row("POST", "/statusz", 200, TEXT),
         row("GET", "/flagz", 200, TEXT).saying("kubelet flagz"),
         row("GET", "/flagz", 200, JSON)
             .with(flagz)
@@ -156,6 +166,10 @@ fn of_the_node() -> Vec<Row> {
         row("GET", "/logs/", 200, HTML).saying("<pre>"),
         row("GET", "/logs/nothing", 404, TEXT),
         row("POST", "/logs/", 405, ANY),
+        row("HEAD", "/logs/", 405, ANY),
+        row("GET", "/logs", 307, HTML),
+        row("GET", "/logs/apt", 301, ANY),
+        row("GET", "/runningpods", 307, HTML),
         row("GET", "/debug/pprof/", 200, HTML).upstream(404),
         row("GET", "/debug/pprof/cmdline", 200, TEXT),
         row("GET", "/debug/pprof/heap", 200, "application/octet-stream"),
@@ -165,6 +179,10 @@ fn of_the_node() -> Vec<Row> {
             200,
             "application/octet-stream",
         ),
+        row("GET", "/debug/pprof/block", 200, "application/octet-stream"),
+        row("GET", "/debug/pprof/mutex", 200, "application/octet-stream"),
+        row("HEAD", "/debug/pprof/heap", 405, ANY),
+        row("GET", "/debug/pprof", 307, HTML),
         row("GET", "/debug/pprof/nothing", 404, TEXT),
         row("POST", "/debug/pprof/cmdline", 405, ANY),
         row("PUT", "/debug/flags/v", 200, TEXT)
@@ -182,7 +200,18 @@ fn by_name() -> Vec<Row> {
     vec![
         row("GET", "/logs/?query=nobody", 200, TEXT).saying("log not found for nobody"),
         row("GET", "/logs/?query=nobody&tailLines=5", 200, TEXT).saying("options present"),
-        row("GET", "/logs/?query=", 400, TEXT).saying("may not be empty"),
+        row("GET", "/logs/?query=", 400, TEXT)
+            .saying("query: Invalid value: [\"\"]: may not be empty"),
+        row("GET", "/logs/?tailLines=1", 406, TEXT).saying("query: Required value"),
+        row(
+            "GET",
+            "/logs/?query=a&query=b&query=c&query=d&query=e",
+            406,
+            TEXT,
+        )
+        .saying("query: Too many: 5"),
+        row("GET", "/logs/?query=a&boot=x", 400, TEXT)
+            .saying("strconv.Atoi: parsing \"x\": invalid syntax"),
         row("GET", "/logs/?query=nobody&tailLines=some", 400, TEXT),
         row("GET", "/logs/?query=nobody&sinceTime=yesterday", 400, TEXT),
         row("GET", "/logs/?query=nobody&boot=1", 406, TEXT).saying("must be less than 1"),
@@ -246,6 +275,8 @@ fn into_pods() -> Vec<Row> {
         row("POST", "/run/NS/talker/nothing?cmd=id", 500, ANY).saying("container not found"),
         row("POST", "/run/NS/nobody/main?cmd=id", 404, ANY).saying("pod does not exist"),
         row("GET", "/run/NS/talker/main?cmd=id", 405, ANY),
+        row("HEAD", "/containerLogs/NS/talker/main", 405, ANY),
+        row("HEAD", "/exec/NS/talker/main?command=id&output=1", 405, ANY),
         row("GET", "/exec/NS/talker/main?command=id", 400, ANY)
             .saying("you must specify at least 1 of stdin, stdout, stderr"),
         row("POST", "/exec/NS/talker/main?command=id&output=1", 500, ANY)

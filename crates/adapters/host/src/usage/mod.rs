@@ -2,8 +2,8 @@
 //!
 //! In: the mounted hierarchies and the name of the pods' cgroup. Out: a snapshot of the node, each pod and each container, slim
 //! ([`read`]) or with more detail ([`whole`]); and what pods have on disk ([`disk`]). The tree itself says who is there, so nothing has to
-//! be told about pods; the directories' names carry the identities. One reading serves everybody who asks within a second, or for as
-//! long as they say that it may be old (ADR 0022), and nothing is read while nobody asks. Refuses: names and policy; a second
+//! be told about pods; the directories' names carry the identities. One reading serves everybody for as long as they say that it may be
+//! old (ADR 0022), and nothing is read while nobody asks. Refuses: names and policy; a second
 //! collector (upstream has two).
 
 mod cgroup;
@@ -33,8 +33,6 @@ use crate::offload::off_thread;
 use disk::DiskPlaces;
 use read::Places;
 
-/// A snapshot younger than this serves the next caller too.
-const FRESH: Duration = Duration::from_secs(1);
 /// A walk over the disks serves everybody for this long. Upstream walks once a minute, asked or not.
 const DISK_FRESH: Duration = Duration::from_secs(30);
 /// A rate is taken over at least this long, so that a burst of callers does not make it jump.
@@ -177,12 +175,12 @@ impl UsageReader {
 }
 
 impl Usage for UsageReader {
-    fn snapshot(&self) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
+    fn snapshot(&self, max_age: Duration) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>> {
         Box::pin(async move {
             // Held while reading, so that callers at the same time wait for one reading.
             let mut kept = self.kept.lock().await;
             if let Some(last) = &kept.last
-                && self.clock.now().since(last.node.at) < FRESH
+                && self.clock.now().since(last.node.at) < max_age
             {
                 return Ok(last.clone());
             }

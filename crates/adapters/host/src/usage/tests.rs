@@ -70,7 +70,7 @@ async fn v2_trees_are_read_with_slices_and_scopes() {
         mount: root.to_owned(),
     };
     let (reader, clock) = reader(layout, CgroupDriver::Systemd);
-    let snapshot = reader.snapshot().await.unwrap();
+    let snapshot = reader.snapshot(SECOND).await.unwrap();
     let mut uids: Vec<&str> = snapshot.pods.iter().map(|pod| pod.uid.as_str()).collect();
     uids.sort_unstable();
     assert_eq!(uids, ["12-ab", "ff"]);
@@ -102,19 +102,27 @@ async fn v2_trees_are_read_with_slices_and_scopes() {
     );
 
     // Within a second everybody gets the same; ten seconds later there is a rate.
-    assert!(Arc::ptr_eq(&snapshot, &reader.snapshot().await.unwrap()));
+    assert!(Arc::ptr_eq(
+        &snapshot,
+        &reader.snapshot(SECOND).await.unwrap()
+    ));
     write(
         root,
         "kubepods.slice",
         &[("cpu.stat", "usage_usec 5005000\n")],
     );
     clock.0.store(1010, Ordering::Relaxed);
-    let later = reader.snapshot().await.unwrap();
+    let later = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(snapshot.all_pods.unwrap().cpu_nano_cores, None);
     assert_eq!(later.all_pods.unwrap().cpu_nano_cores, Some(500_000_000));
     // Soon after, the rate over ten seconds still stands.
     clock.0.store(1013, Ordering::Relaxed);
-    let soon = reader.snapshot().await.unwrap();
+    let shared = reader.snapshot(8 * SECOND).await.unwrap();
+    assert!(
+        Arc::ptr_eq(&shared, &later),
+        "who takes an older one has it"
+    );
+    let soon = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(soon.all_pods.unwrap().cpu_nano_cores, Some(500_000_000));
 }
 
@@ -144,7 +152,7 @@ async fn v1_hierarchies_are_read_side_by_side() {
         unified: None,
     };
     let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
-    let snapshot = reader.snapshot().await.unwrap();
+    let snapshot = reader.snapshot(SECOND).await.unwrap();
     let pod = &snapshot.pods[0];
     assert_eq!(pod.uid.as_str(), "1");
     let (found, usage) = &pod.containers[0];
@@ -168,7 +176,7 @@ async fn a_node_without_pods_is_a_node() {
         mount: held.path().to_owned(),
     };
     let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
-    let snapshot = reader.snapshot().await.unwrap();
+    let snapshot = reader.snapshot(SECOND).await.unwrap();
     assert_eq!((snapshot.all_pods, snapshot.pods.len()), (None, 0));
     assert!(snapshot.node.memory.is_some());
 }
@@ -233,7 +241,7 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
     // The slim view is never older than a second.
     set("5");
     pass(2);
-    let slim = reader.snapshot().await.unwrap();
+    let slim = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(slim.pods[0].total.cpu_nanos, Some(5000));
 }
 
@@ -385,7 +393,7 @@ async fn the_whole_of_a_v2_tree_is_read() {
         (1.5, 5)
     );
     // A slim reading right after is the same one; rates go on from either.
-    let slim = reader.snapshot().await.unwrap();
+    let slim = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(slim.pods[0].containers[0].1, last.usage);
     write(
         root,
@@ -393,7 +401,7 @@ async fn the_whole_of_a_v2_tree_is_read() {
         &[("cpu.stat", "usage_usec 1005000\n")],
     );
     clock.0.store(1010, Ordering::Relaxed);
-    let later = reader.snapshot().await.unwrap();
+    let later = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(
         later.pods[0].containers[0].1.cpu_nano_cores,
         Some(100_000_000)

@@ -1,8 +1,9 @@
 //! `/debug/pprof/…` and `/debug/flags/v`: looking into the process itself, and having it say more.
 //!
 //! What makes sense of Go's profiles is here: processor time, memory, threads, the command line. Profiles are in pprof's format
-//! ([`pprof`]) without names of functions; `go tool pprof` finds those in the executable that was not stripped. What only a Go program
-//! has (`trace`, `block`, `mutex`) is answered like an unknown profile.
+//! ([`pprof`]) without names of functions; `go tool pprof` finds those in the executable that was not stripped. Nobody measures how long
+//! threads wait for one another, so `block` and `mutex` are empty, as upstream's are unless contention is profiled. What only a Go program
+//! has (`trace`) is answered like an unknown profile.
 
 mod pprof;
 
@@ -18,6 +19,7 @@ use ferrolet_ports::{Profile, ProfileSample, Profiler};
 use crate::main_routes::Main;
 use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
+use crate::restful::{reading, with_slash};
 use crate::routes::text;
 
 const DEFAULT_SPAN: u64 = 30;
@@ -40,9 +42,11 @@ pub(crate) fn routes(doors: &DebugDoors) -> axum::Router<Main> {
     let router = axum::Router::new();
     let router = match doors.profiler {
         Some(_) => router
-            .route("/debug/pprof/", get(index))
-            .route("/debug/pprof/{name}", get(profile)),
+            .route("/debug/pprof", any(with_slash))
+            .route("/debug/pprof/", reading(get(index)))
+            .route("/debug/pprof/{name}", reading(get(profile))),
         None => router
+            .route("/debug/pprof", any(with_slash))
             .route("/debug/pprof/", any(profiling_off))
             .route("/debug/pprof/{name}", any(profiling_off)),
     };
@@ -78,7 +82,13 @@ async fn set_verbosity(State(main): State<Main>, level: String) -> Response {
             text(StatusCode::OK, words)
         }
         _ => {
-            let words = format!("strconv.ParseUint: parsing {level:?}: invalid syntax\n");
+            let is_number = !level.is_empty() && level.bytes().all(|it| it.is_ascii_digit());
+            let why = if is_number {
+                "value out of range"
+            } else {
+                "invalid syntax"
+            };
+            let words = format!("strconv.ParseUint: parsing {level:?}: {why}\n");
             text(StatusCode::BAD_REQUEST, words)
         }
     }
@@ -90,9 +100,11 @@ async fn index() -> Response {
             "allocs",
             "memory that was allocated since the start, sampled",
         ),
+        ("block", "waiting for one another, which nobody measures"),
         ("cmdline", "the command line"),
         ("goroutine", "the threads; debug=1 as text"),
         ("heap", "memory that is in use, sampled"),
+        ("mutex", "waiting for locks, which nobody measures"),
         ("profile", "processor time; seconds=N says how long to look"),
         ("threadcreate", "the threads; debug=1 as text"),
     ];
@@ -122,6 +134,7 @@ async fn profile(State(main): State<Main>, Path(name): Path<String>, uri: Uri) -
         }
         "heap" | "allocs" => heap(profiler.as_ref(), &name, is_text).await,
         "goroutine" | "threadcreate" => threads(profiler.as_ref(), &name, is_text).await,
+        "block" | "mutex" => Ok(contention(&name, is_text)),
         "cmdline" => Ok(text(StatusCode::OK, main.debugging.command_line.join("\0"))),
         // We know no names, and say so in the way that `pprof` asks.
         "symbol" => Ok(text(StatusCode::OK, "num_symbols: 0\n".to_owned())),
@@ -202,6 +215,28 @@ async fn threads(profiler: &dyn Profiler, name: &str, is_text: bool) -> Result<R
     };
     let encoded = pprof::encode(&one, &[("threads", "count")], ("threads", "count"), None);
     Ok(attached(name, encoded))
+}
+
+/// A profile of waiting in which there is nothing.
+fn contention(name: &str, is_text: bool) -> Response {
+    if is_text {
+        let head = if name == "mutex" {
+            "--- mutex:\ncycles/second=1000000000\nsampling period=0\n"
+        } else {
+            "--- contention:\ncycles/second=1000000000\n"
+        };
+        return text(StatusCode::OK, head.to_owned());
+    }
+    let nothing = Profile {
+        samples: Vec::new(),
+        mappings: Vec::new(),
+        period: 1,
+    };
+    let kinds = [("contentions", "count"), ("delay", "nanoseconds")];
+    attached(
+        name,
+        pprof::encode(&nothing, &kinds, ("contentions", "count"), None),
+    )
 }
 
 fn attached(name: &str, encoded: Vec<u8>) -> Response {

@@ -25,6 +25,8 @@ async fn profiles_are_served_where_they_are_switched_on() {
         ("/debug/pprof/symbol", "num_symbols: 0\n"),
         ("/debug/pprof/heap?debug=1", "1: 100 [4: 400] @ 0x10\n"),
         ("/debug/pprof/goroutine?debug=2", "total 1\n7 S main\n"),
+        ("/debug/pprof/mutex?debug=1", "--- mutex:\n"),
+        ("/debug/pprof/block?debug=1", "--- contention:\n"),
         (
             "/debug/pprof/threadcreate?debug=1",
             "threadcreate profile: total 1\n",
@@ -36,7 +38,6 @@ async fn profiles_are_served_where_they_are_switched_on() {
     }
     for (path, status) in [
         ("/debug/pprof/trace", 404),
-        ("/debug/pprof/block", 404),
         ("/debug/pprof/nothing", 404),
         ("/debug/nothing", 404),
     ] {
@@ -56,6 +57,8 @@ async fn profiles_are_served_where_they_are_switched_on() {
         "/debug/pprof/profile?seconds=2",
         "/debug/pprof/heap",
         "/debug/pprof/allocs",
+        "/debug/pprof/block",
+        "/debug/pprof/mutex",
     ] {
         let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n");
@@ -67,6 +70,62 @@ async fn profiles_are_served_where_they_are_switched_on() {
         let head = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
         let body = &answer[head + 4..];
         assert!(body.starts_with(b"\x1f\x8b"), "{path} is gzipped");
+    }
+}
+
+/// Method, path, status, and the header that says what else there is or where.
+const METHODS: [(&str, &str, u16, &str); 24] = [
+    ("HEAD", "/pods", 405, "allow: GET"),
+    ("POST", "/pods", 405, "allow: GET"),
+    ("HEAD", "/stats/summary", 405, "allow: GET, POST"),
+    ("PUT", "/stats/summary/", 405, "allow: GET, POST"),
+    ("GET", "/stats", 307, "location: /stats/"),
+    ("HEAD", "/metrics", 200, ""),
+    ("PUT", "/configz", 200, "x-content-type-options: nosniff"),
+    ("POST", "/flagz", 200, ""),
+    ("HEAD", "/statusz", 200, ""),
+    ("HEAD", "/logs/", 405, "allow: GET"),
+    ("GET", "/logs?query=a&b", 307, "location: /logs/?query=a&b"),
+    ("HEAD", "/runningpods/", 405, "allow: GET"),
+    ("DELETE", "/runningpods", 307, "location: /runningpods/"),
+    ("HEAD", "/debug/pprof/heap", 405, "allow: GET"),
+    ("GET", "/debug/pprof", 307, "location: /debug/pprof/"),
+    ("GET", "/run/default/web/main", 405, "allow: POST"),
+    ("HEAD", "/exec/default/web/main", 405, "allow: GET, POST"),
+    ("PUT", "/attach/default/web/main", 405, "allow: GET, POST"),
+    ("HEAD", "/portForward/default/web", 405, "allow: GET, POST"),
+    ("HEAD", "/containerLogs/default/web/main", 405, "allow: GET"),
+    ("GET", "/checkpoint/default/web/main", 405, "allow: POST"),
+    ("GET", "/checkpoint", 307, "location: /checkpoint/"),
+    ("HEAD", "/allocatedPods", 405, "allow: GET"),
+    ("GET", "/exec/default", 404, ""),
+];
+
+#[tokio::test]
+async fn each_path_has_upstreams_methods() {
+    // `HEAD` is no verb of the API, so nobody can be granted it by name.
+    let rig = Rig::new(Wish {
+        is_always_allowed: true,
+        ..Wish::default()
+    })
+    .await;
+    let admin = rig.admin();
+    for (method, path, status, header) in METHODS {
+        let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let (got, head, _) = split(&read_all(&mut stream).await);
+        assert_eq!(got, status, "{method} {path}");
+        let has_header = header.is_empty() || head.lines().any(|line| line == header);
+        assert!(has_header, "{method} {path}: {head}");
+    }
+    for (path, words) in [
+        ("/exec/default", "404: Page Not Found"),
+        ("/pods/x", "404: Page Not Found"),
+        ("/nothing", "404 page not found\n"),
+    ] {
+        let got = rig.ask(Some(&admin), "GET", path, "").await;
+        assert_eq!(got, (404, words.to_owned()), "{path}");
     }
 }
 
@@ -304,6 +363,8 @@ impl<S: Subscriber> Layer<S> for Spans {
 async fn requests_of_guests_are_traced_and_those_of_strangers_are_not() {
     let spans = Spans::default();
     let subscriber = tracing_subscriber::registry().with(spans.clone());
+    // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let _guard = tracing::subscriber::set_default(subscriber);
     let rig = Rig::new(Wish::default()).await;
     let admin = rig.admin();

@@ -30,7 +30,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
-    Gate, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, RecentEvents, Server,
+    Gate, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, RecentEvents, Requests, Server,
     ServingCertificate, TlsOptions, Views, main_router, tls_setup,
 };
 
@@ -316,6 +316,7 @@ impl Rig {
                 machine: Arc::new(Machine::default()),
                 clock: world.clock(),
                 sources: Arc::new([]),
+                requests: Requests::default(),
             }),
             page: Some(PageDoors::new(
                 Arc::new(NodeOne),

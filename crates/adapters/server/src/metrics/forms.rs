@@ -18,9 +18,9 @@ use super::squeezed::squeezed;
 use crate::accept::{accepted, accepts_gzip};
 use crate::query::{pairs_of, values};
 
-pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-const PROTOBUF: &str = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
-                        encoding=delimited";
+pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+/// Names of ours are the same in all of these.
+const ESCAPINGS: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
 /// No text of ours is longer.
 const LONGEST: usize = 1 << 30;
 const BEGAN: &str = "process-start-time-unix";
@@ -37,7 +37,8 @@ impl Began {
 
 /// Answers in the form that is asked for.
 pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next: Next) -> Response {
-    let wants_messages = prefers_protobuf(request.headers());
+    let wanted = Wanted::of(request.headers());
+    let wants_messages = wanted.form == Form::Messages;
     let wants_less = accepts_gzip(request.headers());
     let pairs = request.uri().query().map(pairs_of).unwrap_or_default();
     let mut answer = next.run(request).await;
@@ -50,6 +51,10 @@ pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next:
         return answer;
     }
     answer.headers_mut().insert(BEGAN, began.0);
+    if wanted != Wanted::USUAL {
+        let kind = wanted.content_type();
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
     if !wants_messages && !wants_less && names.is_empty() {
         return answer;
     }
@@ -66,8 +71,6 @@ pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next:
             text = only(&text, &names);
         }
         if wants_messages {
-            let kind = HeaderValue::from_static(PROTOBUF);
-            parts.headers.insert(CONTENT_TYPE, kind);
             said = Bytes::from(protobuf::families(&text));
         } else {
             said = Bytes::from(text);
@@ -83,23 +86,64 @@ pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next:
     Response::from_parts(parts, body)
 }
 
-/// True when messages are the first of the two forms that the client accepts.
-fn prefers_protobuf(headers: &HeaderMap) -> bool {
-    let choices = accepted(headers).into_iter().filter_map(|clause| {
-        let messages = [Some("io.prometheus.client.MetricFamily"), Some("delimited")];
-        match clause.media {
-            "application/vnd.google.protobuf" => {
-                let is_ours = [clause.value("proto"), clause.value("encoding")] == messages;
-                is_ours.then_some(true)
+/// A form of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Messages,
+}
+
+/// What a client likes best of what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    form: Form,
+    /// What becomes of names that older readers do not know. Ours are known to all, but who asks is told that it was heard.
+    escaping: &'static str,
+}
+
+impl Wanted {
+    const USUAL: Self = Self {
+        form: Form::Text,
+        escaping: "underscores",
+    };
+
+    /// The first form that the client accepts, with the last escaping that it names up to there.
+    fn of(headers: &HeaderMap) -> Self {
+        let mut wanted = Self::USUAL;
+        for clause in accepted(headers) {
+            let named = clause.value("escaping");
+            let named = ESCAPINGS.into_iter().find(|it| Some(*it) == named);
+            wanted.escaping = named.unwrap_or(wanted.escaping);
+            let form = match clause.media {
+                "application/vnd.google.protobuf" => {
+                    let messages = [Some("io.prometheus.client.MetricFamily"), Some("delimited")];
+                    let is_ours = [clause.value("proto"), clause.value("encoding")] == messages;
+                    is_ours.then_some(Form::Messages)
+                }
+                "text/plain" => {
+                    let is_ours = matches!(clause.value("version"), None | Some("0.0.4"));
+                    is_ours.then_some(Form::Text)
+                }
+                _ => None,
+            };
+            if let Some(form) = form {
+                wanted.form = form;
+                break;
             }
-            "text/plain" => {
-                let is_ours = matches!(clause.value("version"), None | Some("0.0.4"));
-                is_ours.then_some(false)
-            }
-            _ => None,
         }
-    });
-    choices.into_iter().next().unwrap_or(false)
+        wanted
+    }
+
+    fn content_type(self) -> HeaderValue {
+        let kind = match self.form {
+            Form::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Form::Messages => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        };
+        let kind = format!("{kind}; escaping={}", self.escaping);
+        HeaderValue::try_from(kind).expect("all of these words are plain")
+    }
 }
 
 /// The families of these names.
@@ -156,9 +200,34 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().unwrap());
-            assert_eq!(prefers_protobuf(&headers), expected, "{accept}");
+            let form = Wanted::of(&headers).form;
+            assert_eq!(form == Form::Messages, expected, "{accept}");
         }
-        assert!(!prefers_protobuf(&HeaderMap::new()));
+        assert_eq!(Wanted::of(&HeaderMap::new()), Wanted::USUAL);
+        assert_eq!(Wanted::USUAL.content_type(), TEXT);
+    }
+
+    #[test]
+    fn who_names_an_escaping_is_told_that_it_was_heard() {
+        for (accept, expected) in [
+            ("text/plain;version=0.0.4;escaping=values", "values"),
+            // Named with a form that there is not.
+            (
+                "application/openmetrics-text;escaping=allow-utf-8",
+                "allow-utf-8",
+            ),
+            (
+                "text/plain;version=1.0.0;escaping=dots,text/plain;q=0.5",
+                "dots",
+            ),
+            // Too late.
+            ("text/plain,text/plain;escaping=dots;q=0.5", "underscores"),
+            ("text/plain;escaping=stars", "underscores"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            assert_eq!(Wanted::of(&headers).escaping, expected, "{accept}");
+        }
     }
 
     #[test]

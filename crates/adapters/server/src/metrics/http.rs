@@ -1,14 +1,18 @@
-//! The server's own figures: requests by method, path and listener. Labels are bounded: whatever is unknown is `other`
-//! (CVE-2020-8551).
+//! The server's own figures: requests by method, path and listener, each under way until its answer is sent. Labels are bounded: whatever
+//! is unknown is `other` (CVE-2020-8551). Every listener shows the figures of all of them, as upstream's do.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use ferrolet_ports::{Measured, Sample, SampleValue};
+use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 /// Prometheus' usual bounds, in seconds.
@@ -62,7 +66,28 @@ struct Kept {
     sum: f64,
 }
 
-/// Counts a request and how long its answer took to begin.
+/// Every listener's requests.
+#[derive(Clone, Default)]
+pub struct Requests(Arc<Mutex<Vec<Arc<HttpFigures>>>>);
+
+impl Requests {
+    /// A listener's own, which are shown with the others' from now on.
+    pub(crate) fn of(&self, server_type: &'static str) -> Arc<HttpFigures> {
+        let own = HttpFigures::new(server_type);
+        let mut all = self.0.lock().expect("no panic under this lock");
+        all.push(own.clone());
+        own
+    }
+}
+
+impl Measured for Requests {
+    fn samples(&self) -> Vec<Sample> {
+        let all = self.0.lock().expect("no panic under this lock");
+        all.iter().flat_map(|it| it.samples()).collect()
+    }
+}
+
+/// Counts a request and how long its answer took to the end.
 pub(crate) async fn count(
     State(figures): State<Arc<HttpFigures>>,
     request: Request,
@@ -70,8 +95,40 @@ pub(crate) async fn count(
 ) -> Response {
     let labels = bounded(request.method().as_str(), request.uri().path());
     let began = Instant::now();
-    let _under_way = UnderWay::new(figures, labels, began);
-    next.run(request).await
+    let under_way = UnderWay::new(figures, labels, began);
+    let answer = next.run(request).await;
+    answer.map(|body| {
+        Body::new(Counted {
+            body,
+            _under_way: under_way,
+        })
+    })
+}
+
+/// An answer that counts as under way until it is sent or dropped.
+struct Counted {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A method and the root of a path, each of a set that no client can enlarge.
@@ -124,7 +181,7 @@ impl Kept {
 }
 
 impl HttpFigures {
-    pub(crate) fn new(server_type: &'static str) -> Arc<Self> {
+    fn new(server_type: &'static str) -> Arc<Self> {
         Arc::new(Self {
             server_type,
             kept: Mutex::new(BTreeMap::new()),

@@ -18,7 +18,7 @@ mod squeezed;
 mod table;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,13 +29,15 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{
     Clock, Detail, DiskUsage, HostError, Measured, RuntimeDisk, Sample, Tally, Usage, UsageFigures,
+    UsageSnapshot,
 };
 use ferrolet_types::{ContainerId, Pod, Timestamp};
 
 pub(crate) use forms::{Began, as_asked};
+pub use http::Requests;
 #[cfg(test)]
 pub(crate) use http::known_paths;
-pub(crate) use http::{HttpFigures, bounded, count};
+pub(crate) use http::{bounded, count};
 use layers::Kept;
 pub(crate) use layers::Layers;
 use table::{Endpoint, Family};
@@ -71,6 +73,8 @@ pub struct Figures {
     pub clock: Arc<dyn Clock>,
     /// Parts of the agent that keep figures of their own.
     pub sources: Arc<[Arc<dyn Measured>]>,
+    /// What the listeners were asked; all of them share it.
+    pub requests: Requests,
 }
 
 /// What is told about the machine.
@@ -103,20 +107,18 @@ pub struct Machine {
 pub(crate) struct FigureDoors {
     pub(crate) views: Views,
     pub(crate) figures: Figures,
-    pub(crate) http: Arc<HttpFigures>,
     pub(crate) layers: Arc<Layers>,
     pub(crate) summaries: Arc<LastSummary>,
     pub(crate) checks: Arc<Tally>,
 }
 
 impl FigureDoors {
-    pub(crate) fn new(views: Views, figures: Figures, http: Arc<HttpFigures>) -> Self {
+    pub(crate) fn new(views: Views, figures: Figures) -> Self {
         let checks = Arc::default();
         Self {
             views: slis::counted(&views, &checks),
             checks,
             figures,
-            http,
             layers: Arc::default(),
             summaries: Arc::default(),
         }
@@ -130,7 +132,7 @@ pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
         labels: vec![doors.figures.node_name.clone()],
         value: ferrolet_ports::SampleValue::Number(1.0),
     });
-    samples.extend(doors.http.samples());
+    samples.extend(doors.figures.requests.samples());
     samples.extend(auth::figures().samples());
     for (stability, n) in table::n_by_stability() {
         let labels = ["", stability];
@@ -167,14 +169,32 @@ pub(crate) async fn forget_health(State(doors): State<FigureDoors>) -> Response 
 }
 
 pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {
-    let snapshot = doors.figures.usage.snapshot().await;
+    let pods = doors.views.pods.pods();
+    let snapshot = slim(doors.figures.usage.as_ref(), &pods).await;
     if let Err(error) = &snapshot {
         tracing::warn!(err = %error, "Usage cannot be read");
     }
-    let pods = doors.views.pods.pods();
     let mut exposition = Exposition::default();
     resource::write(snapshot.as_deref().ok(), &pods, &mut exposition);
     answer(exposition)
+}
+
+/// Processor and memory of these pods: a reading that others share, unless a container began after it.
+async fn slim(usage: &dyn Usage, pods: &[Pod]) -> Result<Arc<UsageSnapshot>, HostError> {
+    let shared = usage.snapshot(SHARED).await?;
+    let known: HashSet<&str> = shared
+        .pods
+        .iter()
+        .flat_map(|pod| pod.containers.iter().map(|(id, _)| id.as_str()))
+        .collect();
+    let is_complete = pods
+        .iter()
+        .flat_map(running_names)
+        .all(|it| known.contains(it.id));
+    if is_complete {
+        return Ok(shared);
+    }
+    usage.snapshot(LIVE).await
 }
 
 pub(crate) async fn cadvisor(State(doors): State<FigureDoors>) -> Response {
@@ -197,7 +217,7 @@ pub(crate) async fn summary(State(doors): State<FigureDoors>, uri: Uri) -> Respo
     let is_slim = said == ["true"];
     let pods = doors.views.pods.pods();
     let text = if is_slim {
-        let snapshot = doors.figures.usage.snapshot().await;
+        let snapshot = slim(doors.figures.usage.as_ref(), &pods).await;
         snapshot.map(|snapshot| {
             let summary = summary::slim(&doors.figures, &snapshot, &pods);
             Bytes::from(summary.to_json(0))

@@ -56,6 +56,13 @@ pub(super) struct Family {
     pub(super) help: &'static str,
 }
 
+impl Family {
+    /// True for a count of what the agent does, without kinds of it.
+    pub(super) fn counts_all(&self) -> bool {
+        self.kind == Type::Counter && self.labels.is_empty() && self.name.starts_with("kubelet_")
+    }
+}
+
 /// The families of an endpoint, by name.
 pub(super) fn shown_at(endpoint: Endpoint) -> impl Iterator<Item = &'static Family> {
     TABLE

@@ -18,6 +18,11 @@ impl Exposition {
     /// All samples of one family; none, and the family is not shown.
     pub(super) fn family(&mut self, family: &Family, samples: &[&Sample]) {
         if samples.is_empty() {
+            // What was never counted has happened no times, and whoever watches for it wants to see that somebody counts.
+            if family.counts_all() {
+                self.head(family);
+                self.number(family, &[], 0.0, None);
+            }
             return;
         }
         self.head(family);
@@ -155,5 +160,20 @@ mod tests {
              {name}_bucket{{{labels},le=\"+Inf\"}} 4\n{name}_sum{{{labels}}} 12.5\n{name}_count{{{labels}}} 4\n"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_never_happened_is_counted_as_nothing() {
+        let check = |name: &str, expected: bool| {
+            let mut exposition = Exposition::default();
+            exposition.family(family(name), &[]);
+            let shown = exposition.into_text().ends_with(&format!("\n{name} 0\n"));
+            assert_eq!(shown, expected, "{name}");
+        };
+        check("kubelet_started_pods_errors_total", true);
+        // Of a kind, a figure, and not ours to count.
+        check("kubelet_evictions", false);
+        check("kubelet_running_pods", false);
+        check("process_cpu_seconds_total", false);
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! A session ends with the process: when its outputs and its status have ended, the client gets a closing frame and is read until
 //! it closes too. A runtime that breaks off is told to the client as a status. When a client breaks off, the process first hears the end of
-//! its input and has a moment to end by itself: what a runtime does to a process whose connection is gone is not certain to succeed.
+//! its input and has a moment to end by itself: what a runtime does to a process whose connection is gone is not certain to succeed. Pings are
+//! no talk: programs send them by themselves every few seconds, and a stream over which nobody says anything would never be silent.
 
 use std::io::Result;
 use std::pin::pin;
@@ -168,7 +169,6 @@ where
     let mut channel = None;
     loop {
         let heard = frames.next().await?;
-        *last.lock().expect("no panic under this lock") = Instant::now();
         let begins_message = match heard {
             websocket::Heard::Piece { begins_message } => begins_message,
             websocket::Heard::Ping(payload) => {
@@ -179,6 +179,7 @@ where
             websocket::Heard::Pong => continue,
             websocket::Heard::Closed => return Ok(()),
         };
+        *last.lock().expect("no panic under this lock") = Instant::now();
         if begins_message {
             channel = None;
         }
@@ -234,9 +235,9 @@ where
     let mut has_status = false;
     while !open.is_empty() {
         let heard = frames.next().await;
-        *last.lock().expect("no panic under this lock") = Instant::now();
         match heard {
             Ok(spdy::Heard::Data { id }) => {
+                *last.lock().expect("no panic under this lock") = Instant::now();
                 if let Some(channel) = plan.output(id) {
                     has_status |= channel == STATUS;
                     let mut to_client = to_client.lock().await;
@@ -278,10 +279,9 @@ where
     let inward = async {
         let mut frames = websocket::Frames::new(from_client);
         loop {
-            let heard = frames.next().await?;
-            *last.lock().expect("no panic under this lock") = Instant::now();
-            match heard {
+            match frames.next().await? {
                 websocket::Heard::Piece { .. } => {
+                    *last.lock().expect("no panic under this lock") = Instant::now();
                     to_runtime.write_all(frames.piece()).await?;
                     to_runtime.flush().await?;
                 }
