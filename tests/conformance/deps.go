@@ -36,6 +36,9 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/storage/external"
 	_ "k8s.io/kubernetes/test/e2e/testing-manifests"
 	_ "k8s.io/kubernetes/test/e2e/windows"
+	_ "k8s.io/kubernetes/test/e2e_node"
+	_ "k8s.io/kubernetes/test/e2e_node/services"
 	_ "k8s.io/kubernetes/test/fixtures"
 	_ "k8s.io/kubernetes/test/utils/ktesting/format"
+	_ "k8s.io/system-validators/validators"
 )

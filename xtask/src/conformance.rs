@@ -1,21 +1,24 @@
-//! `cargo xtask conformance`: upstream's test suite judges the node, and upstream's kubelet is the control group.
+//! `cargo xtask conformance`: upstream's test suites judge the node, and upstream's kubelet is the control group.
 //!
 //! ```text
-//! run ── control plane, containerd, images, one node ──► ginkgo over the names of tests/conformance/list.txt
+//! run ── control plane, containerd, images, one node ──► ginkgo over the names of a judge's list
 //!  │                                                       └─ report.json ── report (pure) ──► verdicts
 //!  ├─ results (pure: merge, compare; kept as JSON) ◄───────────────────────────────────────────┘
 //!  └─ table, page (pure: text)
 //! ```
 //!
 //! The last full run of each kubelet is kept below `~/.cache/ferrolet/conformance`; `--again` runs what failed in it and
-//! lays the new verdicts over it. `--write` puts both into `tests/conformance/results` and generates docs/conformance.md.
+//! lays the new verdicts over it. `--write` puts all into `tests/conformance/results` and generates docs/conformance.md.
 
+mod ginkgo;
+mod judge;
 mod list;
 mod node_log;
 mod page;
 mod report;
 mod results;
 mod run;
+mod services;
 mod store;
 mod table;
 
@@ -26,11 +29,13 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use ferrolet_lab::{Network, isolation, parts};
 
 use crate::{build, count, given, option};
+use judge::Judge;
 use results::Kubelet;
 
 /// What to run.
 #[derive(Debug, Clone)]
 struct Plan {
+    judge: Judge,
     kubelet: Kubelet,
     agent: PathBuf,
     /// Only names that match, as ginkgo matches.
@@ -51,9 +56,18 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             .help(help)
     };
     Command::new("conformance")
-        .about("Run upstream's node-facing conformance tests against this node")
+        .about("Run upstream's tests of kubelets against this node")
         .arg(fast)
         .arg(agent)
+        .arg(
+            option(
+                "suite",
+                "WHICH",
+                "Which of upstream's suites: that of clusters, or that of nodes",
+            )
+            .value_parser(Judge::ALL.map(Judge::name))
+            .default_value(Judge::Cluster.name()),
+        )
         .arg(
             option(
                 "kubelet",
@@ -100,7 +114,11 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
     }
     let tools = parts::toolbox().required()?;
     let binaries = parts::control_plane().required()?;
-    let suite = parts::suite().required()?;
+    let judge = args
+        .get_one::<String>("suite")
+        .and_then(|name| Judge::parse(name))
+        .context("the parser knows the names")?;
+    let suite = parts::suite(judge.program()).required()?;
     let kubelet = args
         .get_one::<String>("kubelet")
         .and_then(|name| Kubelet::parse(name))
@@ -110,6 +128,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
             Kubelet::Ferrolet => build::agent(args)?,
             Kubelet::Upstream => binaries.binary("kubelet"),
         },
+        judge,
         kubelet,
         focus: args.get_one::<String>("focus").cloned(),
         is_any: args.get_flag("any"),

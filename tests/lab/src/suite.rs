@@ -283,18 +283,23 @@ fn nginx(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
         "/usr/sbin/nginx",
         &unpacked.join("usr/sbin/nginx"),
     )?;
-    let configuration = "user nobody nogroup;\npid /tmp/nginx.pid;\nerror_log /dev/stderr;\nevents {}\n\
+    let configuration = "user nobody nogroup;\npid /var/run/nginx.pid;\nerror_log /dev/stderr;\nevents {}\n\
         http {\n  access_log /dev/stdout;\n  server { listen 80; root /www; }\n}\n";
     put(
         &mut image,
         Entry::text("/etc/nginx/nginx.conf", configuration),
     );
-    for path in ["/var/log/nginx", "/var/lib/nginx"] {
+    // Whoever runs it may say there which process it is.
+    for (path, mode) in [
+        ("/var/log/nginx", 0o755),
+        ("/var/lib/nginx", 0o755),
+        ("/var/run", 0o777),
+    ] {
         put(
             &mut image,
             Entry::Directory {
                 path: path.to_owned(),
-                mode: 0o755,
+                mode,
             },
         );
     }

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// The list that is kept as data.
-const LIST: &str = include_str!("../../../tests/conformance/list.txt");
+use super::judge::Judge;
 
 /// Tags that say how a test may run, not what it tests.
 const TAGS: [&str; 8] = [
@@ -34,14 +33,15 @@ pub(super) struct Group {
     pub(super) names: Vec<String>,
 }
 
-/// The whole list, in its order.
-pub(super) fn groups() -> Vec<Group> {
-    parse(LIST)
+/// A judge's whole list, in its order.
+pub(super) fn groups(judge: Judge) -> Vec<Group> {
+    parse(judge.list())
 }
 
-/// All names of the list.
-pub(super) fn names() -> Vec<String> {
-    groups().into_iter().flat_map(|group| group.names).collect()
+/// All names of that list.
+pub(super) fn names(judge: Judge) -> Vec<String> {
+    let groups = groups(judge).into_iter();
+    groups.flat_map(|group| group.names).collect()
 }
 
 fn parse(text: &str) -> Vec<Group> {
@@ -103,15 +103,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_every_name_once() {
-        let names = names();
-        assert_eq!(names.len(), 271);
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 271);
-        assert!(
-            names
-                .iter()
-                .all(|name| name.starts_with("[sig-") && bare(name) == *name)
-        );
+    fn each_list_has_every_name_once() {
+        for (judge, n_names) in [(Judge::Cluster, 271), (Judge::Node, 202)] {
+            let names = names(judge);
+            assert_eq!(names.len(), n_names, "{}", judge.name());
+            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), n_names);
+            assert!(
+                names
+                    .iter()
+                    .all(|name| name.starts_with("[sig-") && bare(name) == *name)
+            );
+        }
     }
 
     #[test]

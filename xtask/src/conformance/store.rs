@@ -6,54 +6,70 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ferrolet_lab::parts::cache_directory;
 
+use super::judge::Judge;
+use super::page::Chapter;
 use super::results::{Kubelet, Results};
 use super::{list, page};
 use crate::build;
 
-fn cached(kubelet: Kubelet) -> Result<PathBuf> {
+fn cached(judge: Judge, kubelet: Kubelet) -> Result<PathBuf> {
     let directory = cache_directory()?.join("conformance");
-    Ok(directory.join(format!("{}.json", kubelet.name())))
+    Ok(directory.join(format!("{}.json", judge.label(kubelet))))
 }
 
-fn kept(kubelet: Kubelet) -> PathBuf {
+fn kept(judge: Judge, kubelet: Kubelet) -> PathBuf {
     let directory = build::root().join("tests/conformance/results");
-    directory.join(format!("{}.json", kubelet.name()))
+    directory.join(format!("{}.json", judge.label(kubelet)))
 }
 
 /// The last full run on this machine, or else the one that the checkout has.
-pub(super) fn load(kubelet: Kubelet) -> Result<Option<Results>> {
-    for path in [cached(kubelet)?, kept(kubelet)] {
+pub(super) fn load(judge: Judge, kubelet: Kubelet) -> Result<Option<Results>> {
+    for path in [cached(judge, kubelet)?, kept(judge, kubelet)] {
         if path.exists() {
             let text = fs::read_to_string(&path)?;
             let results =
                 Results::parse(&text).with_context(|| format!("read {}", path.display()))?;
-            return Ok(Some(results.only(&list::names())));
+            return Ok(Some(results.only(&list::names(judge))));
         }
     }
     Ok(None)
 }
 
 /// Keeps a full run in the cache.
-pub(super) fn save(kubelet: Kubelet, results: &Results) -> Result<()> {
-    write(&cached(kubelet)?, &text_of(results)?)
+pub(super) fn save(judge: Judge, kubelet: Kubelet, results: &Results) -> Result<()> {
+    write(&cached(judge, kubelet)?, &text_of(results)?)
 }
 
-/// Puts both kubelets' last runs into the checkout and generates the page from them.
+/// Puts both kubelets' last runs before each judge into the checkout and generates the page from them.
 pub(super) fn write_page() -> Result<()> {
-    let of = |kubelet: Kubelet| {
-        load(kubelet)?.with_context(|| {
-            format!(
-                "{name} has no full run yet: cargo xtask conformance --kubelet {name}",
-                name = kubelet.name()
-            )
-        })
-    };
-    let (ours, upstream) = (of(Kubelet::Ferrolet)?, of(Kubelet::Upstream)?);
-    for (kubelet, results) in [(Kubelet::Ferrolet, &ours), (Kubelet::Upstream, &upstream)] {
-        write(&kept(kubelet), &text_of(results)?)?;
+    let mut chapters = Vec::new();
+    for judge in Judge::ALL {
+        let of = |kubelet: Kubelet| {
+            load(judge, kubelet)?.with_context(|| {
+                format!(
+                    "{name} has no full run yet: cargo xtask conformance --suite {} --kubelet {name}",
+                    judge.name(),
+                    name = kubelet.name()
+                )
+            })
+        };
+        chapters.push(Chapter {
+            judge,
+            groups: list::groups(judge),
+            ours: of(Kubelet::Ferrolet)?,
+            upstream: of(Kubelet::Upstream)?,
+        });
+    }
+    for chapter in &chapters {
+        let judge = chapter.judge;
+        write(&kept(judge, Kubelet::Ferrolet), &text_of(&chapter.ours)?)?;
+        write(
+            &kept(judge, Kubelet::Upstream),
+            &text_of(&chapter.upstream)?,
+        )?;
     }
     let path = build::root().join("docs/conformance.md");
-    write(&path, &page::page(&list::groups(), &ours, &upstream))?;
+    write(&path, &page::page(&chapters))?;
     println!("wrote {}", path.display());
     Ok(())
 }

@@ -77,12 +77,18 @@ pub(super) const NFS_SERVER: &[Binary] = &[("osnfs", "github.com/willscott/go-nf
 /// What upstream does for `fsGroup`, to be timed.
 pub(super) const UPSTREAM_WALK: &[Binary] = &[("upstream-walk", ".")];
 
-/// Upstream's suite, its runner, and the programs that its images hold. Built with the flags of the control plane.
+/// What upstream's suites share: their runner, and the programs that their images hold. Built with the flags of the
+/// control plane, as are the suites.
 pub(super) const SUITE: &[Binary] = &[
     ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
     ("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
     ("nonewprivs", "k8s.io/kubernetes/test/images/nonewprivs"),
+];
+
+/// Upstream's suites.
+pub(super) const TEST_PROGRAMS: &[Binary] = &[
     ("e2e.test", "k8s.io/kubernetes/test/e2e"),
+    ("e2e_node.test", "k8s.io/kubernetes/test/e2e_node"),
 ];
 
 /// A directory with go.mod and go.sum, and how its binaries are built.

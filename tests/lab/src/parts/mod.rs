@@ -107,11 +107,13 @@ impl ControlPlane {
     }
 }
 
-/// Upstream's conformance suite and what its images are made from.
+/// One of upstream's suites and what its images are made from.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// ginkgo, e2e.test, and the programs of images.
+    /// ginkgo, and the programs of images.
     pub directory: PathBuf,
+    /// The suite itself.
+    pub test_program: PathBuf,
     /// Kubernetes' source.
     pub source: PathBuf,
     /// Debian's nginx, taken apart.
@@ -220,23 +222,29 @@ pub fn newer_runc() -> Part<PathBuf> {
     built().map(|directory| directory.join("runc")).into()
 }
 
-/// Builds the suite of `tests/conformance` unless the cache has it, and installs the tools that its images hold.
+/// Builds a suite of `tests/conformance`, `e2e.test` or `e2e_node.test`, unless the cache has it, and installs the tools
+/// that its images hold.
 #[must_use]
-pub fn suite() -> Part<Suite> {
-    find_suite().into()
+pub fn suite(test_program: &str) -> Part<Suite> {
+    find_suite(test_program).into()
 }
 
-fn find_suite() -> Result<Suite> {
+fn find_suite(test_program: &str) -> Result<Suite> {
+    let program = go::TEST_PROGRAMS
+        .iter()
+        .find(|(name, _)| *name == test_program)
+        .with_context(|| format!("{test_program} is none of upstream's suites"))?;
     let module = go::Module {
         directory: modules().join("conformance"),
         flags: go::CONTROL_PLANE_FLAGS,
         language: Language::Go,
     };
-    let directory = module.build(go::SUITE)?;
+    let directory = module.build(&[go::SUITE, &[*program]].concat())?;
     debian::install(&["bash-static", "netcat-openbsd", "bind9-dnsutils", "curl"])?;
     let nginx = directory.with_file_name("nginx");
     Ok(Suite {
         source: module.source_of("k8s.io/kubernetes")?,
+        test_program: directory.join(test_program),
         nginx: debian::unpack(&["nginx"], &nginx).map(|()| nginx).into(),
         directory,
     })
