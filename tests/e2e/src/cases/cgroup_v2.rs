@@ -17,7 +17,7 @@ cases![
     a_pod_with_limits_lives_its_life_in_a_virtual_machine,
     the_contract_holds_in_a_virtual_machine,
     swap_and_huge_pages_are_bounded_in_a_virtual_machine,
-    memory_is_reserved_and_weights_are_lowered_in_a_virtual_machine,
+    memory_is_reserved_in_a_virtual_machine,
     a_pod_of_the_api_swaps_in_a_virtual_machine,
     a_virtual_machine_without_memory_says_whom_it_cost,
     volumes_are_kept_account_of_in_a_virtual_machine,
@@ -135,16 +135,9 @@ fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
     run_tests(context, &names, Guest::prepared(prepare), PATIENCE)
 }
 
-fn memory_is_reserved_and_weights_are_lowered_in_a_virtual_machine(
-    context: &mut Context<'_>,
-) -> Result<Outcome> {
-    let names = [
-        "memory_is_reserved_and_throttled_as_the_policy_says",
-        "what_an_ended_pod_left_running_is_slowed_down_while_its_volumes_stay",
-    ];
-    // For the volume's driver, which is a script.
-    let prepare = "ln -sf /bin/busybox /bin/sh";
-    run_tests(context, &names, Guest::prepared(prepare), PATIENCE)
+fn memory_is_reserved_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
+    let names = ["memory_is_reserved_and_throttled_as_the_policy_says"];
+    run_tests(context, &names, Guest::default(), PATIENCE)
 }
 
 fn a_pod_of_the_api_swaps_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
