@@ -323,8 +323,7 @@ fn streams_come_by_spdy_where_websockets_are_not_offered(
         );
     }
     let mut session = world.talk_to_kubectl(&["attach", "--stdin", "worker", "-c", "parrot"])?;
-    session.say("one\n")?;
-    session.wait_for("heard one\n", SOON)?;
+    session.say_until_heard("one\n", "heard one\n", SOON)?;
     session.close_input();
     session.wait_for("no more\n", SOON)?;
     drop(session);

@@ -49,8 +49,7 @@ fn a_container_is_attached_to_and_hears_the_end_of_input(
     );
     world.run(&pod)?;
     let mut session = world.talk_to_kubectl(&["attach", "--stdin", "parrot"])?;
-    session.say("one\n")?;
-    session.wait_for("heard one\n", SOON)?;
+    session.say_until_heard("one\n", "heard one\n", SOON)?;
     session.say("two\n")?;
     session.wait_for("heard two\n", SOON)?;
     session.close_input();
@@ -71,7 +70,8 @@ fn a_debugging_container_is_talked_to(context: &mut Context<'_>) -> Result<Outco
     let pod = world.pod("worker", &[script("main", "exec sleep 54321")]);
     world.run(&pod)?;
     // It says nothing before it was spoken to, so what is heard came through the attached stream and not from its log.
-    let text = "read line; echo \"heard $line\"; ps | grep -c '[s]leep 54321'; exit 3";
+    let text = "while read line; do echo \"heard $line\"; [ $line = last ] && break; done; \
+                ps | grep -c '[s]leep 54321'; exit 3";
     let mut session = world.talk_to_kubectl(&[
         "debug",
         "worker",
@@ -87,10 +87,11 @@ fn a_debugging_container_is_talked_to(context: &mut Context<'_>) -> Result<Outco
         "-c",
         text,
     ])?;
-    session.say("hello\n")?;
+    session.say_until_heard("hello\n", "heard hello\n", LATER)?;
+    session.say("last\n")?;
     session.wait_end(LATER)?;
     ensure!(
-        session.output().contains("heard hello\n1\n"),
+        session.output().contains("heard last\n1\n"),
         "it said {:?} and {:?}",
         session.output(),
         session.errors()

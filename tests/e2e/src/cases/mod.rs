@@ -69,12 +69,12 @@ use crate::context::Context;
 use crate::runner::Outcome;
 
 /// Long enough for anything that should happen at once, also on a loaded machine.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Long enough for what upstream shows only after its next look at a pod in back-off.
-pub(crate) const LATER: Duration = Duration::from_secs(60);
+pub(crate) const LATER: Duration = Duration::from_secs(120);
 
 /// Long enough for what upstream's garbage collection removes once a minute.
-pub(crate) const GONE: Duration = Duration::from_secs(80);
+pub(crate) const GONE: Duration = Duration::from_secs(140);
 
 /// A named test.
 #[derive(Clone, Copy)]
