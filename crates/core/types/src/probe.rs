@@ -4,6 +4,8 @@
 //! answer with a [`ProbeReport`] whenever a result changes. A worker begins each new container with every result at
 //! [`ProbeResult::Pending`] and needs no report to get there.
 
+use k8s_openapi::api::core::v1::PodStatus;
+
 use crate::{ContainerId, ContainerName, GracePeriod, Pod, PodUid, Timestamp, pod::ProbeKind};
 
 /// A pod to be probed, as it is now.
@@ -82,19 +84,23 @@ pub enum ProbeResult {
 impl Told {
     /// What the pod's own status says of the container with that id.
     pub fn by_status(pod: &Pod, id: &ContainerId) -> Option<Self> {
-        let status = pod.status.as_ref()?;
+        let mut all = Self::all_of(pod.status.as_ref()?);
+        all.find(|(it, _)| *it == id.as_str()).map(|(_, told)| told)
+    }
+
+    /// What a status says of each container that it names by its id.
+    pub fn all_of(status: &PodStatus) -> impl Iterator<Item = (&str, Self)> {
         let init = status.init_container_statuses.iter().flatten();
-        let mut all = init.chain(status.container_statuses.iter().flatten());
-        // The API writes `containerd://id`, the runtime just the id.
-        let is_it = |full: &str| {
-            full.rsplit_once("://")
-                .is_some_and(|it| it.1 == id.as_str())
-        };
-        all.find(|it| it.container_id.as_deref().is_some_and(is_it))
-            .map(|it| Self {
+        let all = init.chain(status.container_statuses.iter().flatten());
+        all.filter_map(|it| {
+            // The API writes `containerd://id`, the runtime just the id.
+            let (_, id) = it.container_id.as_deref()?.rsplit_once("://")?;
+            let told = Self {
                 started: it.started == Some(true),
                 ready: it.ready,
-            })
+            };
+            Some((id, told))
+        })
     }
 }
 

@@ -164,6 +164,7 @@ impl Dispatcher {
                     let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
                     self.obey(commands);
                     self.world.records.retain(|uid| self.roster.knows(uid));
+                    self.world.answers.retain(|uid| self.roster.knows(uid));
                 }
             }
             Event::Hint(Hint::Changed { uid, news }) => {
@@ -282,6 +283,7 @@ impl Dispatcher {
                     figures::taken(pod);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.actuated = self.world.records.actuated(&pod.uid());
+                    memory.told_before = self.world.answers.of(&pod.uid());
                     memory.resizing = Resizing::from_status(pod, now);
                     memory.verdict = earlier_rejection(pod);
                     let inbox = Inbox::new(Some(assigned), Wish::Run, self.network_trouble.clone());

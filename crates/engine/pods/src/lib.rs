@@ -11,6 +11,7 @@
 //! Refuses: policy (that is `lifecycle`, `status` and `spec`), adapters, files and sockets.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod board;
 mod dispatch;
 mod execute;

@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::{PodStatus, VolumeHealthCondition};
 
 use crate::{
     World,
+    answers::Lives,
     grants::Assigned,
     left_behind::{LeftBehind, undo_abandoned_start},
     making::Making,
@@ -55,6 +56,8 @@ pub(crate) struct Memory {
     pub(crate) waiting: BTreeMap<ContainerName, Waiting>,
     pub(crate) hold: Option<Waiting>,
     pub(crate) probes: BTreeMap<ContainerName, Probed>,
+    /// What an earlier life of the agent told of the containers of a static pod.
+    pub(crate) told_before: Lives,
     /// What drivers said last of volumes, by their names in the pod.
     pub(crate) volume_health: BTreeMap<String, Vec<VolumeHealthCondition>>,
     pub(crate) status: Option<PodStatus>,
@@ -127,6 +130,7 @@ impl Memory {
             waiting: BTreeMap::new(),
             hold: None,
             probes: BTreeMap::new(),
+            told_before: Lives::new(),
             volume_health: BTreeMap::new(),
             status: None,
             verdict: None,
@@ -192,6 +196,7 @@ impl Memory {
         self.left_behind.take_from(&mut seen);
         self.seen = seen;
         self.forget_old_verdicts();
+        self.recall_verdicts();
     }
 
     /// True when a hint tells something that the last look did not show.

@@ -53,6 +53,31 @@ impl Memory {
         });
     }
 
+    /// Goes on from what an earlier life of the agent told of containers that still run; probes that have spoken know better.
+    pub(crate) fn recall_verdicts(&mut self) {
+        let seen = self.seen.containers.iter();
+        for container in seen.filter(|it| it.state.is_running()) {
+            let Some(told) = self.told_before.get(&container.id) else {
+                continue;
+            };
+            let verdict = |was_well| match was_well {
+                true => Verdict::Success,
+                false => Verdict::Pending,
+            };
+            let probed = || Probed {
+                id: container.id.clone(),
+                verdicts: ContainerProbes {
+                    started: verdict(told.started),
+                    ready: verdict(told.ready),
+                    ..NOTHING_YET
+                },
+            };
+            self.probes
+                .entry(container.name.clone())
+                .or_insert_with(probed);
+        }
+    }
+
     /// What the probes need to know of the pod; `None` when it has none, or nothing of it runs any more.
     pub(crate) fn probed_pod(&self, host_ips: &[String]) -> Option<PodProbes> {
         let pod = self.pod.as_ref().filter(|pod| has_probes(pod))?;
@@ -76,7 +101,8 @@ impl Memory {
                 name: it.name.clone(),
                 id: it.id.clone(),
                 started_at,
-                told: Told::by_status(pod, &it.id),
+                told: Told::by_status(pod, &it.id)
+                    .or_else(|| self.told_before.get(&it.id).copied()),
             }),
             ContainerState::Created | ContainerState::Exited(_) | ContainerState::Unknown => None,
         });

@@ -46,6 +46,7 @@ pub struct Inputs {
 pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) {
     let mut dispatcher = Dispatcher::new(world.clone());
     let mut keeper = pin!(world.records.keep(world.state_files.as_ref()));
+    let mut second_keeper = pin!(world.answers.keep(world.state_files.as_ref()));
     let (together, changes_together) = watch::channel(ClassBounds::default());
     let mut classes = pin!(bound_classes(world.cgroups.as_ref(), changes_together));
     let mut retry = interval_at(Instant::now() + RETRY_RESIZES, RETRY_RESIZES);
@@ -84,6 +85,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             _ = retry.tick() => Event::RetryResizes,
             // Goes on where it stopped: the future lives outside the loop.
             never = &mut keeper => match never {},
+            never = &mut second_keeper => match never {},
             () = &mut classes => unreachable!("the bounds' sender lives as long as this loop"),
             // A timer loses nothing.
             () = tokio::time::sleep(pulse.period()) => continue,
@@ -105,6 +107,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
 /// Learns what an earlier life of the agent left: who was taken, what was granted, and whose user ids are taken.
 async fn look_back(world: &World) -> Vec<StoredPod> {
     world.records.load(world.state_files.as_ref()).await;
+    world.answers.load(world.state_files.as_ref()).await;
     let stored = world.files.list().await.unwrap_or_else(|error| {
         tracing::warn!(%error, "Pods of an earlier life cannot be listed");
         Vec::new()

@@ -17,10 +17,10 @@ use ferrolet_status::{
     ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason,
 };
 use ferrolet_types::{
-    ContainerName, Eviction, Timestamp,
+    ContainerId, ContainerName, Eviction, Pod, Timestamp,
     observed::{ObservedResources, PodObservation},
     pod::{ContainerKind, Phase, PodView},
-    probe::ProbeReport,
+    probe::{ProbeReport, Told},
 };
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -28,6 +28,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     World,
+    answers::Lives,
     execute::execute_stage,
     figures,
     grants::Assigned,
@@ -99,6 +100,8 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             working::gone(&worker.memory.uid);
             worker.world.board.forget(&worker.memory.uid);
             worker.world.records.forget(&worker.memory.uid);
+            let uid = &worker.memory.uid;
+            worker.world.answers.retain(|known| known != uid);
             return;
         }
         must_look = !step.stages.is_empty();
@@ -545,9 +548,27 @@ impl Worker {
         if previous == Some(&status) {
             return shown;
         }
-        figures::published(pod, previous, &status, self.now());
-        self.world.board.publish(pod, &status, Remains::Active);
+        self.show((pod, previous), &status, Remains::Active);
         Some(status)
+    }
+
+    /// Shows a status, and notes what it says of a static pod's containers: nobody else remembers it for the agent's next life.
+    fn show(
+        &self,
+        (pod, before): (&Pod, Option<&PodStatus>),
+        status: &PodStatus,
+        remains: Remains,
+    ) {
+        figures::published(pod, before, status, self.now());
+        self.world.board.publish(pod, status, remains);
+        if pod.is_static() && has_probes(pod) {
+            let told = Told::all_of(status).map(|(id, told)| (ContainerId::new(id), told));
+            let told: Lives = told.collect();
+            // Before the first look nothing is known, not even that there is nothing.
+            if !told.is_empty() {
+                self.world.answers.note(&self.memory.uid, told);
+            }
+        }
     }
 
     /// When somebody loses patience with the end of a pod that was evicted.
@@ -663,8 +684,7 @@ impl Worker {
             return;
         }
         if let Some(pod) = &self.memory.desired {
-            figures::published(pod, self.memory.status.as_ref(), &status, now);
-            self.world.board.publish(pod, &status, remains);
+            self.show((pod, self.memory.status.as_ref()), &status, remains);
         }
         let statuses = status.container_statuses.iter().flatten();
         if statuses

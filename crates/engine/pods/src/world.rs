@@ -18,6 +18,7 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::{
     Board, PullDoors, PullSettings,
+    answers::Answers,
     pull::Puller,
     records::Records,
     userns::{UserIds, UserRanges},
@@ -33,6 +34,8 @@ pub struct World {
     pub(crate) puller: Puller,
     /// What pods were granted and what is in force.
     pub(crate) records: Records,
+    /// What was told of static pods.
+    pub(crate) answers: Answers,
     /// Which pods have which user ids.
     pub(crate) user_ranges: UserRanges,
     pub(crate) sandbox_slots: Semaphore,
@@ -150,6 +153,7 @@ impl World {
                 doors.clock.clone(),
             ),
             records: Records::default(),
+            answers: Answers::default(),
             user_ranges: UserRanges::new(node.user_ids),
             sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),

@@ -12,7 +12,7 @@ use ferrolet_lab::{Containerd, PodView, mounts};
 use serde_json::{Value, json};
 
 use super::{GONE, LATER, SOON, cases};
-use crate::build::{script, sleeper, with};
+use crate::build::{pod, script, sleeper, with};
 use crate::cluster::{World, create_namespace};
 use crate::context::Context;
 use crate::runner::Outcome;
@@ -186,6 +186,13 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
     );
     world.apply(&world.pod("ill", &[ill]))?;
     world.wait_pod("ill", "to run", SOON, |pod| pod.phase() == "Running")?;
+    // A manifest does not remember what its mirror said.
+    let every_second = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    let probes = json!({"startupProbe": every_second, "readinessProbe": every_second});
+    let fixed = pod("fixed", &[with(sleeper("main"), probes)]);
+    let home = json!({"metadata": {"namespace": world.namespace}});
+    world.node.node.put_pod(&with(fixed, home))?;
+    world.wait_ready(&world.node.node.pod_name("fixed"))?;
     let before = context.containerd()?.tasks()?;
     let (cluster, name) = (world.cluster, world.node_name().to_owned());
     // A flap may last a moment; a watch misses none.
@@ -213,8 +220,9 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
             // Upstream's probes begin anew, and their pods say so.
             _ => is_ready(&pod) || is_upstream,
         };
+        let has_started = pod.0["status"]["containerStatuses"][0]["started"] == true;
         ensure!(
-            is_as_it_was && pod.restarts() == 0,
+            is_as_it_was && (has_started || is_upstream) && pod.restarts() == 0,
             "{} said {}",
             pod.name(),
             pod.0["status"]
@@ -490,11 +498,12 @@ fn wait_one_sandbox_each(world: &mut World<'_>, containerd: &Containerd) -> Resu
     world.node.node.wait("one sandbox for each pod", GONE, |_| {
         let list = cluster.get(&path)?;
         let pods = list["items"].as_array().cloned().unwrap_or_default();
+        // The runtime knows the static pod, not its mirror.
         let uid = |pod: &Value| {
-            pod["metadata"]["uid"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
+            let metadata = &pod["metadata"];
+            let mirrored = metadata["annotations"]["kubernetes.io/config.hash"].as_str();
+            let uid = mirrored.or(metadata["uid"].as_str());
+            uid.unwrap_or_default().to_owned()
         };
         let mut wanted: Vec<String> = pods
             .iter()

@@ -4,7 +4,8 @@ use ferrolet_ports::{EventObject, RuntimeErrorKind};
 use ferrolet_testkit::{Act, Call, Script, World, pod};
 use ferrolet_types::{
     PodChange, PodUid,
-    pod::{PodView as _, RestartPolicy},
+    pod::{PodView as _, ProbeKind, RestartPolicy},
+    probe::ProbeResult,
 };
 
 use crate::rig::*;
@@ -359,4 +360,55 @@ async fn an_exit_that_asks_for_it_restarts_every_container_in_the_same_sandbox()
         (last.exit_code, last.reason.as_deref()),
         (137, Some("RestartingAllContainers"))
     );
+}
+
+/// 8.4: a restart of the agent is no news about a static pod either, though its manifest remembers nothing.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_stays_as_ready_as_it_was_over_a_restart_of_the_agent() {
+    for (said, is_ready) in [
+        (ProbeResult::Success, true),
+        (ProbeResult::Failure { grace: None }, false),
+    ] {
+        let world = world();
+        let web = pod("web")
+            .static_file()
+            .container("main", IMAGE)
+            .edit_container("main", |it| {
+                it.startup_probe = Some(Default::default());
+                it.readiness_probe = Some(Default::default());
+            })
+            .build();
+        let uid = web.uid();
+        let shown = |agent: &Agent| {
+            let main = agent.container(&uid, "main");
+            main.map(|it| (it.started, it.ready))
+        };
+        let agent = Agent::start(&world);
+        agent.add(&web).await;
+        main_runs(&world, &uid, SOON).await;
+        agent.report(
+            (&world, &uid),
+            "main",
+            ProbeKind::Startup,
+            ProbeResult::Success,
+        );
+        agent.report((&world, &uid), "main", ProbeKind::Readiness, said);
+        let expected = Some((Some(true), is_ready));
+        eventually("the probes are heard", SOON, || shown(&agent) == expected).await;
+        tokio::time::sleep(secs(1)).await;
+        drop(agent);
+        let next = Agent::start(&world);
+        next.add(&web).await;
+        eventually("it is looked at", SOON, || next.phase(&uid) == "Running").await;
+        assert_eq!(shown(&next), expected);
+        // What a probe says then counts again.
+        next.report(
+            (&world, &uid),
+            "main",
+            ProbeKind::Readiness,
+            ProbeResult::Failure { grace: None },
+        );
+        let sick = Some((Some(true), false));
+        eventually("the next probe is heard", SOON, || shown(&next) == sick).await;
+    }
 }
