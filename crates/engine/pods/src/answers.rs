@@ -4,7 +4,7 @@
 //! not be ready until its probes have run. Workers note what they show, and [`Answers::keep`] writes it at once, since the world may
 //! have heard it when the agent dies; what comes while it writes is written together. Nobody waits for the disk: whoever is not
 //! remembered is probed first, as a new container is. What is kept names the very container, so it never speaks of a later one.
-//! Refuses: deciding what a result means.
+//! Refuses: deciding what a result means. ADR 0028.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Mutex};
 
