@@ -4,14 +4,13 @@
 //! for nothing. There only answers to callers who were let in count as work. On HTTP/1 every answer counts, of those whose client has no
 //! more to ask ([`half_closed`](crate::half_closed)).
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::Frame;
+use axum::body::Body;
 use tokio::sync::watch;
+
+use crate::held::Held;
 
 /// Counts answers under way on one connection.
 #[derive(Clone)]
@@ -58,39 +57,13 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    pub(crate) fn until_the_end_of(self, body: Body) -> BusyBody {
-        BusyBody { body, _busy: self }
+    pub(crate) fn until_the_end_of(self, body: Body) -> Held<Busy> {
+        Held::new(body, self)
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         self.activity.n_busy.send_modify(|n| *n -= 1);
-    }
-}
-
-/// A body that keeps its connection busy until it is sent or dropped.
-pub(crate) struct BusyBody {
-    body: Body,
-    _busy: Busy,
-}
-
-impl HttpBody for BusyBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        self.body.size_hint()
     }
 }

@@ -30,6 +30,7 @@ mod container_logs;
 mod debug;
 mod half_closed;
 mod health;
+mod held;
 mod log_query;
 mod main_routes;
 #[cfg(test)]

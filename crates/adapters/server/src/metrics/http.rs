@@ -2,18 +2,17 @@
 //! is unknown is `other` (CVE-2020-8551). Every listener shows the figures of all of them, as upstream's do.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use ferrolet_ports::{Measured, Sample, SampleValue};
-use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
+
+use crate::held::Held;
 
 /// Prometheus' usual bounds, in seconds.
 const BOUNDS: [f64; 11] = [
@@ -97,38 +96,7 @@ pub(crate) async fn count(
     let began = Instant::now();
     let under_way = UnderWay::new(figures, labels, began);
     let answer = next.run(request).await;
-    answer.map(|body| {
-        Body::new(Counted {
-            body,
-            _under_way: under_way,
-        })
-    })
-}
-
-/// An answer that counts as under way until it is sent or dropped.
-struct Counted {
-    body: Body,
-    _under_way: UnderWay,
-}
-
-impl HttpBody for Counted {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    answer.map(|body| Body::new(Held::new(body, under_way)))
 }
 
 /// A method and the root of a path, each of a set that no client can enlarge.

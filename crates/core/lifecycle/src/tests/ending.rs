@@ -2,11 +2,10 @@
 
 use super::*;
 
-/// 8.2 and 8.3: terminating, terminated, finished; 8.13: nothing is left of it.
-#[test]
-fn a_forgotten_pod_goes_step_by_step() {
+/// A pod that nobody wants to run on, of which its corpses and files are left.
+fn ended(wish: Wish) -> Scene {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
-    scene.wish = Wish::Forget { grace: None };
+    scene.wish = wish;
     let step = scene.step();
     assert_eq!(step.next, stopping(30));
     assert_eq!(in_words(&step), "stop c-0 30s PodEnds; stop s-0");
@@ -18,6 +17,13 @@ fn a_forgotten_pod_goes_step_by_step() {
     scene.setup.volumes = Presence::Absent;
     assert_eq!(scene.plan(), "remove cgroup");
     scene.setup.cgroup = Presence::Absent;
+    scene
+}
+
+/// 8.2 and 8.3: terminating, terminated, finished; 8.13: nothing is left of it.
+#[test]
+fn a_forgotten_pod_goes_step_by_step() {
+    let mut scene = ended(Wish::Forget { grace: None });
     assert_eq!(scene.plan(), "remove c-0; remove s-0");
     scene.seen.containers.clear();
     scene.seen.sandboxes.clear();
@@ -92,19 +98,7 @@ fn what_nobody_asked_for_gets_a_second() {
 /// 8.2, `create` for a UID that is terminating: the next life finds the containers of this one, and counts on.
 #[test]
 fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
-    let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
-    scene.wish = Wish::Renew { grace: None };
-    let step = scene.step();
-    assert_eq!(step.next, stopping(30));
-    assert_eq!(in_words(&step), "stop c-0 30s PodEnds; stop s-0");
-
-    let mut scene = scene.sandboxes(vec![sandbox(0, false)]);
-    scene.state = step.next;
-    scene.seen.containers[0].state = exited(0, NOW - 20, NOW);
-    assert_eq!(scene.plan(), "release volumes");
-    scene.setup.volumes = Presence::Absent;
-    assert_eq!(scene.plan(), "remove cgroup");
-    scene.setup.cgroup = Presence::Absent;
+    let scene = ended(Wish::Renew { grace: None });
     assert_eq!(scene.step(), Step::rest(PodState::Gone));
 }
 
