@@ -36,10 +36,7 @@ use crate::{count, number, option, span};
 /// The command line of `bench`.
 pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
     let flag = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .action(ArgAction::SetTrue)
-            .help(help)
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     let quiet = option("quiet", "TIME", "How long to watch the idle agent")
         .value_parser(span::parse)

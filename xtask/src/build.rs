@@ -37,10 +37,7 @@ impl Profile {
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask
-        .parent()
-        .expect("xtask lies in the checkout")
-        .to_owned()
+    xtask.parent().expect("xtask lies in the checkout").to_owned()
 }
 
 /// A cargo command in the checkout.
@@ -82,29 +79,15 @@ pub(crate) fn build(package: &str, profile: Profile) -> Result<PathBuf> {
 /// Commands run again inside the private world, where everything is built already and only has to be found.
 pub(crate) fn agent(args: &ArgMatches) -> Result<PathBuf> {
     if let Some(path) = args.get_one::<String>("agent") {
-        return Path::new(path)
-            .canonicalize()
-            .with_context(|| format!("agent {path}"));
+        return Path::new(path).canonicalize().with_context(|| format!("agent {path}"));
     }
-    let profile = if args.get_flag("fast") {
-        Profile::Lab
-    } else {
-        Profile::Release
-    };
-    if isolation::is_outer() {
-        build("ferrolet", profile)
-    } else {
-        executable("ferrolet", profile)
-    }
+    let profile = if args.get_flag("fast") { Profile::Lab } else { Profile::Release };
+    if isolation::is_outer() { build("ferrolet", profile) } else { executable("ferrolet", profile) }
 }
 
 /// An example program of a package, in the profile that a command's arguments ask for.
 pub(crate) fn example(package: &str, name: &str, args: &ArgMatches) -> Result<PathBuf> {
-    let profile = if args.get_flag("fast") {
-        Profile::Lab
-    } else {
-        Profile::Release
-    };
+    let profile = if args.get_flag("fast") { Profile::Lab } else { Profile::Release };
     if isolation::is_outer() {
         let mut command = cargo();
         command.args(["build", "--package", package, "--example", name]);
@@ -125,9 +108,6 @@ pub(crate) fn say(command: &Command) {
         .chain(command.get_args())
         .map(|word| word.to_string_lossy())
         .collect();
-    let name = Path::new(words[0].as_ref())
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let name = Path::new(words[0].as_ref()).file_name().unwrap_or_default().to_string_lossy();
     println!("== {name} {}", words[1..].join(" "));
 }

@@ -43,10 +43,7 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
-            clap::Command::new("up")
-                .about("Start it and say how to use it")
-                .arg(fast)
-                .arg(agent),
+            clap::Command::new("up").about("Start it and say how to use it").arg(fast).arg(agent),
         )
         .subcommand(clap::Command::new("down").about("End it; nothing is left"))
         .subcommand(clap::Command::new("status").about("Show its nodes and pods"))
@@ -56,10 +53,7 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> clap::Command {
                     "Run the cluster's kubectl, such as: cargo xtask cluster kubectl get pods -A",
                 )
                 .arg(
-                    Arg::new("args")
-                        .num_args(0..)
-                        .trailing_var_arg(true)
-                        .allow_hyphen_values(true),
+                    Arg::new("args").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true),
                 ),
         )
         .subcommand(
@@ -115,11 +109,7 @@ impl Place {
 
     /// The serving process, if it is still ours.
     fn pid(&self) -> Option<u32> {
-        let pid: u32 = fs::read_to_string(self.pid_file())
-            .ok()?
-            .trim()
-            .parse()
-            .ok()?;
+        let pid: u32 = fs::read_to_string(self.pid_file()).ok()?.trim().parse().ok()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         line.contains("cluster serve").then_some(pid)
@@ -239,36 +229,24 @@ fn status() -> Result<u8> {
 /// The kubectl of the cluster's version, pointed at it.
 fn kubectl() -> Result<Command> {
     let place = Place::find();
-    let facts = place
-        .facts()
-        .context("the cluster is not up: cargo xtask cluster up")?;
-    let program = facts["kubectl"]
-        .as_str()
-        .context("the ready file names no kubectl")?;
+    let facts = place.facts().context("the cluster is not up: cargo xtask cluster up")?;
+    let program = facts["kubectl"].as_str().context("the ready file names no kubectl")?;
     let mut command = Command::new(program);
     command.env("KUBECONFIG", place.kubeconfig());
     Ok(command)
 }
 
 fn serve(args: &ArgMatches) -> Result<u8> {
-    let agent = PathBuf::from(
-        args.get_one::<String>("agent")
-            .context("--agent is required")?,
-    );
+    let agent = PathBuf::from(args.get_one::<String>("agent").context("--agent is required")?);
     let tools = parts::toolbox().required()?;
     let binaries = parts::control_plane().required()?;
-    isolation::run(Network::Uplink, |bench| {
-        hold(bench, &tools, &binaries, &agent)
-    })
+    isolation::run(Network::Uplink, |bench| hold(bench, &tools, &binaries, &agent))
 }
 
 /// Runs the cluster until somebody ends it.
 fn hold(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, agent: &Path) -> Result<u8> {
     let place = Place::find();
-    let options = ClusterOptions {
-        api_port: Some(API_PORT),
-        ..ClusterOptions::default()
-    };
+    let options = ClusterOptions { api_port: Some(API_PORT), ..ClusterOptions::default() };
     let mut cluster = Cluster::start(bench, binaries, &options)?;
     let containerd = Containerd::start(bench, tools, "containerd")?;
     let mut options = NodeOptions::new(NODE, agent);
@@ -306,12 +284,8 @@ fn hold(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, agent: &Path) -
 fn write_whole(path: &Path, value: &Value) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let draft = path.with_extension("draft");
-    let mut file = File::options()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&draft)?;
+    let mut file =
+        File::options().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
     file.write_all(value.to_string().as_bytes())?;
     fs::rename(&draft, path)?;
     Ok(())

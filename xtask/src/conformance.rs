@@ -50,10 +50,7 @@ struct Plan {
 /// The command line of `conformance`.
 pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
     let flag = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .action(ArgAction::SetTrue)
-            .help(help)
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     Command::new("conformance")
         .about("Run upstream's tests of kubelets against this node")
@@ -69,41 +66,24 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
             .default_value(Judge::Cluster.name()),
         )
         .arg(
-            option(
-                "kubelet",
-                "WHO",
-                "The node's kubelet; upstream's is the control group",
-            )
-            .value_parser(Kubelet::ALL.map(Kubelet::name))
-            .default_value(Kubelet::Ferrolet.name()),
+            option("kubelet", "WHO", "The node's kubelet; upstream's is the control group")
+                .value_parser(Kubelet::ALL.map(Kubelet::name))
+                .default_value(Kubelet::Ferrolet.name()),
         )
-        .arg(option(
-            "focus",
-            "RE",
-            "Only tests of the list whose name matches; nothing is kept",
-        ))
+        .arg(option("focus", "RE", "Only tests of the list whose name matches; nothing is kept"))
         .arg(
-            flag(
-                "any",
-                "With --focus: any test of the suite, not only those of the list",
-            )
-            .requires("focus"),
+            flag("any", "With --focus: any test of the suite, not only those of the list")
+                .requires("focus"),
         )
         .arg(count("procs", "N", "Tests at a time").default_value("6"))
-        .arg(flag(
-            "again",
-            "Only what did not pass in the last full run, and lay it over that run",
-        ))
+        .arg(flag("again", "Only what did not pass in the last full run, and lay it over that run"))
         .arg(flag(
             "write",
             "Keep the last runs as data in tests/conformance/results and write docs/conformance.md",
         ))
         .arg(
-            flag(
-                "page",
-                "Run nothing: only write the page from the last runs",
-            )
-            .conflicts_with_all(["focus", "again"]),
+            flag("page", "Run nothing: only write the page from the last runs")
+                .conflicts_with_all(["focus", "again"]),
         )
 }
 
@@ -136,11 +116,6 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         is_again: args.get_flag("again"),
         is_page_wanted: args.get_flag("write"),
     };
-    let scene = run::Scene {
-        tools,
-        binaries,
-        suite,
-        plan,
-    };
+    let scene = run::Scene { tools, binaries, suite, plan };
     isolation::run(Network::Private, |bench| run::run(bench, &scene))
 }

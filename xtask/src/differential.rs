@@ -11,18 +11,12 @@ use crate::option;
 
 /// Flags that are handed on as they are.
 const FLAGS: [(&str, &str); 5] = [
-    (
-        "recorded",
-        "Compare with the recorded answers only; upstream's kubelet is not started",
-    ),
+    ("recorded", "Compare with the recorded answers only; upstream's kubelet is not started"),
     (
         "record",
         "Record upstream's answers, twice, to the named cases or to those that have none; ours is not started",
     ),
-    (
-        "quick",
-        "Only the cases that are part of `cargo xtask test`, all at the same time",
-    ),
+    ("quick", "Only the cases that are part of `cargo xtask test`, all at the same time"),
     ("write", "Write docs/differences.md and end"),
     ("list", "Print the cases and end"),
 ];
@@ -50,10 +44,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
     let mut command = Command::new(build::build("ferrolet-differential", Profile::Dev)?);
     command.current_dir(build::root());
     // Nothing of ours runs while upstream is recorded or a list is printed.
-    if !["record", "write", "list"]
-        .iter()
-        .any(|it| args.get_flag(it))
-    {
+    if !["record", "write", "list"].iter().any(|it| args.get_flag(it)) {
         command.arg("--agent").arg(build::agent(args)?);
     }
     for (flag, _) in FLAGS.iter().filter(|(flag, _)| args.get_flag(flag)) {

@@ -3,10 +3,7 @@
 //! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
 //! is a module here and one line in [`command`] and [`dispatch`].
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "a command-line tool talks on standard output"
-)]
+#![expect(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
 
 mod bench;
 mod build;
@@ -115,9 +112,7 @@ fn count(name: &'static str, value: &'static str, help: &'static str) -> Arg {
 
 /// What was given for an option that has a default.
 fn given<T: Copy + Send + Sync + 'static>(args: &ArgMatches, name: &str) -> T {
-    *args
-        .get_one(name)
-        .expect("the option has a default of this type")
+    *args.get_one(name).expect("the option has a default of this type")
 }
 
 fn dispatch(matches: &ArgMatches) -> Result<u8> {

@@ -40,10 +40,7 @@ fn show(bench: &Bench, tools: &Toolbox, agent: PathBuf, limit: Option<Duration>)
     let began = Instant::now();
     node.launch()?;
     node.wait_healthy()?;
-    println!(
-        "containerd {}, {n_examples} manifests from examples/pods",
-        tools.containerd.version
-    );
+    println!("containerd {}, {n_examples} manifests from examples/pods", tools.containerd.version);
     println!(
         "pods as JSON: http://{}/pods   node address: {}   Ctrl-C ends",
         node.read_only_address(),
@@ -53,24 +50,18 @@ fn show(bench: &Bench, tools: &Toolbox, agent: PathBuf, limit: Option<Duration>)
     let mut table = Table::new();
     let mut reached = BTreeSet::new();
     while !bench.is_interrupted() {
-        node.wait("the list of pods", Duration::from_secs(20), |node| {
-            Ok(Some(node.pods()?))
-        })
-        .and_then(|pods| {
-            for pod in pods
-                .iter()
-                .filter(|pod| pod.annotation(EXPECT) == Some(pod.state().as_str()))
-            {
-                reached.insert(pod.name().to_owned());
-            }
-            table.draw(&pods)
-        })
-        .with_context(|| {
-            format!(
-                "read the node's pods\n{}",
-                ferrolet_lab::process::tail(&node.log(), 20)
-            )
-        })?;
+        node.wait("the list of pods", Duration::from_secs(20), |node| Ok(Some(node.pods()?)))
+            .and_then(|pods| {
+                for pod in
+                    pods.iter().filter(|pod| pod.annotation(EXPECT) == Some(pod.state().as_str()))
+                {
+                    reached.insert(pod.name().to_owned());
+                }
+                table.draw(&pods)
+            })
+            .with_context(|| {
+                format!("read the node's pods\n{}", ferrolet_lab::process::tail(&node.log(), 20))
+            })?;
         if limit.is_some_and(|limit| began.elapsed() >= limit) {
             let pods = node.pods()?;
             return Ok(judge(&pods, &reached, n_examples));
@@ -88,10 +79,7 @@ fn put_examples(node: &Node) -> Result<usize> {
     for entry in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|ext| ext == "yaml") {
-            let name = path
-                .file_name()
-                .context("a directory entry has a name")?
-                .to_string_lossy();
+            let name = path.file_name().context("a directory entry has a name")?.to_string_lossy();
             node.put_manifest(&name, &fs::read_to_string(&path)?)?;
             count += 1;
         }
@@ -108,18 +96,12 @@ fn judge(pods: &[PodView], reached: &BTreeSet<String>, n_examples: usize) -> u8 
         println!("{n_examples} examples but {} pods", pods.len());
     }
     for pod in pods {
-        let expected = pod
-            .annotation(EXPECT)
-            .unwrap_or("nothing: the annotation is missing");
+        let expected = pod.annotation(EXPECT).unwrap_or("nothing: the annotation is missing");
         if reached.contains(pod.name()) {
             println!("{} reached {expected}", pod.name());
         } else {
             is_fine = false;
-            println!(
-                "{} should have reached {expected} but is {}",
-                pod.name(),
-                pod.state()
-            );
+            println!("{} should have reached {expected} but is {}", pod.name(), pod.state());
         }
     }
     u8::from(!is_fine)
@@ -150,19 +132,12 @@ impl Table {
         let mut pods: Vec<&PodView> = pods.iter().collect();
         pods.sort_by_key(|pod| pod.name().to_owned());
         let now = Instant::now();
-        let head = format!(
-            "{:<32} {:<20} {:>8} {:>7}  {}",
-            "NAME", "STATE", "RESTARTS", "AGE", "IP"
-        );
+        let head =
+            format!("{:<32} {:<20} {:>8} {:>7}  {}", "NAME", "STATE", "RESTARTS", "AGE", "IP");
         let (mut lines, mut news) = (vec![head.clone()], Vec::new());
         for pod in pods {
             let first = *self.first_seen.entry(pod.uid().to_owned()).or_insert(now);
-            let facts = format!(
-                "{:<32} {:<20} {:>8}",
-                pod.name(),
-                pod.state(),
-                pod.restarts()
-            );
+            let facts = format!("{:<32} {:<20} {:>8}", pod.name(), pod.state(), pod.restarts());
             let (age, ip) = (brief(now - first), pod.ip().unwrap_or("-"));
             let line = format!("{facts} {age:>7}  {ip}");
             let facts = format!("{facts} {ip}");
@@ -234,14 +209,10 @@ mod tests {
 
     #[test]
     fn a_table_is_cut_to_its_terminal() {
-        let lines: Vec<String> = ["NAME  STATE", "a  Running", "b  Pending", "c  Running"]
-            .map(str::to_owned)
-            .into();
+        let lines: Vec<String> =
+            ["NAME  STATE", "a  Running", "b  Pending", "c  Running"].map(str::to_owned).into();
         let check = |size, expected: &[&str]| assert_eq!(fitted(&lines, size), expected);
-        check(
-            (80, 24),
-            &["NAME  STATE", "a  Running", "b  Pending", "c  Running"],
-        );
+        check((80, 24), &["NAME  STATE", "a  Running", "b  Pending", "c  Running"]);
         check((4, 24), &["NAME", "a  R", "b  P", "c  R"]);
         check((80, 4), &["NAME  STATE", "a  Running", "and 2 more"]);
         check((80, 1), &["NAME  STATE", "and 3 more"]);

@@ -8,14 +8,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest
-            .find(|it: char| !it.is_ascii_digit())
-            .ok_or_else(wrong)?;
+        let digits = rest.find(|it: char| !it.is_ascii_digit()).ok_or_else(wrong)?;
         let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = &rest[digits..];
-        let unit = rest
-            .find(|it: char| it.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let unit = rest.find(|it: char| it.is_ascii_digit()).unwrap_or(rest.len());
         let millis = match &rest[..unit] {
             "ms" => 1,
             "s" => 1_000,
@@ -26,11 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         total += Duration::from_millis(number.checked_mul(millis).ok_or_else(wrong)?);
         rest = &rest[unit..];
     }
-    if text.is_empty() {
-        Err(wrong())
-    } else {
-        Ok(total)
-    }
+    if text.is_empty() { Err(wrong()) } else { Ok(total) }
 }
 
 /// Short and for people: `7s`, `3m05s`, `2h10m`.
@@ -61,11 +53,7 @@ mod tests {
             ("1d", None),
         ];
         for (text, millis) in cases {
-            assert_eq!(
-                parse(text).ok(),
-                millis.map(Duration::from_millis),
-                "{text:?}"
-            );
+            assert_eq!(parse(text).ok(), millis.map(Duration::from_millis), "{text:?}");
         }
     }
 

@@ -58,11 +58,7 @@ struct Counts {
 
 impl Counts {
     fn one(is_fine: bool) -> Counts {
-        Counts {
-            passed: u64::from(is_fine),
-            failed: u64::from(!is_fine),
-            skipped: 0,
-        }
+        Counts { passed: u64::from(is_fine), failed: u64::from(!is_fine), skipped: 0 }
     }
 
     fn add(&mut self, other: Counts) {
@@ -75,11 +71,7 @@ impl Counts {
 /// Runs the chosen steps; a failing one does not stop the next.
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     let words = |name: &str| -> Vec<String> {
-        args.get_many::<String>(name)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
+        args.get_many::<String>(name).into_iter().flatten().cloned().collect()
     };
     let (only, names) = (words("only"), words("name"));
     // Naming tests means these tests: the other steps have none of that name.
@@ -96,10 +88,7 @@ pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
         }
         total.add(counts);
     }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        total.passed, total.failed, total.skipped
-    );
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     Ok(u8::from(total.failed > 0))
 }
 
@@ -139,9 +128,7 @@ fn differential() -> Result<Counts> {
         return Ok(Counts::one(false));
     };
     let mut command = Command::new(judge);
-    command
-        .current_dir(build::root())
-        .args(["--recorded", "--quick", "--agent"]);
+    command.current_dir(build::root()).args(["--recorded", "--quick", "--agent"]);
     counted(command.arg(agent), total_line)
 }
 
@@ -170,10 +157,7 @@ fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
             println!("== tidy");
             Ok(Counts::one(tidy::command()? == 0))
         }
-        Step::Unit => counted(
-            cargo().args(["test", "--workspace", "--no-fail-fast"]),
-            unit_line,
-        ),
+        Step::Unit => counted(cargo().args(["test", "--workspace", "--no-fail-fast"]), unit_line),
         Step::EndToEnd => end_to_end(args, names),
         Step::Differential => differential(),
         Step::Bench => bench(),
@@ -182,18 +166,14 @@ fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Counts> {
 
 fn succeeds(command: &mut Command) -> Result<Counts> {
     build::say(command);
-    Ok(Counts::one(
-        command.status().context("start cargo")?.success(),
-    ))
+    Ok(Counts::one(command.status().context("start cargo")?.success()))
 }
 
 /// Shows a command's output as it comes and adds up the counts in it.
 fn counted(command: &mut Command, count: fn(&str) -> Option<Counts>) -> Result<Counts> {
     build::say(command);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("start {command:?}"))?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
     let pipe = child.stdout.take().context("standard output is piped")?;
     let mut total = Counts::default();
     let mut n_skipped = 0;
@@ -234,11 +214,7 @@ fn total_line(line: &str) -> Option<Counts> {
 fn counts_in(text: &str, separator: char, third: &str) -> Option<Counts> {
     let mut parts = text.split(separator).map(str::trim);
     let mut number = |word: &str| parts.next()?.strip_suffix(word)?.trim_end().parse().ok();
-    Some(Counts {
-        passed: number("passed")?,
-        failed: number("failed")?,
-        skipped: number(third)?,
-    })
+    Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number(third)? })
 }
 
 #[cfg(test)]
@@ -247,20 +223,11 @@ mod tests {
 
     #[test]
     fn counts_are_read_from_both_kinds_of_lines() {
-        let expected = Some(Counts {
-            passed: 12,
-            failed: 3,
-            skipped: 1,
-        });
+        let expected = Some(Counts { passed: 12, failed: 3, skipped: 1 });
         let unit = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.04s";
         assert_eq!(unit_line(unit), expected);
         assert_eq!(total_line("12 passed, 3 failed, 1 skipped"), expected);
-        for other in [
-            "",
-            "running 3 tests",
-            "ok      twelve passed, 3 failed",
-            "12 passed",
-        ] {
+        for other in ["", "running 3 tests", "ok      twelve passed, 3 failed", "12 passed"] {
             assert_eq!(unit_line(other), None, "{other}");
             assert_eq!(total_line(other), None, "{other}");
         }

@@ -7,11 +7,8 @@ use std::{env, error::Error, fs, path::PathBuf};
 const PROTO: &str = "proto/runtime/v1/api.proto";
 
 /// Messages that carry secrets: their `Debug` is written by hand in `src/proto.rs`.
-const SECRET: [&str; 3] = [
-    ".runtime.v1.AuthConfig",
-    ".runtime.v1.KeyValue",
-    ".runtime.v1.ExecSyncResponse",
-];
+const SECRET: [&str; 3] =
+    [".runtime.v1.AuthConfig", ".runtime.v1.KeyValue", ".runtime.v1.ExecSyncResponse"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={PROTO}");

@@ -37,9 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&tests)
         .compile_fds(called)?;
     let offered = protox::compile(OFFERED, ["proto"])?;
-    tonic_prost_build::configure()
-        .build_client(false)
-        .compile_fds(offered.clone())?;
+    tonic_prost_build::configure().build_client(false).compile_fds(offered.clone())?;
     tonic_prost_build::configure()
         .build_server(false)
         .extern_path(".v1", "crate::proto::pod_resources")

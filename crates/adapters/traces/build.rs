@@ -7,9 +7,7 @@ const PROTO: &str = "proto/traces.proto";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={PROTO}");
     let files = protox::compile([PROTO], ["proto"])?;
-    tonic_prost_build::configure()
-        .build_server(false)
-        .compile_fds(files.clone())?;
+    tonic_prost_build::configure().build_server(false).compile_fds(files.clone())?;
     let tests = PathBuf::from(env::var("OUT_DIR")?).join("server");
     fs::create_dir_all(&tests)?;
     tonic_prost_build::configure()

@@ -29,9 +29,7 @@ A node without a cluster, from a folder of pod manifests:
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let called = args.next().unwrap_or_default();
-    let name = Path::new(&called)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
+    let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned());
     let mut words = Vec::new();
     for arg in args {
         match arg.into_string() {
@@ -46,9 +44,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some("kubelet") => kubelet(&words[1..]),
         Some("--version" | "-V" | "version") => print(&version_text(VersionFormat::Short)),
         Some("--help" | "-h" | "help") => print(HELP.trim_end()),
-        Some(word) => refuse(&format!(
-            "unknown command {word:?}; `ferrolet --help` lists what there is"
-        )),
+        Some(word) => {
+            refuse(&format!("unknown command {word:?}; `ferrolet --help` lists what there is"))
+        }
         None => {
             print(HELP.trim_end());
             ExitCode::FAILURE

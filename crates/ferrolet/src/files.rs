@@ -56,8 +56,5 @@ fn read(path: &Path) -> anyhow::Result<NamedText> {
     );
     let text =
         String::from_utf8(bytes).with_context(|| format!("configuration {shown} is not text"))?;
-    Ok(NamedText {
-        name: path.to_string_lossy().into_owned(),
-        text,
-    })
+    Ok(NamedText { name: path.to_string_lossy().into_owned(), text })
 }

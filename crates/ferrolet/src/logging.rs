@@ -138,11 +138,7 @@ fn verbosity_of(metadata: &Metadata<'_>, fields: &Fields) -> u64 {
         Level::DEBUG => 4,
         Level::INFO | Level::WARN | Level::ERROR => 0,
     };
-    if metadata.target().starts_with(OWN_TARGET) {
-        by_level
-    } else {
-        by_level + 4
-    }
+    if metadata.target().starts_with(OWN_TARGET) { by_level } else { by_level + 4 }
 }
 
 impl<S, W> Layer<S> for Log<W>
@@ -153,11 +149,7 @@ where
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if metadata.target() == TRACED {
             // A word of this layer is law for all of them.
-            return if self.has_traces {
-                Interest::always()
-            } else {
-                Interest::never()
-            };
+            return if self.has_traces { Interest::always() } else { Interest::never() };
         }
         // An event with a verbosity of its own is judged when it happens; all others once and for all, here.
         let has_verbosity = metadata.fields().field(VERBOSITY_FIELD).is_some();
@@ -199,11 +191,7 @@ where
             return;
         }
         let mut fields = Fields::default();
-        for span in context
-            .event_scope(event)
-            .into_iter()
-            .flat_map(|it| it.from_root())
-        {
+        for span in context.event_scope(event).into_iter().flat_map(|it| it.from_root()) {
             if let Some(outer) = span.extensions().get::<Fields>() {
                 fields.absorb(outer.clone());
             }
@@ -296,11 +284,7 @@ impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         // JSON has no word for the infinite.
         let text = value.to_string();
-        let value = if value.is_finite() {
-            Value::Plain(text)
-        } else {
-            Value::Words(text)
-        };
+        let value = if value.is_finite() { Value::Plain(text) } else { Value::Words(text) };
         self.set(field.name(), value);
     }
 }

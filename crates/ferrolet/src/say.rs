@@ -7,16 +7,9 @@ pub(crate) struct LogEvents;
 
 impl Events for LogEvents {
     fn record(&self, event: Event) {
-        let Event {
-            object,
-            kind,
-            reason,
-            message,
-        } = event;
+        let Event { object, kind, reason, message } = event;
         let (object, field) = match object {
-            EventObject::Pod {
-                key, field_path, ..
-            } => (key.to_string(), field_path),
+            EventObject::Pod { key, field_path, .. } => (key.to_string(), field_path),
             EventObject::Node => ("node".to_owned(), None),
         };
         match kind {

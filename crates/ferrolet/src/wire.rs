@@ -110,11 +110,8 @@ pub async fn run(
     let machine = read_machine().context("read the machine's facts")?;
     let layout = CgroupLayout::detect(&mountinfo::read().context("read mountinfo")?)?;
     check_host(loaded, &machine, &layout)?;
-    let node_name = flags
-        .hostname_override
-        .clone()
-        .unwrap_or_else(|| machine.hostname.clone())
-        .to_lowercase();
+    let node_name =
+        flags.hostname_override.clone().unwrap_or_else(|| machine.hostname.clone()).to_lowercase();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = clock.now();
 
@@ -122,9 +119,7 @@ pub async fn run(
     let cri = CriClient::connect_lazy(
         &endpoint(&config.runtime.endpoint.socket),
         &endpoint(&config.runtime.image_endpoint.socket),
-        Timeouts {
-            request: config.runtime.request_timeout,
-        },
+        Timeouts { request: config.runtime.request_timeout },
         clock.clone(),
     )?;
     let cri = Arc::new(cri);
@@ -139,33 +134,20 @@ pub async fn run(
         pod_logs: config.sources.pod_logs_dir.clone(),
         container_links: PathBuf::from(CONTAINER_LINKS),
     });
-    files
-        .prepare()
-        .await
-        .context("make the node's directories")?;
+    files.prepare().await.context("make the node's directories")?;
 
     let offline = offline::open(loaded).await;
     let cluster = match &flags.kubeconfig {
-        Some(path) => Some(Cluster::new(
-            path,
-            loaded,
-            &node_name,
-            clock.clone(),
-            offline,
-        )?),
+        Some(path) => Some(Cluster::new(path, loaded, &node_name, clock.clone(), offline)?),
         None => None,
     };
     let first_facts =
         node_facts::first_facts(loaded, &machine, by_name.unwrap_or_default(), &*clock);
     // The node as it would register; with a cluster, the API's copy takes its place.
     let described = node_object(&settings, &first_facts, clock.now());
-    let (admission_sender, admission) = watch::channel(Some(pod_facts::admission_node(
-        loaded, &node_name, &described,
-    )));
-    let allocatable = described
-        .status
-        .as_ref()
-        .and_then(|it| it.allocatable.as_ref());
+    let (admission_sender, admission) =
+        watch::channel(Some(pod_facts::admission_node(loaded, &node_name, &described)));
+    let allocatable = described.status.as_ref().and_then(|it| it.allocatable.as_ref());
     let allocatable = parse_amounts(allocatable);
     let pod_news = Arc::new(PodNews::default());
     let cluster_sink = cluster.as_ref().map(|cluster| cluster.sink.clone());
@@ -211,11 +193,7 @@ pub async fn run(
         probing: Arc::new(probing),
         objects,
         lookups: cluster.as_ref().map(|cluster| cluster.lookups.clone()),
-        hooks: Arc::new(HookRunner::new(
-            runtime.clone(),
-            events.clone(),
-            Arc::new(QuickFarewell),
-        )),
+        hooks: Arc::new(HookRunner::new(runtime.clone(), events.clone(), Arc::new(QuickFarewell))),
         runtime: cri.clone(),
         images: cri.clone(),
         pulls: Some(pull_doors),
@@ -230,13 +208,8 @@ pub async fn run(
         board: board.clone(),
         admission,
     };
-    let spec = pod_facts::node_facts(
-        loaded,
-        &machine,
-        &layout,
-        allocatable.clone(),
-        pull_settings,
-    )?;
+    let spec =
+        pod_facts::node_facts(loaded, &machine, &layout, allocatable.clone(), pull_settings)?;
     let world = Arc::new(World::new(doors, spec));
     resolver::check(loaded, names.as_ref(), world.events.as_ref()).await;
     world.describe(node_host_ips(&described), allocatable);
@@ -245,14 +218,7 @@ pub async fn run(
     if let Some(exporter) = exporter {
         tasks.spawn(exporter.run());
     }
-    reclaim::start(
-        loaded,
-        &cri,
-        board.clone(),
-        world.events.clone(),
-        clock.clone(),
-        &mut tasks,
-    );
+    reclaim::start(loaded, &cri, board.clone(), world.events.clone(), clock.clone(), &mut tasks);
     let eviction_figures = Arc::new(Tally::default());
     let evictions = reclaim::keep_limits(
         loaded,
@@ -278,12 +244,7 @@ pub async fn run(
             let (local, from_local) = mpsc::channel(CHANNEL);
             let mut configured = sources::start(loaded, &node_name, local, &mut tasks)?;
             cluster.statics.configure(&configured);
-            tasks.spawn(
-                cluster
-                    .statics
-                    .clone()
-                    .pass_on(from_local, update_sender.clone()),
-            );
+            tasks.spawn(cluster.statics.clone().pass_on(from_local, update_sender.clone()));
             configured.push(PodSource::Api);
             configured
         }
@@ -293,21 +254,12 @@ pub async fn run(
             "--run-once-within: there are no pods to start without staticPodPath or staticPodURL"
         );
     }
-    tasks.spawn(merge::run(
-        Merger::new(configured),
-        updates,
-        change_sender,
-        clock.clone(),
-    ));
+    tasks.spawn(merge::run(Merger::new(configured), updates, change_sender, clock.clone()));
 
     let listing = Arc::new(ListingHealth::default());
     tasks.spawn(probe_loop.run());
     follow_kernel(&world, &mut tasks);
-    tasks.spawn(watch_containers(
-        runtime.clone(),
-        hint_sender,
-        listing.clone(),
-    ));
+    tasks.spawn(watch_containers(runtime.clone(), hint_sender, listing.clone()));
     let (runtime_health, mut runtime_feels) =
         watch::channel(ferrolet_observe::RuntimeHealth::default());
     tasks.spawn(watch_health(runtime.clone(), runtime_health));
@@ -361,17 +313,12 @@ pub async fn run(
     });
 
     let pulse = Arc::new(LoopHealth::new(config.sources.sync_frequency));
-    let checks: Arc<[Arc<dyn HealthCheck>]> = Arc::new([
-        Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>,
-        pulse.clone(),
-    ]);
+    let checks: Arc<[Arc<dyn HealthCheck>]> =
+        Arc::new([Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>, pulse.clone()]);
     local::start(loaded, board.clone(), pod_news, &mut tasks)?;
     chains::start(loaded, &mut tasks);
     let pods: Arc<dyn PodsView> = match translations {
-        Some(translations) => Arc::new(TranslatedPods {
-            board,
-            translations,
-        }),
+        Some(translations) => Arc::new(TranslatedPods { board, translations }),
         None => board,
     };
     let views = Views { pods, checks };
@@ -513,26 +460,19 @@ async fn make_cgroups(
 ) -> anyhow::Result<(CgroupTree, CgroupDriver)> {
     let cgroups = &loaded.config.cgroups;
     let told = tokio::time::timeout(FIRST_ANSWER, runtime.status()).await;
-    let told = told
-        .ok()
-        .and_then(Result::ok)
-        .and_then(|status| status.cgroup_driver);
+    let told = told.ok().and_then(Result::ok).and_then(|status| status.cgroup_driver);
     let driver = told.unwrap_or(match cgroups.driver {
         ferrolet_config::config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
         ferrolet_config::config::CgroupDriver::Systemd => CgroupDriver::Systemd,
     });
-    let classes = ClassBounds::at_start(
-        pod_facts::cgroup_mode(&layout),
-        pod_facts::has_reservations(loaded),
-    );
+    let classes =
+        ClassBounds::at_start(pod_facts::cgroup_mode(&layout), pod_facts::has_reservations(loaded));
     let tree = CgroupTree::new(CgroupTreeSettings {
         root: cgroups.root.clone(),
         per_qos: cgroups.per_qos,
         driver,
         layout,
     })?;
-    tree.ensure_node(classes)
-        .await
-        .context("make the node's cgroups")?;
+    tree.ensure_node(classes).await.context("make the node's cgroups")?;
     Ok((tree, driver))
 }

@@ -96,9 +96,7 @@ pub struct Token {
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token")
-            .field("expires", &self.expires)
-            .finish_non_exhaustive()
+        f.debug_struct("Token").field("expires", &self.expires).finish_non_exhaustive()
     }
 }
 

@@ -176,9 +176,7 @@ impl std::fmt::Debug for CsiStage {
 
 impl std::fmt::Debug for CsiPublish {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CsiPublish")
-            .field("stage", &self.stage)
-            .finish_non_exhaustive()
+        f.debug_struct("CsiPublish").field("stage", &self.stage).finish_non_exhaustive()
     }
 }
 

@@ -17,14 +17,8 @@ impl Disk {
     /// What it is known by on this node.
     pub fn key(&self) -> DiskKey {
         match self {
-            Self::Iscsi(disk) => DiskKey {
-                kind: DiskKind::Iscsi,
-                name: disk.name(),
-            },
-            Self::Fc(disk) => DiskKey {
-                kind: DiskKind::Fc,
-                name: disk.name(),
-            },
+            Self::Iscsi(disk) => DiskKey { kind: DiskKind::Iscsi, name: disk.name() },
+            Self::Fc(disk) => DiskKey { kind: DiskKind::Fc, name: disk.name() },
         }
     }
 
@@ -163,9 +157,7 @@ impl IscsiDisk {
 // Secrets never reach a log.
 impl std::fmt::Debug for IscsiDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IscsiDisk")
-            .field("name", &self.name())
-            .finish_non_exhaustive()
+        f.debug_struct("IscsiDisk").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
@@ -196,10 +188,7 @@ impl FcDisk {
     pub fn of_name(name: &str) -> Option<Self> {
         let words = |text: &str| text.split('-').map(str::to_owned).collect();
         match name.rsplit_once("-lun-") {
-            Some((names, lun)) => Some(Self::Ports {
-                names: words(names),
-                lun: lun.parse().ok()?,
-            }),
+            Some((names, lun)) => Some(Self::Ports { names: words(names), lun: lun.parse().ok()? }),
             None => (!name.is_empty()).then(|| Self::Names(words(name))),
         }
     }
@@ -217,10 +206,7 @@ mod tests {
         };
         let names = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
         check(
-            FcDisk::Ports {
-                names: names(&["50060e801049cfd1", "50060e801049cfd2"]),
-                lun: 3,
-            },
+            FcDisk::Ports { names: names(&["50060e801049cfd1", "50060e801049cfd2"]), lun: 3 },
             "50060e801049cfd1-50060e801049cfd2-lun-3",
         );
         check(
@@ -251,11 +237,7 @@ mod tests {
             &["kubernetes.io/iscsi/10.0.0.1:860:eui.0:0"],
         );
         check(DiskKind::Iscsi, "what-is-this", &[]);
-        check(
-            DiskKind::Fc,
-            "5006-5007-lun-1",
-            &["kubernetes.io/fc/[5006 5007]:1"],
-        );
+        check(DiskKind::Fc, "5006-5007-lun-1", &["kubernetes.io/fc/[5006 5007]:1"]);
         check(DiskKind::Fc, "3600", &["kubernetes.io/fc/[3600]"]);
     }
 

@@ -53,12 +53,7 @@ pub struct FlexAbilities {
 
 impl Default for FlexAbilities {
     fn default() -> Self {
-        Self {
-            attaches: true,
-            relabels: true,
-            takes_group: true,
-            grows_files: true,
-        }
+        Self { attaches: true, relabels: true, takes_group: true, grows_files: true }
     }
 }
 
@@ -117,9 +112,7 @@ pub struct FlexCall {
 // Options hold secrets, which never reach a log.
 impl std::fmt::Debug for FlexCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FlexCall")
-            .field("command", &self.command)
-            .finish_non_exhaustive()
+        f.debug_struct("FlexCall").field("command", &self.command).finish_non_exhaustive()
     }
 }
 

@@ -52,11 +52,7 @@ pub struct PullRequest<'a> {
 impl<'a> PullRequest<'a> {
     /// An image of an open registry that no pod asked for.
     pub fn of(image: &'a str) -> Self {
-        Self {
-            image,
-            auth: None,
-            sandbox: None,
-        }
+        Self { image, auth: None, sandbox: None }
     }
 }
 

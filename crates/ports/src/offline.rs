@@ -28,8 +28,6 @@ pub struct StoredCopy {
 
 impl std::fmt::Debug for StoredCopy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredCopy")
-            .field("uid", &self.uid)
-            .finish_non_exhaustive()
+        f.debug_struct("StoredCopy").field("uid", &self.uid).finish_non_exhaustive()
     }
 }

@@ -78,8 +78,6 @@ pub struct PluginCall {
 
 impl std::fmt::Debug for PluginCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PluginCall")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("PluginCall").field("name", &self.name).finish_non_exhaustive()
     }
 }

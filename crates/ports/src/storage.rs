@@ -45,9 +45,7 @@ pub struct RequestedCertificate {
 // Keys never reach a log.
 impl std::fmt::Debug for RequestedCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RequestedCertificate")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("RequestedCertificate").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -16,15 +16,11 @@ pub struct Tally {
 
 impl Tally {
     /// Prometheus' usual upper bounds, in seconds.
-    pub const SECONDS: [f64; 11] = [
-        0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    ];
+    pub const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
     /// An empty one, also for statics.
     pub const fn new() -> Self {
-        Self {
-            kept: Mutex::new(BTreeMap::new()),
-        }
+        Self { kept: Mutex::new(BTreeMap::new()) }
     }
 
     /// Adds to a counter.
@@ -47,18 +43,9 @@ impl Tally {
         let mut kept = self.lock();
         let value = kept.entry(key(family, labels)).or_insert_with(|| {
             let buckets = bounds.iter().map(|bound| (*bound, 0)).collect();
-            SampleValue::Histogram {
-                buckets,
-                above: 0,
-                sum: 0.0,
-            }
+            SampleValue::Histogram { buckets, above: 0, sum: 0.0 }
         });
-        if let SampleValue::Histogram {
-            buckets,
-            above,
-            sum,
-        } = value
-        {
+        if let SampleValue::Histogram { buckets, above, sum } = value {
             *sum += seen;
             match buckets.iter_mut().find(|(bound, _)| seen <= *bound) {
                 Some((_, n)) => *n += 1,
@@ -69,8 +56,7 @@ impl Tally {
 
     /// Forgets everything about which the question is answered with yes.
     pub fn forget(&self, mut is_over: impl FnMut(&'static str, &[String]) -> bool) {
-        self.lock()
-            .retain(|(family, labels), _| !is_over(family, labels));
+        self.lock().retain(|(family, labels), _| !is_over(family, labels));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(&'static str, Vec<String>), SampleValue>> {
@@ -122,16 +108,10 @@ mod tests {
         for seen in [0.5, 1.0, 7.0] {
             tally.observe("took_seconds", &[], &[0.5, 1.0], seen);
         }
-        let shown: Vec<(Vec<String>, SampleValue)> = tally
-            .samples()
-            .into_iter()
-            .map(|sample| (sample.labels, sample.value))
-            .collect();
-        let histogram = SampleValue::Histogram {
-            buckets: vec![(0.5, 1), (1.0, 1)],
-            above: 1,
-            sum: 8.5,
-        };
+        let shown: Vec<(Vec<String>, SampleValue)> =
+            tally.samples().into_iter().map(|sample| (sample.labels, sample.value)).collect();
+        let histogram =
+            SampleValue::Histogram { buckets: vec![(0.5, 1), (1.0, 1)], above: 1, sum: 8.5 };
         let label = |text: &str| vec![text.to_owned()];
         assert_eq!(
             shown,

@@ -47,15 +47,9 @@ pub fn pod(name: &str) -> PodBuilder {
             ..Default::default()
         },
         spec: Some(spec),
-        status: Some(api::PodStatus {
-            phase: Some("Pending".to_owned()),
-            ..Default::default()
-        }),
+        status: Some(api::PodStatus { phase: Some("Pending".to_owned()), ..Default::default() }),
     };
-    PodBuilder {
-        pod,
-        source: PodSource::Api,
-    }
+    PodBuilder { pod, source: PodSource::Api }
 }
 
 impl PodBuilder {
@@ -98,10 +92,7 @@ impl PodBuilder {
         self.edit_spec(|spec| {
             let init = spec.init_containers.iter_mut().flatten();
             let mut all = init.chain(&mut spec.containers);
-            edit(
-                all.find(|it| it.name == name)
-                    .expect("the container was added before"),
-            );
+            edit(all.find(|it| it.name == name).expect("the container was added before"));
         })
     }
 
@@ -203,13 +194,7 @@ impl PodBuilder {
             if is_static {
                 return hash.clone();
             }
-            let parts = [
-                &hash[..8],
-                &hash[8..12],
-                &hash[12..16],
-                &hash[16..20],
-                &hash[20..],
-            ];
+            let parts = [&hash[..8], &hash[8..12], &hash[12..16], &hash[16..20], &hash[20..]];
             parts.join("-")
         });
         let uid = uid.clone();
@@ -219,13 +204,11 @@ impl PodBuilder {
             .annotation(SEEN_ANNOTATION, "2026-01-01T00:00:00.000000000Z");
         if is_static {
             built = built.annotation(HASH_ANNOTATION, &uid).edit_spec(|spec| {
-                spec.tolerations
-                    .get_or_insert_default()
-                    .push(api::Toleration {
-                        effect: Some("NoExecute".to_owned()),
-                        operator: Some("Exists".to_owned()),
-                        ..Default::default()
-                    });
+                spec.tolerations.get_or_insert_default().push(api::Toleration {
+                    effect: Some("NoExecute".to_owned()),
+                    operator: Some("Exists".to_owned()),
+                    ..Default::default()
+                });
             });
         }
         Arc::new(built.pod)
@@ -250,11 +233,7 @@ fn container(name: &str, image: &str) -> api::Container {
 /// A plain request for a pod's sandbox, as `ferrolet-spec` would make it for a simple pod.
 pub fn sandbox_spec(pod: &api::Pod, attempt: u32) -> SandboxSpec {
     let (uid, key) = (pod.uid(), pod.key());
-    let network = if pod.is_host_network() {
-        NamespaceMode::Node
-    } else {
-        NamespaceMode::Pod
-    };
+    let network = if pod.is_host_network() { NamespaceMode::Node } else { NamespaceMode::Pod };
     SandboxSpec {
         attempt,
         hostname: key.name.to_string(),
@@ -276,29 +255,17 @@ pub fn sandbox_spec(pod: &api::Pod, attempt: u32) -> SandboxSpec {
 
 /// A plain request for one of a pod's containers; the image is named as the pod names it.
 pub fn container_spec(pod: &api::Pod, name: &str, attempt: u32) -> ContainerSpec {
-    let (_, container) = pod
-        .find_container(name)
-        .expect("the pod has a container of that name");
+    let (_, container) = pod.find_container(name).expect("the pod has a container of that name");
     let image = container.image.clone().unwrap_or_default();
-    let network = if pod.is_host_network() {
-        NamespaceMode::Node
-    } else {
-        NamespaceMode::Pod
-    };
+    let network = if pod.is_host_network() { NamespaceMode::Node } else { NamespaceMode::Pod };
     let mut labels = labels(pod);
     labels.insert(CONTAINER_NAME_LABEL.to_owned(), name.to_owned());
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let annotations = BTreeMap::from([
         (SPEC_HASH.to_owned(), "85580d84".to_owned()),
         (RESTART_COUNT.to_owned(), attempt.to_string()),
-        (
-            TERMINATION_PATH.to_owned(),
-            text(&container.termination_message_path),
-        ),
-        (
-            TERMINATION_POLICY.to_owned(),
-            text(&container.termination_message_policy),
-        ),
+        (TERMINATION_PATH.to_owned(), text(&container.termination_message_path)),
+        (TERMINATION_POLICY.to_owned(), text(&container.termination_message_policy)),
     ]);
     ContainerSpec {
         name: ContainerName::new(name),

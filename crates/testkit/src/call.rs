@@ -2,10 +2,7 @@
 
 /// One method of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(
-    missing_docs,
-    reason = "each variant is named for the method it stands for"
-)]
+#[expect(missing_docs, reason = "each variant is named for the method it stands for")]
 pub enum Call {
     Version,
     Status,

@@ -91,11 +91,7 @@ impl<'a> Subject<'a> {
             .container(SLEEPER, &bench.image_ref)
             .container(QUITTER, &bench.image_ref)
             .build();
-        Self {
-            runtime,
-            bench,
-            pod,
-        }
+        Self { runtime, bench, pod }
     }
 
     fn sandbox_spec(&self, attempt: u32) -> SandboxSpec {
@@ -107,14 +103,10 @@ impl<'a> Subject<'a> {
 
     fn container_spec(&self, name: &str, attempt: u32) -> ContainerSpec {
         let mut spec = container_spec(&self.pod, name, attempt);
-        spec.command = if name == QUITTER {
-            self.bench.quitter.clone()
-        } else {
-            self.bench.sleeper.clone()
-        };
+        spec.command =
+            if name == QUITTER { self.bench.quitter.clone() } else { self.bench.sleeper.clone() };
         spec.log_path = format!("{}-{name}-{attempt}.log", self.pod.uid());
-        spec.annotations
-            .insert(CRASH_STREAK.to_owned(), "4".to_owned());
+        spec.annotations.insert(CRASH_STREAK.to_owned(), "4".to_owned());
         spec
     }
 
@@ -149,10 +141,7 @@ impl<'a> Subject<'a> {
             if let Some(found) = ask(&observation) {
                 return found;
             }
-            assert!(
-                Instant::now() < deadline,
-                "not in time: {what}: {observation:#?}"
-            );
+            assert!(Instant::now() < deadline, "not in time: {what}: {observation:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -170,10 +159,7 @@ impl<'a> Subject<'a> {
             answer("remove", self.runtime.remove_sandbox(&sandbox.id).await);
         }
         let rest = self.observe().await;
-        assert!(
-            rest.is_empty(),
-            "removed sandboxes leave nothing: {rest:#?}"
-        );
+        assert!(rest.is_empty(), "removed sandboxes leave nothing: {rest:#?}");
     }
 }
 

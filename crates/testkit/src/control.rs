@@ -252,9 +252,7 @@ impl World {
     /// Everything that happened to one pod, in order.
     pub fn journal_of(&self, uid: &PodUid) -> Vec<Entry> {
         let journal = self.journal().into_iter();
-        journal
-            .filter(|entry| entry.uid.as_ref() == Some(uid))
-            .collect()
+        journal.filter(|entry| entry.uid.as_ref() == Some(uid)).collect()
     }
 
     /// Events for people, in order.

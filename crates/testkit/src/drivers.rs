@@ -47,10 +47,7 @@ pub struct DriverState {
 impl FakeDrivers {
     /// Drivers whose mounts show in that table.
     pub fn on(mounts: FakeMounts) -> Self {
-        Self {
-            state: Arc::default(),
-            mounts,
-        }
+        Self { state: Arc::default(), mounts }
     }
 
     /// What is true now.
@@ -66,11 +63,7 @@ impl FakeDrivers {
     /// The methods that were called, in order.
     pub fn methods(&self) -> Vec<String> {
         let state = self.lock();
-        state
-            .calls
-            .iter()
-            .map(|(method, _)| method.clone())
-            .collect()
+        state.calls.iter().map(|(method, _)| method.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, DriverState> {
@@ -106,9 +99,8 @@ impl FakeDrivers {
     fn set_mounted(&self, path: &str, is_mounted: bool) {
         use ferrolet_ports::ProvidedVolumes as _;
         let places: Vec<RecordPlace> = self.mounts.look().records.into_keys().collect();
-        let place = places
-            .into_iter()
-            .find(|place| self.mounts.driver_path(place).to_str() == Some(path));
+        let place =
+            places.into_iter().find(|place| self.mounts.driver_path(place).to_str() == Some(path));
         if let Some(place) = place {
             self.mounts.change(|table| {
                 if is_mounted {
@@ -122,10 +114,7 @@ impl FakeDrivers {
 }
 
 fn refused(message: &str) -> CsiError {
-    CsiError {
-        message: message.to_owned(),
-        fate: CsiFate::Final,
-    }
+    CsiError { message: message.to_owned(), fate: CsiFate::Final }
 }
 
 impl CsiDrivers for FakeDrivers {
@@ -182,9 +171,7 @@ impl CsiDrivers for FakeDrivers {
         path: &'a str,
     ) -> Fut<'a, Result<(), CsiError>> {
         self.call(driver, ("unpublish", volume), |state| {
-            state
-                .published
-                .remove(&(volume.to_owned(), path.to_owned()));
+            state.published.remove(&(volume.to_owned(), path.to_owned()));
             Ok(())
         })
     }

@@ -29,26 +29,15 @@ pub(crate) struct Fault {
 
 impl Fault {
     pub(crate) fn new(kind: RuntimeErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 
     pub(crate) fn of_runtime(self, call: Call) -> RuntimeError {
-        RuntimeError {
-            call: call.name(),
-            kind: self.kind,
-            message: self.message,
-        }
+        RuntimeError { call: call.name(), kind: self.kind, message: self.message }
     }
 
     pub(crate) fn of_host(self, call: Call) -> HostError {
-        HostError {
-            attempt: call.name().to_owned(),
-            cause: self.message,
-            retry: Retry::Later,
-        }
+        HostError { attempt: call.name().to_owned(), cause: self.message, retry: Retry::Later }
     }
 }
 
@@ -88,10 +77,7 @@ impl Faults {
     }
 
     pub(crate) fn latency_of(&self, call: Call) -> Duration {
-        self.latency
-            .get(&call)
-            .copied()
-            .unwrap_or(self.default_latency)
+        self.latency.get(&call).copied().unwrap_or(self.default_latency)
     }
 
     /// The refusal of a runtime that is not there.
@@ -107,10 +93,7 @@ impl Faults {
         if self.is_down && call.is_runtime() {
             return Some(Self::unavailable());
         }
-        let index = self
-            .failing
-            .iter()
-            .position(|(pattern, _, _)| pattern.fits(call, uid))?;
+        let index = self.failing.iter().position(|(pattern, _, _)| pattern.fits(call, uid))?;
         let (_, left, fault) = &mut self.failing[index];
         let fault = fault.clone();
         *left -= 1;

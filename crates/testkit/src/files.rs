@@ -42,18 +42,14 @@ impl Files {
     }
 
     pub(crate) fn append(&mut self, path: &str, text: &str) {
-        self.contents
-            .entry(path.to_owned())
-            .or_default()
-            .push_str(text);
+        self.contents.entry(path.to_owned()).or_default().push_str(text);
     }
 
     /// Paths below a directory.
     pub(crate) fn below<'a>(&'a self, directory: &str) -> impl Iterator<Item = &'a str> {
         let prefix = format!("{directory}/");
         let from = self.contents.range(prefix.clone()..);
-        from.map(|(path, _)| path.as_str())
-            .take_while(move |path| path.starts_with(&prefix))
+        from.map(|(path, _)| path.as_str()).take_while(move |path| path.starts_with(&prefix))
     }
 
     /// Removes a path, what is below it, and the rotated copies beside it.

@@ -41,10 +41,7 @@ pub struct FlexState {
 impl FakeFlex {
     /// Drivers whose mounts show in that table.
     pub fn on(mounts: FakeMounts) -> Self {
-        Self {
-            state: Arc::default(),
-            mounts,
-        }
+        Self { state: Arc::default(), mounts }
     }
 
     /// What is true now.
@@ -90,9 +87,7 @@ impl FakeFlex {
             | FlexCommand::Detach
             | FlexCommand::ExpandFs => {}
         }
-        Ok(FlexAnswer {
-            device: state.device.clone(),
-        })
+        Ok(FlexAnswer { device: state.device.clone() })
     }
 
     fn set_mounted(&self, path: &str, is_mounted: bool) {
@@ -113,10 +108,7 @@ impl FakeFlex {
             FlexPlace::Node { volume, .. } => table.devices.contains_key(volume),
         };
         let is_mounted = *table.flex.get(place)? || is_covered;
-        Some(FlexStand {
-            path: path_of(place),
-            is_mounted,
-        })
+        Some(FlexStand { path: path_of(place), is_mounted })
     }
 }
 

@@ -146,11 +146,7 @@ impl PodCgroups for FakeCgroups {
             let least = Some(2);
             if held.limits.cpu_shares != least {
                 held.limits.cpu_shares = least;
-                let act = Act::CgroupBounded {
-                    memory: None,
-                    cpu_quota: None,
-                    cpu_shares: least,
-                };
+                let act = Act::CgroupBounded { memory: None, cpu_quota: None, cpu_shares: least };
                 state.write(Some(uid), act);
             }
             Ok(())
@@ -173,9 +169,10 @@ impl PodCgroups for FakeCgroups {
     }
 
     fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>> {
-        Box::pin(self.world.host(Call::ListCgroups, None, |state| {
-            Ok(state.cgroups.keys().cloned().collect())
-        }))
+        Box::pin(
+            self.world
+                .host(Call::ListCgroups, None, |state| Ok(state.cgroups.keys().cloned().collect())),
+        )
     }
 }
 
@@ -234,10 +231,7 @@ impl PodFiles for FakeFiles {
             let directory = log_directory(key, uid).to_string_lossy().into_owned();
             let prefix = format!("{directory}/");
             state.files.remove(&directory);
-            state
-                .files
-                .links
-                .retain(|_, target| !target.starts_with(&prefix));
+            state.files.links.retain(|_, target| !target.starts_with(&prefix));
             if state.files.logs.remove(uid).is_some() {
                 state.write(Some(uid), Act::LogsRemoved);
             }

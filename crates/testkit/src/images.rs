@@ -59,11 +59,7 @@ pub(crate) fn normal(image: &str) -> String {
         (false, false) => format!("docker.io/library/{image}"),
     };
     let last = full.rsplit('/').next().unwrap_or_default();
-    if last.contains(':') || last.contains('@') {
-        full
-    } else {
-        format!("{full}:latest")
-    }
+    if last.contains(':') || last.contains('@') { full } else { format!("{full}:latest") }
 }
 
 fn info_of(name: &str) -> ImageInfo {
@@ -71,9 +67,7 @@ fn info_of(name: &str) -> ImageInfo {
         let half = fnv1a_128(format!("{salt}{name}").as_bytes());
         format!("sha256:{half:032x}{half:032x}")
     };
-    let repository = name
-        .rsplit_once(['@', ':'])
-        .map_or(name, |(repository, _)| repository);
+    let repository = name.rsplit_once(['@', ':']).map_or(name, |(repository, _)| repository);
     ImageInfo {
         id: digest("config"),
         tags: vec![name.to_owned()],
@@ -94,11 +88,7 @@ impl World {
 
     /// An image that is not here but can be fetched, in that time.
     pub fn add_pullable_image(&self, image: &str, takes: Duration) {
-        let offer = Offer {
-            takes,
-            failure: None,
-            account: None,
-        };
+        let offer = Offer { takes, failure: None, account: None };
         self.offer(image, offer);
     }
 
@@ -114,11 +104,7 @@ impl World {
 
     /// An image that cannot be fetched, for that reason, after that time.
     pub fn add_failing_image(&self, image: &str, takes: Duration, failure: ImageError) {
-        let offer = Offer {
-            takes,
-            failure: Some(failure),
-            account: None,
-        };
+        let offer = Offer { takes, failure: Some(failure), account: None };
         self.offer(image, offer);
     }
 
@@ -209,9 +195,7 @@ impl Images for FakeImages {
         Box::pin(async move {
             let guard = self.world.enter(Call::ListImages, None).await;
             let _guard = guard.map_err(of_runtime(Call::ListImages))?;
-            Ok(self
-                .world
-                .look(|state| state.images.here.values().cloned().collect()))
+            Ok(self.world.look(|state| state.images.here.values().cloned().collect()))
         })
     }
 

@@ -24,45 +24,19 @@ pub enum Act {
     /// A sandbox was removed.
     SandboxRemoved { id: SandboxId },
     /// A container was made.
-    ContainerCreated {
-        id: ContainerId,
-        name: ContainerName,
-        attempt: u32,
-        sandbox: SandboxId,
-    },
+    ContainerCreated { id: ContainerId, name: ContainerName, attempt: u32, sandbox: SandboxId },
     /// A container's process began.
-    ContainerStarted {
-        id: ContainerId,
-        name: ContainerName,
-    },
+    ContainerStarted { id: ContainerId, name: ContainerName },
     /// A container's process never began; the container is dead.
-    ContainerFailedToStart {
-        id: ContainerId,
-        name: ContainerName,
-    },
+    ContainerFailedToStart { id: ContainerId, name: ContainerName },
     /// A running container was asked to stop.
-    ContainerSignalled {
-        id: ContainerId,
-        name: ContainerName,
-        grace: GracePeriod,
-    },
+    ContainerSignalled { id: ContainerId, name: ContainerName, grace: GracePeriod },
     /// A container's process ended, for whatever cause.
-    ContainerExited {
-        id: ContainerId,
-        name: ContainerName,
-        code: i32,
-    },
+    ContainerExited { id: ContainerId, name: ContainerName, code: i32 },
     /// A running container got other bounds.
-    ContainerBounded {
-        name: ContainerName,
-        memory: i64,
-        cpu_quota: i64,
-    },
+    ContainerBounded { name: ContainerName, memory: i64, cpu_quota: i64 },
     /// A container was removed.
-    ContainerRemoved {
-        id: ContainerId,
-        name: ContainerName,
-    },
+    ContainerRemoved { id: ContainerId, name: ContainerName },
     /// An image was fetched.
     ImagePulled { image: String },
     /// An image was removed.
@@ -70,11 +44,7 @@ pub enum Act {
     /// A pod's cgroup came to be.
     CgroupMade,
     /// A pod's cgroup got other bounds; only those that were written.
-    CgroupBounded {
-        memory: Option<i64>,
-        cpu_quota: Option<i64>,
-        cpu_shares: Option<u64>,
-    },
+    CgroupBounded { memory: Option<i64>, cpu_quota: Option<i64>, cpu_shares: Option<u64> },
     /// A pod's cgroup was removed.
     CgroupRemoved,
     /// A pod's directories came to be.

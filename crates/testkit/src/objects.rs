@@ -40,11 +40,7 @@ struct State {
 impl FakeObjects {
     /// Nothing there yet. Tokens are numbered and renewed at four fifths of their life on that clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            state: Arc::default(),
-            clock,
-            changes: broadcast::channel(64).0,
-        }
+        Self { state: Arc::default(), clock, changes: broadcast::channel(64).0 }
     }
 
     /// Tells of every change from now on.
@@ -55,10 +51,7 @@ impl FakeObjects {
     /// Puts a config map in namespace `default`; `None` takes it away.
     pub fn set_config_map(&self, name: &str, data: Option<&[(&str, &str)]>) {
         let key = ("default".to_owned(), name.to_owned());
-        let map = data.map(|data| ConfigMap {
-            data: Some(owned(data)),
-            ..ConfigMap::default()
-        });
+        let map = data.map(|data| ConfigMap { data: Some(owned(data)), ..ConfigMap::default() });
         let mut state = self.lock();
         match map {
             Some(map) => state.config_maps.insert(key, Arc::new(map)),
@@ -74,10 +67,7 @@ impl FakeObjects {
         let secret = data.map(|data| {
             let data = owned(data).into_iter();
             let data = data.map(|(key, value)| (key, ByteString(value.into_bytes())));
-            Secret {
-                data: Some(data.collect()),
-                ..Secret::default()
-            }
+            Secret { data: Some(data.collect()), ..Secret::default() }
         });
         let mut state = self.lock();
         match secret {
@@ -115,11 +105,7 @@ impl FakeObjects {
     fn announce(&self, kind: ObjectKind, name: &str) {
         // Without a listener there is nobody to tell.
         self.changes
-            .send(ObjectChange {
-                kind,
-                namespace: "default".to_owned(),
-                name: name.to_owned(),
-            })
+            .send(ObjectChange { kind, namespace: "default".to_owned(), name: name.to_owned() })
             .ok();
     }
 
@@ -151,8 +137,7 @@ impl FakeObjects {
 
 fn owned(data: &[(&str, &str)]) -> BTreeMap<String, String> {
     let data = data.iter();
-    data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 impl ClusterObjects for FakeObjects {
@@ -204,10 +189,8 @@ impl ClusterObjects for FakeObjects {
                 return Some(token.clone());
             }
             state.n_tokens += 1;
-            let token = Token {
-                text: format!("token-{}", state.n_tokens),
-                expires: now.after(life),
-            };
+            let token =
+                Token { text: format!("token-{}", state.n_tokens), expires: now.after(life) };
             state.tokens.insert(ask.clone(), (now, token.clone()));
             Some(token)
         });

@@ -32,9 +32,7 @@ pub(crate) fn observe(state: &State, uid: &PodUid, at: Timestamp) -> PodObservat
         uid: uid.clone(),
         key,
         sandboxes: sandboxes.map(observe_sandbox).collect(),
-        containers: containers
-            .map(|it| observe_container(&state.images, it))
-            .collect(),
+        containers: containers.map(|it| observe_container(&state.images, it)).collect(),
         at,
     }
 }
@@ -60,9 +58,8 @@ fn observe_container(images: &Store, container: &FakeContainer) -> ObservedConta
     let number = |name: &str| annotation(name).and_then(|text| text.parse().ok());
     let image = images.find(&spec.image_ref);
     let image_id = image.map_or_else(|| spec.image_ref.clone(), |it| it.id.clone());
-    let image_ref = image
-        .and_then(|it| it.digests.first().cloned())
-        .unwrap_or_else(|| image_id.clone());
+    let image_ref =
+        image.and_then(|it| it.digests.first().cloned()).unwrap_or_else(|| image_id.clone());
     ObservedContainer {
         id: container.id.clone(),
         name: spec.name.clone(),
@@ -101,11 +98,7 @@ fn observe_container(images: &Store, container: &FakeContainer) -> ObservedConta
             cpu_period: spec.resources.cpu_period,
             memory_limit: spec.resources.memory_limit,
         }),
-        stop_signal: Some(
-            spec.stop_signal
-                .clone()
-                .unwrap_or_else(|| "SIGTERM".to_owned()),
-        ),
+        stop_signal: Some(spec.stop_signal.clone().unwrap_or_else(|| "SIGTERM".to_owned())),
     }
 }
 
@@ -133,8 +126,5 @@ pub(crate) fn list(state: &State) -> RuntimeListing {
         image_ref: container.spec.image_ref.clone(),
         created_at: Some(container.created_at),
     });
-    RuntimeListing {
-        sandboxes: sandboxes.collect(),
-        containers: containers.collect(),
-    }
+    RuntimeListing { sandboxes: sandboxes.collect(), containers: containers.collect() }
 }

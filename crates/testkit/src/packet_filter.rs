@@ -113,9 +113,8 @@ impl State {
         };
         let said = words[2..].join(" ");
         let refused = self.refused.iter();
-        let mut refused = refused
-            .filter(|(begin, _)| said.starts_with(*begin))
-            .map(|(_, code)| *code);
+        let mut refused =
+            refused.filter(|(begin, _)| said.starts_with(*begin)).map(|(_, code)| *code);
         if let Some(code) = refused.next() {
             return (code, "refused");
         }
@@ -161,10 +160,7 @@ impl PacketFilter for FakePacketFilter {
             })
         } else {
             let (code, complaint) = state.answer(family, words);
-            Ok(FilterAnswer {
-                code: Some(code),
-                complaint: complaint.to_owned(),
-            })
+            Ok(FilterAnswer { code: Some(code), complaint: complaint.to_owned() })
         };
         Box::pin(std::future::ready(answer))
     }

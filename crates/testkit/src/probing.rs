@@ -19,11 +19,7 @@ pub struct FakeProbing {
 impl FakeProbing {
     /// What the probes last heard of a pod; `None` when they never did, or were told to forget it.
     pub fn told(&self, uid: &PodUid) -> Option<PodProbes> {
-        self.told
-            .lock()
-            .expect("no panic while the lock is held")
-            .get(uid)
-            .cloned()
+        self.told.lock().expect("no panic while the lock is held").get(uid).cloned()
     }
 }
 
@@ -66,34 +62,22 @@ impl FakeHooks {
 
     /// Hooks of containers of this name fail from now on.
     pub fn fail_for(&self, container: &str) {
-        let mut failing = self
-            .failing
-            .lock()
-            .expect("no panic while the lock is held");
+        let mut failing = self.failing.lock().expect("no panic while the lock is held");
         failing.insert(container.to_owned());
     }
 
     /// Hooks of containers of this name never end from now on.
     pub fn hang_for(&self, container: &str) {
-        let mut endless = self
-            .endless
-            .lock()
-            .expect("no panic while the lock is held");
+        let mut endless = self.endless.lock().expect("no panic while the lock is held");
         endless.insert(container.to_owned());
     }
 }
 
 impl Hooks for FakeHooks {
     fn run<'a>(&'a self, call: &'a HookCall) -> Fut<'a, Result<(), HookError>> {
-        let failing = self
-            .failing
-            .lock()
-            .expect("no panic while the lock is held");
+        let failing = self.failing.lock().expect("no panic while the lock is held");
         let fails = failing.contains(&call.container.name);
-        let endless = self
-            .endless
-            .lock()
-            .expect("no panic while the lock is held");
+        let endless = self.endless.lock().expect("no panic while the lock is held");
         let hangs = endless.contains(&call.container.name);
         Box::pin(async move {
             if hangs {
@@ -104,9 +88,7 @@ impl Hooks for FakeHooks {
             if !fails {
                 return Ok(());
             }
-            Err(HookError::Invalid {
-                handler: "a hook that fails".to_owned(),
-            })
+            Err(HookError::Invalid { handler: "a hook that fails".to_owned() })
         })
     }
 }

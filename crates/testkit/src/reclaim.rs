@@ -24,10 +24,7 @@ pub struct FakeDisk {
 impl FakeDisk {
     /// A disk of that many bytes.
     pub fn new(world: World, capacity: u64) -> Self {
-        Self {
-            world,
-            state: Arc::new(Mutex::new((capacity, 0))),
-        }
+        Self { world, state: Arc::new(Mutex::new((capacity, 0))) }
     }
 
     /// Changes how many bytes it has.
@@ -53,10 +50,7 @@ impl Disks for FakeDisk {
             let images = self.world.images().list_images().await.unwrap_or_default();
             let by_images: u64 = images.iter().map(|it| it.size).sum();
             let (capacity, other) = *lock(&self.state);
-            Ok(DiskSpace {
-                capacity,
-                available: capacity.saturating_sub(by_images + other),
-            })
+            Ok(DiskSpace { capacity, available: capacity.saturating_sub(by_images + other) })
         })
     }
 }
@@ -153,10 +147,7 @@ impl LogReopen for FakeLogStore {
                 message: "not now".to_owned(),
             })
         } else {
-            let (moved, lost) = (
-                std::mem::take(&mut state.moved),
-                std::mem::take(&mut state.lost),
-            );
+            let (moved, lost) = (std::mem::take(&mut state.moved), std::mem::take(&mut state.lost));
             for path in moved.into_iter().chain(lost) {
                 state.sizes.entry(path).or_default();
             }
@@ -169,14 +160,8 @@ impl LogReopen for FakeLogStore {
 impl LogStore for FakeLogStore {
     fn logs(&self) -> Fut<'_, Result<Vec<LogSize>, HostError>> {
         let state = lock(&self.state);
-        let logs = state
-            .sizes
-            .iter()
-            .filter(|(path, _)| path.ends_with(".log"));
-        let logs = logs.map(|(path, size)| LogSize {
-            path: path.clone(),
-            size: *size,
-        });
+        let logs = state.sizes.iter().filter(|(path, _)| path.ends_with(".log"));
+        let logs = logs.map(|(path, size)| LogSize { path: path.clone(), size: *size });
         Box::pin(std::future::ready(Ok(logs.collect())))
     }
 
@@ -184,10 +169,7 @@ impl LogStore for FakeLogStore {
         let state = lock(&self.state);
         let sizes = paths.iter().filter_map(|path| {
             let size = *state.sizes.get(path)?;
-            Some(LogSize {
-                path: path.clone(),
-                size,
-            })
+            Some(LogSize { path: path.clone(), size })
         });
         Box::pin(std::future::ready(Ok(sizes.collect())))
     }

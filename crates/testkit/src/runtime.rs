@@ -33,13 +33,11 @@ impl FakeRuntime {
     }
 
     fn owner_of_sandbox(&self, id: &SandboxId) -> Option<PodUid> {
-        self.world
-            .look(|state| state.sandbox(id).map(|it| it.spec.uid.clone()))
+        self.world.look(|state| state.sandbox(id).map(|it| it.spec.uid.clone()))
     }
 
     fn owner_of(&self, id: &ContainerId) -> Option<PodUid> {
-        self.world
-            .look(|state| state.container(id).map(|it| it.uid.clone()))
+        self.world.look(|state| state.container(id).map(|it| it.uid.clone()))
     }
 
     /// One whole call: through the gate, the deed, the way back.
@@ -52,11 +50,8 @@ impl FakeRuntime {
         let guard = self.world.enter(call, uid).await;
         let guard = guard.map_err(|fault| fault.of_runtime(call))?;
         // Only a changing call wakes those who wait for a change, or two readers would keep each other awake.
-        let answer = if call.is_change() {
-            self.world.change(deed)
-        } else {
-            self.world.quietly(deed)
-        };
+        let answer =
+            if call.is_change() { self.world.change(deed) } else { self.world.quietly(deed) };
         self.world.leave(guard).await;
         answer.map_err(|fault| fault.of_runtime(call))
     }
@@ -75,11 +70,8 @@ impl Runtime for FakeRuntime {
 
     fn status(&self) -> Fut<'_, Result<RuntimeStatus, RuntimeError>> {
         Box::pin(self.call(Call::Status, None, |state| {
-            let well = RuntimeCondition {
-                is_ok: true,
-                reason: String::new(),
-                message: String::new(),
-            };
+            let well =
+                RuntimeCondition { is_ok: true, reason: String::new(), message: String::new() };
             let network = state.network_trouble.clone();
             Ok(RuntimeStatus {
                 runtime: well.clone(),
@@ -104,8 +96,7 @@ impl Runtime for FakeRuntime {
             // The question's time, not the answer's: what happens in between may be missing.
             let asked_at = self.world.now();
             let observe = |state: &mut State| Ok(observe::observe(state, uid, asked_at));
-            self.call(Call::ObservePod, Some(uid.clone()), observe)
-                .await
+            self.call(Call::ObservePod, Some(uid.clone()), observe).await
         })
     }
 
@@ -325,10 +316,7 @@ fn run_sandbox(state: &mut State, spec: &SandboxSpec) -> Result<SandboxId, Fault
         ips,
     });
     let attempt = spec.attempt;
-    let act = Act::SandboxRan {
-        id: id.clone(),
-        attempt,
-    };
+    let act = Act::SandboxRan { id: id.clone(), attempt };
     state.write(Some(&spec.uid), act);
     state.emit(&spec.uid, id.as_str(), RuntimeEventKind::Created);
     state.emit(&spec.uid, id.as_str(), RuntimeEventKind::Started);
@@ -427,10 +415,7 @@ fn start_container(state: &mut State, id: &ContainerId) -> Result<(), Fault> {
     }
     state.container_mut(id).expect("looked up above").state =
         ContainerState::Running { started_at: now };
-    let act = Act::ContainerStarted {
-        id: id.clone(),
-        name,
-    };
+    let act = Act::ContainerStarted { id: id.clone(), name };
     state.write(Some(&uid), act);
     state.emit(&uid, id.as_str(), RuntimeEventKind::Started);
     if let Some(fate) = container.script.fate() {
@@ -454,11 +439,8 @@ fn exec(
     let answer = state.exec_answers.get(&container.spec.name).cloned();
     Ok(answer.unwrap_or_else(|| {
         let is_false = command.first().is_some_and(|word| word == "false");
-        let output = ExecOutput {
-            code: i32::from(is_false),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
+        let output =
+            ExecOutput { code: i32::from(is_false), stdout: Vec::new(), stderr: Vec::new() };
         (Duration::ZERO, output)
     }))
 }

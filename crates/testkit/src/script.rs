@@ -39,12 +39,7 @@ impl Script {
     /// How and when the process ends by itself, if it does.
     pub(crate) fn fate(&self) -> Option<Fate> {
         let fate = |after: &Duration, code: i32, reason, message: &str| {
-            Some(Fate {
-                after: *after,
-                code,
-                reason,
-                message: message.to_owned(),
-            })
+            Some(Fate { after: *after, code, reason, message: message.to_owned() })
         };
         match self {
             Self::ExitsAfter(after, code) => fate(after, *code, reason_of(*code), ""),
@@ -67,12 +62,7 @@ impl Script {
             Self::StopsAfter(after) => (*after, 0),
             _ => (Duration::ZERO, 143),
         };
-        Some(Fate {
-            after,
-            code,
-            reason: reason_of(code),
-            message: String::new(),
-        })
+        Some(Fate { after, code, reason: reason_of(code), message: String::new() })
     }
 }
 

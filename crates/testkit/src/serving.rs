@@ -81,9 +81,7 @@ impl Reviews for FakeReviews {
             let state = self.ask(format!("token {token}"))?;
             Ok(match state.tokens.get(token) {
                 Some(subject) => TokenVerdict::Authenticated(subject.clone()),
-                None => TokenVerdict::Refused {
-                    error: "invalid bearer token".to_owned(),
-                },
+                None => TokenVerdict::Refused { error: "invalid bearer token".to_owned() },
             })
         })
     }
@@ -93,12 +91,7 @@ impl Reviews for FakeReviews {
         ask: &'a AccessAsk,
     ) -> Fut<'a, Result<AccessVerdict, ApiError>> {
         Box::pin(async move {
-            let AccessAsk {
-                subject,
-                verb,
-                subresource,
-                ..
-            } = ask;
+            let AccessAsk { subject, verb, subresource, .. } = ask;
             let state = self.ask(format!("{} {verb} {subresource}", subject.name))?;
             let right = (subject.name.clone(), verb.clone(), subresource.clone());
             Ok(match state.rights.contains(&right) {
@@ -119,10 +112,7 @@ pub struct FakeStreams {
 impl FakeStreams {
     /// Answers every ask like this.
     pub fn new(answer: Result<String, RuntimeError>) -> Self {
-        Self {
-            answer,
-            asked: Arc::default(),
-        }
+        Self { answer, asked: Arc::default() }
     }
 
     /// What was asked so far, in words.
@@ -131,10 +121,7 @@ impl FakeStreams {
     }
 
     fn answer(&self, asked: String) -> Fut<'_, Result<String, RuntimeError>> {
-        self.asked
-            .lock()
-            .expect("no panic under this lock")
-            .push(asked);
+        self.asked.lock().expect("no panic under this lock").push(asked);
         Box::pin(async { self.answer.clone() })
     }
 }
@@ -179,12 +166,7 @@ impl Checkpoints for FakeStreams {
 }
 
 fn letters(wanted: WantedStreams) -> String {
-    let all = [
-        (wanted.tty, 't'),
-        (wanted.stdin, 'i'),
-        (wanted.stdout, 'o'),
-        (wanted.stderr, 'e'),
-    ];
+    let all = [(wanted.tty, 't'), (wanted.stdin, 'i'), (wanted.stdout, 'o'), (wanted.stderr, 'e')];
     let on = all.iter().filter(|(is_on, _)| *is_on);
     on.map(|(_, letter)| letter).collect()
 }
@@ -200,10 +182,7 @@ impl FakeLogs {
     /// Adds a piece to a log, making it if need be.
     pub fn append(&self, path: &str, piece: &[u8]) {
         let mut files = self.files.lock().expect("no panic under this lock");
-        files
-            .entry(path.to_owned())
-            .or_default()
-            .push(piece.to_vec());
+        files.entry(path.to_owned()).or_default().push(piece.to_vec());
     }
 
     /// What was asked so far.
@@ -219,10 +198,7 @@ impl LogFiles for FakeLogs {
         ask: LogAsk,
     ) -> Fut<'a, Result<Box<dyn LogPieces>, HostError>> {
         Box::pin(async move {
-            self.asks
-                .lock()
-                .expect("no panic under this lock")
-                .push(ask.clone());
+            self.asks.lock().expect("no panic under this lock").push(ask.clone());
             let files = self.files.lock().expect("no panic under this lock");
             if !files.contains_key(path) {
                 return Err(HostError {
@@ -231,12 +207,8 @@ impl LogFiles for FakeLogs {
                     retry: Retry::Later,
                 });
             }
-            Ok(Box::new(FakePieces {
-                logs: self.clone(),
-                path: path.to_owned(),
-                next: 0,
-                ask,
-            }) as Box<dyn LogPieces>)
+            Ok(Box::new(FakePieces { logs: self.clone(), path: path.to_owned(), next: 0, ask })
+                as Box<dyn LogPieces>)
         })
     }
 }
@@ -375,20 +347,12 @@ impl FakeRuntimeDisk {
 
 impl RuntimeDisk for FakeRuntimeDisk {
     fn written_layers(&self) -> Fut<'_, Result<Vec<LayerUsage>, RuntimeError>> {
-        let layers = self
-            .layers
-            .lock()
-            .expect("no panic under this lock")
-            .clone();
+        let layers = self.layers.lock().expect("no panic under this lock").clone();
         Box::pin(async move { Ok(layers) })
     }
 
     fn stores(&self) -> Fut<'_, Result<RuntimeStores, RuntimeError>> {
-        let stores = self
-            .stores
-            .lock()
-            .expect("no panic under this lock")
-            .clone();
+        let stores = self.stores.lock().expect("no panic under this lock").clone();
         Box::pin(async move { Ok(stores) })
     }
 }

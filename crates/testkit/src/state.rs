@@ -98,8 +98,7 @@ pub(crate) struct State {
 impl State {
     /// The moment of this access, set by the world before anybody looks.
     pub(crate) fn now(&self) -> Timestamp {
-        self.now
-            .expect("the world sets the time before each access")
+        self.now.expect("the world sets the time before each access")
     }
 
     pub(crate) fn next_id(&mut self) -> u64 {
@@ -140,11 +139,7 @@ impl State {
             return;
         }
         for stream in &mut self.streams {
-            stream.queue.push_back(RuntimeEvent {
-                uid: uid.clone(),
-                id: id.to_owned(),
-                kind,
-            });
+            stream.queue.push_back(RuntimeEvent { uid: uid.clone(), id: id.to_owned(), kind });
         }
     }
 
@@ -172,12 +167,7 @@ impl State {
 
     /// Kills a container now, if it runs.
     pub(crate) fn kill(&mut self, id: &ContainerId, code: i32, reason: &'static str) {
-        let fate = Fate {
-            after: std::time::Duration::ZERO,
-            code,
-            reason,
-            message: String::new(),
-        };
+        let fate = Fate { after: std::time::Duration::ZERO, code, reason, message: String::new() };
         self.finish(id, self.now(), &fate);
     }
 
@@ -208,10 +198,7 @@ impl State {
             message: String::new(),
         });
         let container = container.clone();
-        let words_path = container
-            .spec
-            .annotations
-            .get(crate::observe::TERMINATION_PATH);
+        let words_path = container.spec.annotations.get(crate::observe::TERMINATION_PATH);
         let words_file = container
             .spec
             .mounts
@@ -220,21 +207,12 @@ impl State {
         if let Some(mount) = words_file
             && !fate.message.is_empty()
         {
-            self.files
-                .put(mount.host_path.clone(), fate.message.clone());
+            self.files.put(mount.host_path.clone(), fate.message.clone());
         }
         let (name, code) = (container.spec.name.clone(), fate.code);
         let id = container.id.clone();
-        self.write_at(
-            at,
-            Some(&container.uid),
-            Act::ContainerExited { id, name, code },
-        );
-        self.emit(
-            &container.uid,
-            container.id.as_str(),
-            RuntimeEventKind::Stopped,
-        );
+        self.write_at(at, Some(&container.uid), Act::ContainerExited { id, name, code });
+        self.emit(&container.uid, container.id.as_str(), RuntimeEventKind::Stopped);
     }
 
     /// Stops a sandbox and kills what runs in it. Nothing to do is fine.
@@ -281,10 +259,7 @@ impl State {
             return;
         };
         let container = self.containers.remove(index);
-        let act = Act::ContainerRemoved {
-            id: id.clone(),
-            name: container.spec.name,
-        };
+        let act = Act::ContainerRemoved { id: id.clone(), name: container.spec.name };
         self.write(Some(&container.uid), act);
         self.emit(&container.uid, id.as_str(), RuntimeEventKind::Deleted);
     }
@@ -297,14 +272,7 @@ impl State {
         let (uid, name) = (container.uid.clone(), container.spec.name.clone());
         let fate = container.script.fate_on_signal();
         let id_of = id.clone();
-        self.write(
-            Some(&uid),
-            Act::ContainerSignalled {
-                id: id_of,
-                name,
-                grace,
-            },
-        );
+        self.write(Some(&uid), Act::ContainerSignalled { id: id_of, name, grace });
         if grace.0.is_zero() {
             self.kill(id, 137, "Error");
         } else if let Some(fate) = fate {

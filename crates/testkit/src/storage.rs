@@ -126,9 +126,7 @@ impl StorageObjects for FakeStorage {
     }
 
     fn get_volume<'a>(&'a self, name: &'a str) -> Fut<'a, Result<PersistentVolume, ApiError>> {
-        self.answer(format!("persistentvolumes {name:?}"), |state| {
-            state.volumes.get(name).cloned()
-        })
+        self.answer(format!("persistentvolumes {name:?}"), |state| state.volumes.get(name).cloned())
     }
 
     fn patch_claim_status<'a>(
@@ -144,9 +142,7 @@ impl StorageObjects for FakeStorage {
     }
 
     fn get_driver<'a>(&'a self, name: &'a str) -> Fut<'a, Result<CSIDriver, ApiError>> {
-        self.answer(format!("csidrivers {name:?}"), |state| {
-            state.drivers.get(name).cloned()
-        })
+        self.answer(format!("csidrivers {name:?}"), |state| state.drivers.get(name).cloned())
     }
 
     fn get_attachment<'a>(&'a self, name: &'a str) -> Fut<'a, Result<VolumeAttachment, ApiError>> {
@@ -173,9 +169,7 @@ impl StorageObjects for FakeStorage {
         &'a self,
         ask: &'a TrustAsk,
     ) -> Fut<'a, Result<Vec<String>, ApiError>> {
-        self.answer("clustertrustbundles".to_owned(), |state| {
-            state.bundles.get(ask).cloned()
-        })
+        self.answer("clustertrustbundles".to_owned(), |state| state.bundles.get(ask).cloned())
     }
 
     fn request_certificate<'a>(
@@ -277,10 +271,7 @@ pub struct MountTable {
 impl MountTable {
     /// True when some pod is shown the disk, or has it as it is.
     fn has_disk(&self, disk: &DiskKey) -> bool {
-        let (files, raw) = (
-            format!("/devices/{}", disk.name),
-            format!("/dev/{}", disk.name),
-        );
+        let (files, raw) = (format!("/devices/{}", disk.name), format!("/dev/{}", disk.name));
         let is_shown = self.bound.values().any(|(source, _)| *source == files);
         is_shown || self.mapped.values().any(|device| *device == raw)
     }
@@ -308,11 +299,9 @@ impl FakeMounts {
     ) -> Fut<'static, Result<T, HostError>> {
         let cause = self.lock().broken.get(source).cloned();
         let answer = match cause {
-            Some(cause) => Err(HostError {
-                attempt: format!("touch {source}"),
-                cause,
-                retry: Retry::Later,
-            }),
+            Some(cause) => {
+                Err(HostError { attempt: format!("touch {source}"), cause, retry: Retry::Later })
+            }
             None => Ok(work(&mut self.lock())),
         };
         Box::pin(std::future::ready(answer))
@@ -327,9 +316,7 @@ impl ProvidedVolumes for FakeMounts {
         access: MountAccess,
     ) -> Fut<'a, Result<(), HostError>> {
         self.attempt(source, |table| {
-            table
-                .bound
-                .insert(place.clone(), (source.to_owned(), access));
+            table.bound.insert(place.clone(), (source.to_owned(), access));
         })
     }
 
@@ -432,10 +419,7 @@ impl ProvidedVolumes for FakeMounts {
         self.attempt(device, |table| {
             table.mapped.insert(place.clone(), device.to_owned());
             let pod = pod_directory(&place.uid);
-            PathBuf::from(format!(
-                "{pod}/volumeDevices/{}/{}",
-                place.plugin, place.name
-            ))
+            PathBuf::from(format!("{pod}/volumeDevices/{}/{}", place.plugin, place.name))
         })
     }
 
@@ -450,10 +434,7 @@ impl ProvidedVolumes for FakeMounts {
     }
 
     fn driver_device(&self, place: &VolumePlace) -> PathBuf {
-        PathBuf::from(format!(
-            "/csi/volumeDevices/publish/{}/{}",
-            place.name, place.uid
-        ))
+        PathBuf::from(format!("/csi/volumeDevices/publish/{}/{}", place.name, place.uid))
     }
 
     fn announce_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
@@ -523,9 +504,7 @@ impl ProvidedVolumes for FakeMounts {
     fn records(&self) -> Fut<'_, Result<Records, HostError>> {
         self.attempt("", |table| {
             let records = table.records.iter();
-            records
-                .map(|(place, record)| (place.clone(), record.clone()))
-                .collect()
+            records.map(|(place, record)| (place.clone(), record.clone())).collect()
         })
     }
 

@@ -19,11 +19,7 @@ pub struct FakeEventStream {
 impl FakeEventStream {
     pub(crate) fn open(world: World, state: &mut State) -> Self {
         let id = state.next_id();
-        state.streams.push(Stream {
-            id,
-            queue: VecDeque::new(),
-            end: None,
-        });
+        state.streams.push(Stream { id, queue: VecDeque::new(), end: None });
         Self { world, id }
     }
 
@@ -62,8 +58,7 @@ impl RuntimeEvents for FakeEventStream {
 
 impl Drop for FakeEventStream {
     fn drop(&mut self) {
-        self.world
-            .change(|state| state.streams.retain(|it| it.id != self.id));
+        self.world.change(|state| state.streams.retain(|it| it.id != self.id));
     }
 }
 

@@ -76,10 +76,7 @@ async fn a_script_ends_its_container_at_the_exact_moment() {
     };
     tokio::time::sleep(secs(3600)).await;
     let exit = state_of(&world, &id).exit().cloned().unwrap();
-    assert_eq!(
-        exit.finished_at.since(started_at),
-        Duration::from_millis(1500)
-    );
+    assert_eq!(exit.finished_at.since(started_at), Duration::from_millis(1500));
     assert_eq!((exit.code, exit.reason.as_str()), (7, "Error"));
 }
 
@@ -237,20 +234,12 @@ async fn images_are_here_or_pulled_or_missing() {
     world.add_pullable_image("busybox", secs(4));
     assert!(images.image_status("busybox").await.unwrap().is_none());
     let began = Instant::now();
-    let id = images
-        .pull_image(PullRequest::of("busybox:latest"))
-        .await
-        .unwrap();
+    let id = images.pull_image(PullRequest::of("busybox:latest")).await.unwrap();
     assert!(began.elapsed() >= secs(4));
     let found = images.image_status("docker.io/library/busybox").await;
     assert_eq!(found.unwrap().unwrap().id, id);
     assert!(images.image_status(&id).await.unwrap().is_some());
-    assert!(
-        images
-            .pull_image(PullRequest::of("nobody/has:this"))
-            .await
-            .is_err()
-    );
+    assert!(images.pull_image(PullRequest::of("nobody/has:this")).await.is_err());
     images.remove_image(&id).await.unwrap();
     images.remove_image(&id).await.unwrap();
     assert!(!world.has_image("busybox"));
@@ -263,11 +252,7 @@ async fn directories_stay_while_volumes_are_mounted() {
     let (files, volumes) = (world.files(), world.volumes());
     files.ensure_pod(&key, &uid).await.unwrap();
     let mounts = volumes.ensure(&pod).await.unwrap();
-    assert!(
-        mounts["data"]
-            .host_path
-            .starts_with("/var/lib/kubelet/pods/")
-    );
+    assert!(mounts["data"].host_path.starts_with("/var/lib/kubelet/pods/"));
     assert!(files.remove_pod(&uid).await.is_err());
     volumes.release(&uid).await.unwrap();
     for _ in 0..2 {
@@ -358,39 +343,20 @@ async fn the_journal_tells_a_pods_life_in_order() {
     assert!(journal.is_sorted_by_key(|entry| entry.at));
     let acts: Vec<Act> = journal.into_iter().map(|entry| entry.act).collect();
     let (name, attempt) = (ferrolet_types::ContainerName::new("main"), 0);
-    let ended = |code| Act::ContainerExited {
-        id: id.clone(),
-        name: name.clone(),
-        code,
-    };
+    let ended = |code| Act::ContainerExited { id: id.clone(), name: name.clone(), code };
     let expected = [
-        Act::SandboxRan {
-            id: sandbox.clone(),
-            attempt,
-        },
+        Act::SandboxRan { id: sandbox.clone(), attempt },
         Act::ContainerCreated {
             id: id.clone(),
             name: name.clone(),
             attempt,
             sandbox: sandbox.clone(),
         },
-        Act::ContainerStarted {
-            id: id.clone(),
-            name: name.clone(),
-        },
-        Act::ContainerSignalled {
-            id: id.clone(),
-            name: name.clone(),
-            grace,
-        },
+        Act::ContainerStarted { id: id.clone(), name: name.clone() },
+        Act::ContainerSignalled { id: id.clone(), name: name.clone(), grace },
         ended(143),
-        Act::SandboxStopped {
-            id: sandbox.clone(),
-        },
-        Act::ContainerRemoved {
-            id: id.clone(),
-            name: name.clone(),
-        },
+        Act::SandboxStopped { id: sandbox.clone() },
+        Act::ContainerRemoved { id: id.clone(), name: name.clone() },
         Act::SandboxRemoved { id: sandbox },
     ];
     assert_eq!(acts, expected);
@@ -439,9 +405,6 @@ fn pods_are_built_with_the_apis_defaults() {
         let (_, container) = built.find_container(name).unwrap();
         container.image_pull_policy.clone().unwrap()
     };
-    assert_eq!(
-        (policy("main").as_str(), policy("first").as_str()),
-        ("Always", "IfNotPresent")
-    );
+    assert_eq!((policy("main").as_str(), policy("first").as_str()), ("Always", "IfNotPresent"));
     assert_eq!(pod("web").build().uid().as_str().len(), 36);
 }

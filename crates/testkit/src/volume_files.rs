@@ -42,11 +42,7 @@ pub struct VolumesOnDisk {
 
 impl Default for FakeVolumeFiles {
     fn default() -> Self {
-        Self {
-            state: Arc::default(),
-            mounts: Arc::default(),
-            version: watch::channel(0).0,
-        }
+        Self { state: Arc::default(), mounts: Arc::default(), version: watch::channel(0).0 }
     }
 }
 
@@ -94,11 +90,9 @@ impl FakeVolumeFiles {
     ) -> Fut<'static, Result<T, HostError>> {
         let cause = self.lock().broken.get(volume).cloned();
         let answer = match cause {
-            Some(cause) => Err(HostError {
-                attempt: format!("touch {volume}"),
-                cause,
-                retry: Retry::Later,
-            }),
+            Some(cause) => {
+                Err(HostError { attempt: format!("touch {volume}"), cause, retry: Retry::Later })
+            }
             None => Ok(work(&mut self.lock())),
         };
         self.version.send_modify(|version| *version += 1);
@@ -156,24 +150,15 @@ impl VolumeFiles for FakeVolumeFiles {
 
     fn bind_sub_path<'a>(&'a self, part: &'a SubPathBind) -> Fut<'a, Result<PathBuf, HostError>> {
         self.attempt(&part.volume, |state| {
-            state
-                .sub_paths
-                .insert((part.uid.clone(), part.volume.clone()));
+            state.sub_paths.insert((part.uid.clone(), part.volume.clone()));
             let pod = pod_directory(&part.uid);
             let (volume, container) = (&part.volume, &part.container);
-            PathBuf::from(format!(
-                "{pod}/volume-subpaths/{volume}/{container}/{}",
-                part.index
-            ))
+            PathBuf::from(format!("{pod}/volume-subpaths/{volume}/{container}/{}", part.index))
         })
     }
 
     fn stored<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<StoredVolumes, HostError>> {
-        let mounts = self
-            .mounts
-            .lock()
-            .expect("no test panics in a change")
-            .clone();
+        let mounts = self.mounts.lock().expect("no test panics in a change").clone();
         let table = mounts.map(|mounts| mounts.look()).unwrap_or_default();
         self.attempt("", |state| {
             let records = table.records.keys().filter_map(|place| match place {
@@ -184,10 +169,8 @@ impl VolumeFiles for FakeVolumeFiles {
                 FlexPlace::Pod(place) => Some(place),
                 FlexPlace::Node { .. } => None,
             });
-            let provided = records
-                .chain(table.bound.keys())
-                .chain(table.by_program.keys())
-                .chain(flex);
+            let provided =
+                records.chain(table.bound.keys()).chain(table.by_program.keys()).chain(flex);
             let rooms = state.rooms.keys().chain(provided);
             let rooms: BTreeSet<&VolumePlace> = rooms.filter(|place| place.uid == *uid).collect();
             let devices = table.mapped.keys().filter(|place| place.uid == *uid);

@@ -50,12 +50,7 @@ impl FakeVolumes {
 }
 
 fn refusal(volume: Option<String>, message: String) -> VolumeError {
-    VolumeError {
-        volume,
-        reason: FAILED_MOUNT,
-        message,
-        retry: Retry::Later,
-    }
+    VolumeError { volume, reason: FAILED_MOUNT, message, retry: Retry::Later }
 }
 
 fn refused(fault: Fault) -> VolumeError {
@@ -121,10 +116,7 @@ impl PodVolumes for FakeVolumes {
             }
             let directory = pod_directory(&part.uid);
             let (volume, container) = (&part.volume, &part.container);
-            Ok(format!(
-                "{directory}/volume-subpaths/{volume}/{container}/{}",
-                part.index
-            ))
+            Ok(format!("{directory}/volume-subpaths/{volume}/{container}/{}", part.index))
         })
     }
 

@@ -201,10 +201,7 @@ impl World {
             state.n_calls += 1;
             (state.faults.latency_of(call), state.faults.deadline)
         });
-        let guard = InFlight {
-            world: self.clone(),
-            call,
-        };
+        let guard = InFlight { world: self.clone(), call };
         let deadline = Instant::now() + limit;
         // A call that hangs learns at once when the other side goes away.
         let goes_on = |state: &State| {

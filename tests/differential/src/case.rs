@@ -122,9 +122,7 @@ fn parse_case(group: &str, value: &Value) -> Result<Case> {
 fn parse_named(group: &str, name: &str, mut fields: Fields) -> Result<Case> {
     let is_name = !name.is_empty()
         && name.len() <= 50
-        && name
-            .bytes()
-            .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-');
+        && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-');
     ensure!(is_name, "a name is lower case, with digits and hyphens");
     fields.take("about");
     let watch = seconds(&fields.take("seconds").context("`seconds` is missing")?)?;
@@ -145,20 +143,10 @@ fn parse_named(group: &str, name: &str, mut fields: Fields) -> Result<Case> {
     for step in list(fields.take("steps"))? {
         steps.push(parse_step(step)?);
     }
-    ensure!(
-        steps.is_sorted_by_key(|step| step.at),
-        "steps are not in the order of time"
-    );
+    ensure!(steps.is_sorted_by_key(|step| step.at), "steps are not in the order of time");
     ensure!(!objects.is_empty() || !steps.is_empty(), "nothing happens");
     fields.end()?;
-    Ok(Case {
-        name: name.to_owned(),
-        group: group.to_owned(),
-        watch,
-        is_quick,
-        objects,
-        steps,
-    })
+    Ok(Case { name: name.to_owned(), group: group.to_owned(), watch, is_quick, objects, steps })
 }
 
 fn parse_step(value: Value) -> Result<Step> {
@@ -183,11 +171,7 @@ fn parse_action(fields: &mut Fields) -> Result<Action> {
                 containers.iter_mut().try_for_each(expand_container)?;
                 change = json!({"spec": {"ephemeralContainers": containers}});
             }
-            return Ok(Action::Patch {
-                pod,
-                subresource,
-                change,
-            });
+            return Ok(Action::Patch { pod, subresource, change });
         }
     }
     if let Some(object) = fields.take("apply") {
@@ -241,11 +225,7 @@ fn expand_container(container: &mut Value) -> Result<()> {
     if let Some(script) = fields.remove("sh") {
         fields.insert("command".to_owned(), json!(["sh", "-c", script]));
     }
-    for (key, value) in [
-        ("name", "c"),
-        ("image", BUSYBOX),
-        ("imagePullPolicy", "IfNotPresent"),
-    ] {
+    for (key, value) in [("name", "c"), ("image", BUSYBOX), ("imagePullPolicy", "IfNotPresent")] {
         fields.entry(key).or_insert(json!(value));
     }
     Ok(())
@@ -259,9 +239,7 @@ fn with_version(mut object: Value) -> Value {
 }
 
 fn seconds(value: &Value) -> Result<Duration> {
-    let number = value
-        .as_f64()
-        .with_context(|| format!("{value} is no number of seconds"))?;
+    let number = value.as_f64().with_context(|| format!("{value} is no number of seconds"))?;
     Duration::try_from_secs_f64(number).context("seconds")
 }
 
@@ -297,8 +275,7 @@ impl Fields {
     }
 
     fn text(&mut self, key: &str) -> Result<String> {
-        self.take_text(key)?
-            .with_context(|| format!("`{key}` is missing"))
+        self.take_text(key)?.with_context(|| format!("`{key}` is missing"))
     }
 
     fn end(self) -> Result<()> {
@@ -335,16 +312,10 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_refused_with_the_name_of_its_case() {
         let cases = [
-            (
-                "seconds: 3\n  pod: {}\n  stepps: []",
-                "unknown fields [\"stepps\"]",
-            ),
+            ("seconds: 3\n  pod: {}\n  stepps: []", "unknown fields [\"stepps\"]"),
             ("pod: {}", "`seconds` is missing"),
             ("seconds: 3", "nothing happens"),
-            (
-                "seconds: 3\n  steps: [{at: 1, agent: dance}]",
-                "an agent cannot dance",
-            ),
+            ("seconds: 3\n  steps: [{at: 1, agent: dance}]", "an agent cannot dance"),
             (
                 "seconds: 3\n  steps: [{at: 2, delete: p}, {at: 1, delete: p}]",
                 "not in the order of time",
@@ -353,10 +324,7 @@ mod tests {
         for (rest, expected) in cases {
             let error = parse("g", &format!("cases:\n- name: odd\n  {rest}\n")).unwrap_err();
             let text = format!("{error:#}");
-            assert!(
-                text.starts_with("case odd: ") && text.contains(expected),
-                "{text}"
-            );
+            assert!(text.starts_with("case odd: ") && text.contains(expected), "{text}");
         }
     }
 

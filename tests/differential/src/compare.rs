@@ -66,11 +66,7 @@ fn push(found: &mut Vec<Difference>, path: String, ours: Value, theirs: Vec<Valu
             distinct.push(value);
         }
     }
-    found.push(Difference {
-        path,
-        ours,
-        theirs: distinct,
-    });
+    found.push(Difference { path, ours, theirs: distinct });
 }
 
 /// Walks down as long as both sides have a shape in common.
@@ -93,11 +89,7 @@ fn values(
         return;
     };
     let is_list = ours.is_some_and(Value::is_array);
-    let keys: BTreeSet<&String> = shapes
-        .iter()
-        .flat_map(Map::keys)
-        .chain(shape.keys())
-        .collect();
+    let keys: BTreeSet<&String> = shapes.iter().flat_map(Map::keys).chain(shape.keys()).collect();
     for key in keys {
         let path = match (is_list, key.as_str()) {
             (true, ORDER) => format!("{path}.{ORDER}"),
@@ -119,8 +111,7 @@ fn fields(value: &Value) -> Option<Map<String, Value>> {
         Value::Array(all) if !all.is_empty() => {
             let name = |it: &Value| {
                 let keys = ["type", "mountPath", "name", "resourceType"];
-                keys.iter()
-                    .find_map(|key| it[*key].as_str().map(str::to_owned))
+                keys.iter().find_map(|key| it[*key].as_str().map(str::to_owned))
             };
             let names: Vec<String> = all.iter().map(name).collect::<Option<_>>()?;
             let mut map: Map<String, Value> =
@@ -135,24 +126,13 @@ fn fields(value: &Value) -> Option<Map<String, Value>> {
 /// Orders of states; a difference is shown as the lines to take away (-) and to add (+) to the nearest recording.
 /// Whether two changes are told together or one after the other is a matter of moments and no difference.
 fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
-    let pods = theirs
-        .iter()
-        .chain([ours])
-        .flat_map(|it| it.sequence.keys());
+    let pods = theirs.iter().chain([ours]).flat_map(|it| it.sequence.keys());
     for pod in pods.collect::<BTreeSet<&String>>() {
         let of = |answer: &Answer| answer.sequence.get(pod).cloned().unwrap_or_default();
-        let (ours, recorded) = (
-            essential(&of(ours)),
-            theirs
-                .iter()
-                .map(|it| essential(&of(it)))
-                .collect::<Vec<_>>(),
-        );
-        let nearest = recorded
-            .iter()
-            .map(|it| changes(it, &ours))
-            .min_by_key(Vec::len)
-            .unwrap_or_default();
+        let (ours, recorded) =
+            (essential(&of(ours)), theirs.iter().map(|it| essential(&of(it))).collect::<Vec<_>>());
+        let nearest =
+            recorded.iter().map(|it| changes(it, &ours)).min_by_key(Vec::len).unwrap_or_default();
         if !nearest.is_empty() {
             let theirs = recorded.iter().map(|it| json!(it)).collect();
             push(found, format!("sequence.{pod}"), json!(ours), theirs);
@@ -181,9 +161,7 @@ fn is_between(before: &str, line: &str, after: &str) -> bool {
     let (before, words, after) = (words(before), words(line), words(after));
     let is_going_up = before.first().is_some_and(|it| it == "Pending");
     (is_going_up || before.first() == after.first())
-        && words
-            .iter()
-            .all(|it| before.contains(it) || after.contains(it))
+        && words.iter().all(|it| before.contains(it) || after.contains(it))
 }
 
 /// The lines that turn one list into another: `- line` is only in the first, `+ line` only in the second.
@@ -224,10 +202,7 @@ fn is_about_same(a: &Event, b: &Event) -> bool {
 
 /// `events.p.c.Killing`: pod, container or `-`, reason.
 fn event_path(event: &Event) -> String {
-    let inner = event
-        .field
-        .split_once('{')
-        .map_or("", |(_, rest)| rest.trim_end_matches('}'));
+    let inner = event.field.split_once('{').map_or("", |(_, rest)| rest.trim_end_matches('}'));
     let container = if inner.is_empty() { "-" } else { inner };
     format!("events.{}.{container}.{}", event.pod, event.reason)
 }
@@ -235,35 +210,22 @@ fn event_path(event: &Event) -> String {
 fn events(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
     let mut unknown: Vec<&Event> = Vec::new();
     for event in &ours.events {
-        let alike: Vec<&Event> = theirs
-            .iter()
-            .filter_map(|it| it.events.iter().find(|it| is_same(it, event)))
-            .collect();
+        let alike: Vec<&Event> =
+            theirs.iter().filter_map(|it| it.events.iter().find(|it| is_same(it, event))).collect();
         if alike.is_empty() {
             unknown.push(event);
         } else {
             let counts: Vec<u64> = alike.iter().map(|it| it.count).collect();
             if !is_count_right(event, &counts) {
                 let theirs = counts.iter().map(|it| json!(it)).collect();
-                push(
-                    found,
-                    format!("{}.count", event_path(event)),
-                    json!(event.count),
-                    theirs,
-                );
+                push(found, format!("{}.count", event_path(event)), json!(event.count), theirs);
             }
         }
     }
     let mut lacking: Vec<&Event> = Vec::new();
     let mut all = theirs.iter();
-    for event in all
-        .next()
-        .map(|it| it.events.as_slice())
-        .unwrap_or_default()
-    {
-        let is_in_all = all
-            .clone()
-            .all(|it| it.events.iter().any(|it| is_same(it, event)));
+    for event in all.next().map(|it| it.events.as_slice()).unwrap_or_default() {
+        let is_in_all = all.clone().all(|it| it.events.iter().any(|it| is_same(it, event)));
         if is_in_all && !ours.events.iter().any(|it| is_same(it, event)) {
             lacking.push(event);
         }
@@ -281,10 +243,7 @@ fn events(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
 }
 
 fn words(event: &Event) -> Value {
-    json!(format!(
-        "{} x{}: {}",
-        event.kind, event.count, event.message
-    ))
+    json!(format!("{} x{}: {}", event.kind, event.count, event.message))
 }
 
 /// Once is once, but a warning comes again for as long as its cause lasts; the more often something happens, the less the
@@ -294,21 +253,15 @@ fn is_count_right(event: &Event, theirs: &[u64]) -> bool {
     let (Some(least), Some(most)) = (least.copied(), most.copied()) else {
         return true;
     };
-    let slack = if most <= 1 && event.kind == "Normal" {
-        0
-    } else {
-        1 + most / 4
-    };
+    let slack = if most <= 1 && event.kind == "Normal" { 0 } else { 1 + most / 4 };
     (least.saturating_sub(slack).max(1)..=most + slack).contains(&event.count)
 }
 
 fn gone(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
     let pods = theirs.iter().chain([ours]).flat_map(|it| it.gone.keys());
     for pod in pods.collect::<BTreeSet<&String>>() {
-        let (mine, recorded) = (
-            ours.gone.get(pod),
-            theirs.iter().map(|it| it.gone.get(pod)).collect::<Vec<_>>(),
-        );
+        let (mine, recorded) =
+            (ours.gone.get(pod), theirs.iter().map(|it| it.gone.get(pod)).collect::<Vec<_>>());
         let is_right = recorded.iter().any(|it| match (mine, it) {
             (None, None) => true,
             (Some(Some(mine)), Some(Some(it))) => (mine - it).abs() <= GONE_SLACK,

@@ -20,12 +20,8 @@ pub(crate) struct History {
     pub(crate) is_gone: bool,
 }
 
-const CONDITIONS: [&str; 4] = [
-    "PodReadyToStartContainers",
-    "Initialized",
-    "Ready",
-    "ContainersReady",
-];
+const CONDITIONS: [&str; 4] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
 
 impl History {
     /// Takes in one event of the watch.
@@ -64,20 +60,13 @@ fn line(pod: &Value) -> String {
     }
     let conditions = status["conditions"].as_array();
     for kind in CONDITIONS {
-        let found = conditions
-            .into_iter()
-            .flatten()
-            .find(|it| it["type"] == kind);
+        let found = conditions.into_iter().flatten().find(|it| it["type"] == kind);
         if let Some(condition) = found {
             let value = condition["status"].as_str().unwrap_or_default();
             words.push(format!("{kind}={}", value.chars().next().unwrap_or('-')));
         }
     }
-    for list in [
-        "initContainerStatuses",
-        "containerStatuses",
-        "ephemeralContainerStatuses",
-    ] {
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
         for container in status[list].as_array().into_iter().flatten() {
             words.push(container_word(container));
         }
@@ -135,11 +124,7 @@ mod tests {
         history.take("MODIFIED", pod(Value::Null, running.clone()), began);
         history.take("MODIFIED", pod(json!("now"), running), began);
         history.take("MODIFIED", pod(json!("now"), ended.clone()), began);
-        history.take(
-            "DELETED",
-            pod(json!("now"), ended),
-            began + Duration::from_millis(2140),
-        );
+        history.take("DELETED", pod(json!("now"), ended), began + Duration::from_millis(2140));
         assert_eq!(
             history.states,
             [

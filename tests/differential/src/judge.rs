@@ -135,11 +135,7 @@ impl Set<'_> {
             if again.is_empty() {
                 break;
             }
-            println!(
-                "{} of {} cases differ; once more",
-                again.len(),
-                played.len()
-            );
+            println!("{} of {} cases differ; once more", again.len(), played.len());
             let few = FEW.min(self.options.n_at_once);
             let answers = perform(&mut stage, &again, &format!("o{number}"), few)?;
             let now = differences(&answers, &theirs)?;
@@ -156,9 +152,7 @@ impl Set<'_> {
 
     /// Whether a case has a difference that the list does not know.
     fn has_news(&self, case: &str, found: &[Difference]) -> bool {
-        found
-            .iter()
-            .any(|it| !self.known.iter().any(|known| known.covers(case, it)))
+        found.iter().any(|it| !self.known.iter().any(|known| known.covers(case, it)))
     }
 
     fn verdict(&self, played: &[&Case], found: &Found, n_skipped: usize) -> u8 {
@@ -171,29 +165,19 @@ impl Set<'_> {
             n_failed += 1;
             println!("DIFFERS {}", case.name);
             for difference in differences {
-                if !self
-                    .known
-                    .iter()
-                    .any(|known| known.covers(&case.name, difference))
-                {
+                if !self.known.iter().any(|known| known.covers(&case.name, difference)) {
                     print!("{}", report::lines(difference));
                 }
             }
         }
         for known in self.known {
-            let mut about = played
-                .iter()
-                .filter(|case| known.names(&case.name))
-                .peekable();
+            let mut about = played.iter().filter(|case| known.names(&case.name)).peekable();
             let is_seen = |case: &&&Case| {
                 let all = found.get(&case.name);
                 all.is_some_and(|all| all.iter().any(|it| known.covers(&case.name, it)))
             };
             if about.peek().is_some() && !about.any(|case| is_seen(&case)) {
-                println!(
-                    "no longer seen: {} (tests/differential/known.yaml)",
-                    known.title
-                );
+                println!("no longer seen: {} (tests/differential/known.yaml)", known.title);
             }
         }
         let n_passed = played.len() - n_failed;

@@ -98,10 +98,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((start, rest)) => text.strip_prefix(start).is_some_and(|left| {
-            let ends = left
-                .char_indices()
-                .map(|(index, _)| index)
-                .chain([left.len()]);
+            let ends = left.char_indices().map(|(index, _)| index).chain([left.len()]);
             ends.into_iter().any(|index| fits(rest, &left[index..]))
         }),
     }

@@ -9,10 +9,7 @@
 //! ([`ferrolet_lab::isolation`]) that takes everything away at the end, on failure and on Ctrl-C.
 //! The last line is always `N passed, N failed, N skipped`, counted in cases.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "the report of a test program goes to standard output"
-)]
+#![expect(clippy::print_stdout, reason = "the report of a test program goes to standard output")]
 
 mod answer;
 mod case;
@@ -85,20 +82,12 @@ fn main() -> ExitCode {
 fn drive() -> Result<u8> {
     let mut options = parse(std::env::args().skip(1))?;
     let all = case::read_all(&home().join("cases"))?;
-    let mut cases: Vec<case::Case> = all
-        .iter()
-        .filter(|it| is_wanted(it, &options))
-        .cloned()
-        .collect();
+    let mut cases: Vec<case::Case> =
+        all.iter().filter(|it| is_wanted(it, &options)).cloned().collect();
     if options.wants_list {
         for case in &cases {
             let remark = if case.is_quick { " (quick)" } else { "" };
-            println!(
-                "{} {} {}s{remark}",
-                case.group,
-                case.name,
-                case.watch.as_secs_f64()
-            );
+            println!("{} {} {}s{remark}", case.group, case.name, case.watch.as_secs_f64());
         }
         return Ok(0);
     }
@@ -127,9 +116,8 @@ fn drive() -> Result<u8> {
     };
     let given = options.agent.clone();
     if options.mode != Mode::Record {
-        options.agent = given
-            .canonicalize()
-            .with_context(|| format!("agent {}", given.display()))?;
+        options.agent =
+            given.canonicalize().with_context(|| format!("agent {}", given.display()))?;
     }
     isolation::run(Network::Private, |bench| {
         let set = judge::Set {
@@ -145,10 +133,7 @@ fn drive() -> Result<u8> {
 
 fn is_wanted(case: &case::Case, options: &Options) -> bool {
     let is_named = options.filters.is_empty()
-        || options
-            .filters
-            .iter()
-            .any(|it| case.name.contains(it) || case.group.contains(it));
+        || options.filters.iter().any(|it| case.name.contains(it) || case.group.contains(it));
     is_named && (case.is_quick || !options.is_quick)
 }
 
@@ -163,10 +148,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         filters: Vec::new(),
     };
     while let Some(arg) = args.next() {
-        let mut value = || {
-            args.next()
-                .with_context(|| format!("{arg} wants a value\n{USAGE}"))
-        };
+        let mut value = || args.next().with_context(|| format!("{arg} wants a value\n{USAGE}"));
         match arg.as_str() {
             "--agent" => options.agent = PathBuf::from(value()?),
             "--recorded" => options.mode = Mode::Recorded,

@@ -26,14 +26,8 @@ pub(crate) struct Names {
 }
 
 /// Fields that are times or ids and nothing else.
-const DROPPED: [&str; 6] = [
-    "startTime",
-    "startedAt",
-    "finishedAt",
-    "lastTransitionTime",
-    "lastProbeTime",
-    "containerID",
-];
+const DROPPED: [&str; 6] =
+    ["startTime", "startedAt", "finishedAt", "lastTransitionTime", "lastProbeTime", "containerID"];
 /// What the kernel of cgroup v1 says for "no limit"; upstream reports it as the pod's limit, now and then.
 const NO_LIMIT: &str = "9007199254740988Ki";
 

@@ -46,11 +46,7 @@ pub(crate) fn perform(
     stage.create_namespaces(&names)?;
     let mut answers = Answers::new();
     for round in rounds(cases, n_at_once) {
-        let n_at_once = if round.agent.is_empty() {
-            n_at_once
-        } else {
-            round.cases.len()
-        };
+        let n_at_once = if round.agent.is_empty() { n_at_once } else { round.cases.len() };
         let mut play = Play {
             waiting: round.cases.into(),
             agent: round.agent.into(),
@@ -69,21 +65,13 @@ pub(crate) fn perform(
 fn rounds<'c>(cases: &[&'c Case], n_at_once: usize) -> Vec<Round<'c>> {
     let (with, without): (Vec<&Case>, Vec<&Case>) =
         cases.iter().partition(|it| !it.agent_schedule().is_empty());
-    let mut rounds = vec![Round {
-        cases: without,
-        agent: Vec::new(),
-    }];
+    let mut rounds = vec![Round { cases: without, agent: Vec::new() }];
     for case in with {
         let agent = case.agent_schedule();
-        let fitting = rounds
-            .iter_mut()
-            .find(|it| it.agent == agent && it.cases.len() < n_at_once);
+        let fitting = rounds.iter_mut().find(|it| it.agent == agent && it.cases.len() < n_at_once);
         match fitting {
             Some(round) => round.cases.push(case),
-            None => rounds.push(Round {
-                cases: vec![case],
-                agent,
-            }),
+            None => rounds.push(Round { cases: vec![case], agent }),
         }
     }
     rounds.retain(|it| !it.cases.is_empty());
@@ -140,10 +128,7 @@ impl<'c> Play<'c> {
 
     /// Whether something has to happen before more arrivals are taken.
     fn is_due(&self) -> bool {
-        let agent = self
-            .agent
-            .front()
-            .is_some_and(|it| self.began.elapsed() >= it.at);
+        let agent = self.agent.front().is_some_and(|it| self.began.elapsed() >= it.at);
         agent || self.running.iter().any(Run::is_due)
     }
 
@@ -169,11 +154,7 @@ impl<'c> Play<'c> {
 
     fn start_next(&mut self, stage: &mut Stage<'_>) -> Result<()> {
         // With an agent that is killed at a certain time, everybody has to be there in time.
-        let gap = if self.agent.is_empty() {
-            GAP
-        } else {
-            Duration::ZERO
-        };
+        let gap = if self.agent.is_empty() { GAP } else { Duration::ZERO };
         while self.running.len() < self.n_at_once
             && self.last_start.is_none_or(|it| it.elapsed() >= gap)
             && let Some(case) = self.waiting.pop_front()
@@ -195,10 +176,7 @@ impl<'c> Play<'c> {
 
     fn take(&mut self, kind: &str, pod: Value, at: Instant) {
         let namespace = &pod["metadata"]["namespace"];
-        let run = self
-            .running
-            .iter_mut()
-            .find(|it| *namespace == it.namespace.as_str());
+        let run = self.running.iter_mut().find(|it| *namespace == it.namespace.as_str());
         let name = pod["metadata"]["name"].as_str().map(str::to_owned);
         // A case that is over has nothing more to learn.
         if let (Some(run), Some(name)) = (run, name) {
@@ -255,9 +233,7 @@ fn events(found: &[Value], names: &Names) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     for object in found {
         let text = |value: &Value| names.text(value.as_str().unwrap_or_default());
-        let count = object["series"]["count"]
-            .as_u64()
-            .or(object["count"].as_u64());
+        let count = object["series"]["count"].as_u64().or(object["count"].as_u64());
         let event = Event {
             pod: text(&object["involvedObject"]["name"]),
             field: text(&object["involvedObject"]["fieldPath"]),
@@ -268,13 +244,7 @@ fn events(found: &[Value], names: &Names) -> Vec<Event> {
         };
         let is_same = |it: &&mut Event| {
             (&it.pod, &it.field, &it.kind, &it.reason, &it.message)
-                == (
-                    &event.pod,
-                    &event.field,
-                    &event.kind,
-                    &event.reason,
-                    &event.message,
-                )
+                == (&event.pod, &event.field, &event.kind, &event.reason, &event.message)
         };
         match events.iter_mut().find(is_same) {
             Some(other) => other.count += event.count,
@@ -302,13 +272,8 @@ mod tests {
             - {name: f, seconds: 9, pod: {}, steps: [{at: 3, agent: kill}, {at: 4, agent: start}]}\n";
         let cases = case::parse("g", text).unwrap();
         let cases: Vec<&Case> = cases.iter().collect();
-        let names = |round: &Round<'_>| {
-            round
-                .cases
-                .iter()
-                .map(|it| it.name.clone())
-                .collect::<String>()
-        };
+        let names =
+            |round: &Round<'_>| round.cases.iter().map(|it| it.name.clone()).collect::<String>();
         let rounds: Vec<String> = rounds(&cases, 2).iter().map(names).collect();
         assert_eq!(rounds, ["ac", "be", "d", "f"]);
     }
@@ -322,10 +287,8 @@ mod tests {
             })
         };
         let all = [event("b", "2", 1), event("a", "3", 2), event("a", "1", 1)];
-        let shown: Vec<(String, u64)> = events(&all, &Names::default())
-            .into_iter()
-            .map(|it| (it.message, it.count))
-            .collect();
+        let shown: Vec<(String, u64)> =
+            events(&all, &Names::default()).into_iter().map(|it| (it.message, it.count)).collect();
         assert_eq!(shown, [("a".to_owned(), 3), ("b".to_owned(), 1)]);
     }
 }

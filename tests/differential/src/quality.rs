@@ -30,10 +30,7 @@ fn ends_alike(one: &Answer, other: &Answer) -> bool {
 /// True when a pod was still being made and nobody said why.
 fn is_cut_short(answer: &Answer) -> bool {
     let is_waited_for = |(name, status): (&String, &Value)| {
-        let is_explained = answer
-            .events
-            .iter()
-            .any(|it| it.pod == *name && it.kind == "Warning");
+        let is_explained = answer.events.iter().any(|it| it.pod == *name && it.kind == "Warning");
         !is_explained && !answer.gone.contains_key(name) && is_being_made(status)
     };
     answer.last.iter().any(is_waited_for)
@@ -65,10 +62,7 @@ mod tests {
     use crate::answer::Event;
 
     fn answer(status: Value) -> Answer {
-        Answer {
-            last: BTreeMap::from([("p".to_owned(), status)]),
-            ..Answer::default()
-        }
+        Answer { last: BTreeMap::from([("p".to_owned(), status)]), ..Answer::default() }
     }
 
     fn container(state: Value) -> Value {
@@ -117,9 +111,6 @@ mod tests {
         let ended = |code: i32| answer(container(json!({"terminated": {"exitCode": code}})));
         assert!(agreeing(&[ended(1)]).is_none());
         assert!(agreeing(&[ended(1), ended(2)]).is_none());
-        assert_eq!(
-            agreeing(&[ended(1), ended(2), ended(1)]),
-            Some(vec![ended(1), ended(1)])
-        );
+        assert_eq!(agreeing(&[ended(1), ended(2), ended(1)]), Some(vec![ended(1), ended(1)]));
     }
 }

@@ -35,20 +35,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A second image of the same program, for pods whose image is changed.
 const OTHER_PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 /// Images with users, for pods that must not run as root.
-const USERS: [(&str, &str); 2] = [
-    ("lab.local/user-number:1", "1000"),
-    ("lab.local/user-name:1", "nobody"),
-];
+const USERS: [(&str, &str); 2] =
+    [("lab.local/user-number:1", "1000"), ("lab.local/user-name:1", "nobody")];
 
 impl<'a> Stage<'a> {
     /// Starts `agent` as a node of this name and waits until it is Ready.
     pub(crate) fn start(scene: &'a Scene<'a>, name: &str, agent: &Path) -> Result<Stage<'a>> {
         let (bench, tools) = (scene.bench, scene.tools);
         let containerd = Containerd::start(bench, tools, &format!("containerd-{name}"))?;
-        let mut images = vec![ImageSpec {
-            name: OTHER_PAUSE.to_owned(),
-            ..image::pause(&tools.pause)?
-        }];
+        let mut images =
+            vec![ImageSpec { name: OTHER_PAUSE.to_owned(), ..image::pause(&tools.pause)? }];
         for (name, user) in USERS {
             images.push(ImageSpec {
                 name: name.to_owned(),
@@ -69,12 +65,7 @@ impl<'a> Stage<'a> {
         let node = ClusterNode::prepare(bench, &containerd, scene.cluster, options, &access)?;
         let selector = format!("spec.nodeName={name}");
         let pods = Watch::open(scene.api, "/api/v1/pods", &selector)?;
-        let mut stage = Stage {
-            scene,
-            node,
-            pods,
-            containerd,
-        };
+        let mut stage = Stage { scene, node, pods, containerd };
         stage.node.node.launch()?;
         stage.node.wait_ready(scene.cluster)?;
         Ok(stage)
@@ -118,9 +109,7 @@ impl<'a> Stage<'a> {
         for name in names {
             for part in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
                 let path = format!("/api/v1/namespaces/{name}/{part}");
-                self.scene
-                    .cluster
-                    .wait(&path, PATIENCE, |it| it.find(&path))?;
+                self.scene.cluster.wait(&path, PATIENCE, |it| it.find(&path))?;
             }
         }
         Ok(())
@@ -154,11 +143,7 @@ impl<'a> Stage<'a> {
                 let path = format!("/api/v1/namespaces/{namespace}/{path}");
                 self.ask("DELETE", &path, &json!({}))
             }
-            Action::Patch {
-                pod,
-                subresource,
-                change,
-            } => {
+            Action::Patch { pod, subresource, change } => {
                 let path = format!("{pods}/{pod}/{subresource}");
                 self.ask("PATCH", path.trim_end_matches('/'), change)
             }
@@ -167,9 +152,7 @@ impl<'a> Stage<'a> {
                 pod["metadata"]["namespace"] = json!(namespace);
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 let file = manifest_file(case, name);
-                self.node
-                    .node
-                    .put_manifest(&file, &serde_json::to_string_pretty(&pod)?)?;
+                self.node.node.put_manifest(&file, &serde_json::to_string_pretty(&pod)?)?;
                 Ok(None)
             }
             Action::RemoveStatic(name) => {
@@ -193,20 +176,13 @@ impl<'a> Stage<'a> {
             }
         }
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
-        self.ask(
-            "DELETE",
-            &format!("/api/v1/namespaces/{namespace}/pods"),
-            &options,
-        )?;
+        self.ask("DELETE", &format!("/api/v1/namespaces/{namespace}/pods"), &options)?;
         Ok(())
     }
 
     /// Events of a namespace that a kubelet sent.
     pub(crate) fn kubelet_events(&self, namespace: &str) -> Result<Vec<Value>> {
-        let list = self
-            .scene
-            .cluster
-            .get(&format!("/api/v1/namespaces/{namespace}/events"))?;
+        let list = self.scene.cluster.get(&format!("/api/v1/namespaces/{namespace}/events"))?;
         let all = list["items"].as_array().cloned().unwrap_or_default();
         let is_kubelets = |it: &Value| {
             it["source"]["component"] == "kubelet" || it["reportingComponent"] == "kubelet"
@@ -237,12 +213,7 @@ impl<'a> Stage<'a> {
     /// A request; a refusal is part of the answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Option<String>> {
         let answer = self.scene.api.ask(method, path, &body.to_string())?;
-        ensure!(
-            answer.status < 500,
-            "{method} {path}: {} {:.400}",
-            answer.status,
-            answer.body
-        );
+        ensure!(answer.status < 500, "{method} {path}: {} {:.400}", answer.status, answer.body);
         if answer.status < 300 {
             return Ok(None);
         }

@@ -31,24 +31,12 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) const DESK: View = View {
-        width: 1280,
-        height: 1300,
-        is_phone: false,
-        is_dark: false,
-    };
-    pub(crate) const PHONE: View = View {
-        width: 360,
-        height: 780,
-        is_phone: true,
-        is_dark: false,
-    };
+    pub(crate) const DESK: View =
+        View { width: 1280, height: 1300, is_phone: false, is_dark: false };
+    pub(crate) const PHONE: View = View { width: 360, height: 780, is_phone: true, is_dark: false };
 
     pub(crate) fn dark(self) -> View {
-        View {
-            is_dark: true,
-            ..self
-        }
+        View { is_dark: true, ..self }
     }
 }
 
@@ -78,12 +66,7 @@ impl Browser {
         command
             .args(["-c", "exec \"$@\" 3<&0 4>&1 >/dev/null", "sh"])
             .arg(program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-            ])
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(["--disable-dev-shm-usage", "--disable-background-networking"])
             .arg("--remote-debugging-pipe")
             .arg(format!("--user-data-dir={}", profile.display()))
@@ -105,13 +88,7 @@ impl Browser {
                 }
             }
         });
-        let mut browser = Browser {
-            child,
-            input,
-            heard,
-            n_asked: 0,
-            page: None,
-        };
+        let mut browser = Browser { child, input, heard, n_asked: 0, page: None };
         let made = browser.call("Target.createTarget", json!({"url": "about:blank"}))?;
         let wanted = json!({"targetId": made["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", wanted)?;

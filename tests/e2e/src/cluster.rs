@@ -48,11 +48,7 @@ impl<'c> World<'c> {
         let cluster = context.cluster()?;
         let namespace = context.namespace()?;
         let node = context.prepare_joined(cluster, options, access)?;
-        Ok(World {
-            cluster,
-            node,
-            namespace,
-        })
+        Ok(World { cluster, node, namespace })
     }
 
     pub(crate) fn node_name(&self) -> &str {
@@ -106,9 +102,7 @@ impl<'c> World<'c> {
         mut attempt: impl FnMut(&Cluster, &str) -> Result<Option<T>>,
     ) -> Result<T> {
         let (cluster, namespace) = (self.cluster, self.namespace.clone());
-        self.node
-            .node
-            .wait(what, timeout, |_| attempt(cluster, &namespace))
+        self.node.node.wait(what, timeout, |_| attempt(cluster, &namespace))
     }
 
     /// A pod for this node, past the scheduler.
@@ -172,9 +166,7 @@ impl<'c> World<'c> {
 
     /// The same with more patience: for a pod that something has to be done for first, or that was refused before.
     pub(crate) fn wait_ready_later(&mut self, name: &str) -> Result<PodView> {
-        self.wait_pod(name, "Ready", LATER, |pod| {
-            pod.condition("Ready") == Some("True")
-        })
+        self.wait_pod(name, "Ready", LATER, |pod| pod.condition("Ready") == Some("True"))
     }
 
     /// Waits until the node has taken a pod on, whatever becomes of it.
@@ -186,9 +178,7 @@ impl<'c> World<'c> {
 
     /// Applies a pod of this name and waits until it is Ready.
     pub(crate) fn run(&mut self, pod: &Value) -> Result<PodView> {
-        let name = pod["metadata"]["name"]
-            .as_str()
-            .context("the pod has no name")?;
+        let name = pod["metadata"]["name"].as_str().context("the pod has no name")?;
         self.apply(pod)?;
         self.wait_ready(name)
     }
@@ -197,14 +187,12 @@ impl<'c> World<'c> {
     pub(crate) fn wait_gone(&mut self, pod: &PodView, timeout: Duration) -> Result<()> {
         let (cluster, path) = (self.cluster, self.pod_path(pod.name()));
         let what = format!("pod {} to be gone", pod.name());
-        self.node
-            .node
-            .wait(&what, timeout, |_| match cluster.find(&path)? {
-                Some(other) if other["metadata"]["uid"] == pod.uid() => {
-                    bail!("it is still there: {}", other["metadata"])
-                }
-                _ => Ok(Some(())),
-            })
+        self.node.node.wait(&what, timeout, |_| match cluster.find(&path)? {
+            Some(other) if other["metadata"]["uid"] == pod.uid() => {
+                bail!("it is still there: {}", other["metadata"])
+            }
+            _ => Ok(Some(())),
+        })
     }
 
     /// Reasons of the events about a pod that the agent sent, in order of their first time.
@@ -223,27 +211,20 @@ impl<'c> World<'c> {
         );
         let list = self.cluster.get(&path)?;
         let mut events = list["items"].as_array().cloned().unwrap_or_default();
-        events.sort_by_key(|it| {
-            it["metadata"]["resourceVersion"]
-                .as_str()
-                .map(str::to_owned)
-        });
+        events.sort_by_key(|it| it["metadata"]["resourceVersion"].as_str().map(str::to_owned));
         Ok(events)
     }
 
     /// Waits for an event about a pod and gives its message.
     pub(crate) fn wait_event(&mut self, pod: &PodView, reason: &str) -> Result<String> {
-        self.cluster
-            .wait(&format!("the event {reason}"), SOON, |_| {
-                let events = self.events(pod)?;
-                let found = events.iter().find(|it| it["reason"] == reason);
-                match found {
-                    Some(event) => Ok(Some(
-                        event["message"].as_str().unwrap_or_default().to_owned(),
-                    )),
-                    None => bail!("there are only {:?}", self.event_reasons(pod)?),
-                }
-            })
+        self.cluster.wait(&format!("the event {reason}"), SOON, |_| {
+            let events = self.events(pod)?;
+            let found = events.iter().find(|it| it["reason"] == reason);
+            match found {
+                Some(event) => Ok(Some(event["message"].as_str().unwrap_or_default().to_owned())),
+                None => bail!("there are only {:?}", self.event_reasons(pod)?),
+            }
+        })
     }
 
     /// Waits until a container has written this many lines, and gives them.
@@ -286,10 +267,7 @@ impl<'c> World<'c> {
         path: &str,
     ) -> Result<String> {
         let containers = pod.containers();
-        let running = containers
-            .iter()
-            .find(|it| it.is_running())
-            .context("no container runs")?;
+        let running = containers.iter().find(|it| it.is_running()).context("no container runs")?;
         let id = running.id();
         containerd.ctr(&["tasks", "exec", "--exec-id", "look", id, "cat", path])
     }
@@ -299,13 +277,9 @@ impl<'c> World<'c> {
 pub(crate) fn create_namespace(cluster: &Cluster, name: &str) -> Result<()> {
     cluster.kubectl(&["create", "namespace", name])?;
     let path = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
-    cluster.wait("the default service account", SOON, |cluster| {
-        cluster.find(&path)
-    })?;
+    cluster.wait("the default service account", SOON, |cluster| cluster.find(&path))?;
     // Its certificate comes from another controller.
     let path = format!("/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt");
-    cluster.wait("the namespace's root certificate", SOON, |cluster| {
-        cluster.find(&path)
-    })?;
+    cluster.wait("the namespace's root certificate", SOON, |cluster| cluster.find(&path))?;
     Ok(())
 }

@@ -37,12 +37,7 @@ pub(crate) struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     pub(crate) fn new(bench: &'a Bench, tools: &'a Toolbox, options: &'a Options) -> Shared<'a> {
-        Shared {
-            bench,
-            tools,
-            options,
-            cluster: OnceLock::new(),
-        }
+        Shared { bench, tools, options, cluster: OnceLock::new() }
     }
 
     fn cluster(&self) -> Result<&Cluster> {
@@ -124,10 +119,8 @@ impl<'a> Context<'a> {
 
     /// A control plane for this test alone, because the test stops it.
     pub(crate) fn own_cluster(&mut self) -> Result<Cluster> {
-        let options = ClusterOptions {
-            name: format!("{}-cluster", self.short),
-            ..ClusterOptions::default()
-        };
+        let options =
+            ClusterOptions { name: format!("{}-cluster", self.short), ..ClusterOptions::default() };
         let cluster = Cluster::start(self.bench, self.control_plane()?, &options)?;
         self.own_cluster = Some(cluster.directory().to_owned());
         Ok(cluster)
@@ -152,13 +145,9 @@ impl<'a> Context<'a> {
         access: &Access,
     ) -> Result<ClusterNode> {
         self.containerd()?;
-        let containerd = self
-            .containerd
-            .as_ref()
-            .context("containerd was just started")?;
+        let containerd = self.containerd.as_ref().context("containerd was just started")?;
         let name = options.name.clone();
-        self.nodes
-            .push(self.bench.directory(&format!("node-{name}"))?);
+        self.nodes.push(self.bench.directory(&format!("node-{name}"))?);
         self.joined.push(name);
         ClusterNode::prepare(self.bench, containerd, cluster, options, access)
     }
@@ -169,9 +158,7 @@ impl<'a> Context<'a> {
             let name = format!("{}-containerd", self.short);
             self.containerd = Some(Containerd::start(self.bench, self.tools, &name)?);
         }
-        self.containerd
-            .as_mut()
-            .context("containerd was just started")
+        self.containerd.as_mut().context("containerd was just started")
     }
 
     /// Makes the test's containerd wait for the agent to hand over the range of its pods' addresses.
@@ -186,10 +173,7 @@ impl<'a> Context<'a> {
     /// Lets the test's containerd run its containers with another runc.
     pub(crate) fn take_runc(&mut self, runc: PathBuf) -> Result<()> {
         let name = format!("{}-containerd", self.short);
-        let tools = Toolbox {
-            runc,
-            ..self.tools.clone()
-        };
+        let tools = Toolbox { runc, ..self.tools.clone() };
         self.containerd = Some(Containerd::start(self.bench, &tools, &name)?);
         Ok(())
     }
@@ -220,10 +204,7 @@ impl<'a> Context<'a> {
     /// An agent that has not been started.
     pub(crate) fn prepare(&mut self, options: NodeOptions) -> Result<Node> {
         self.containerd()?;
-        let containerd = self
-            .containerd
-            .as_ref()
-            .context("containerd was just started")?;
+        let containerd = self.containerd.as_ref().context("containerd was just started")?;
         let node = Node::prepare(self.bench, containerd, options)?;
         self.nodes.push(node.directory().to_owned());
         Ok(node)
@@ -249,9 +230,7 @@ impl<'a> Context<'a> {
             }
             if let Some(namespace) = &self.namespace {
                 let all = ["get", "pods,events", "--output=yaml", "--namespace"];
-                let said = self
-                    .cluster()?
-                    .kubectl(&[&all[..], &[namespace]].concat())?;
+                let said = self.cluster()?.kubectl(&[&all[..], &[namespace]].concat())?;
                 fs::write(target.join("objects.yaml"), said)?;
             }
             Ok(())

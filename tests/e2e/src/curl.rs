@@ -20,12 +20,7 @@ pub(crate) struct Ask {
 
 impl Ask {
     pub(crate) fn new(method: &str, path: &str) -> Ask {
-        Ask {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            headers: Vec::new(),
-            body: None,
-        }
+        Ask { method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: None }
     }
 
     /// The same with `/NS/` in the path standing for a namespace.
@@ -141,11 +136,7 @@ impl Curl {
         // The exit code is the last transfer's; what counts is what each of them wrote.
         let said = command.output().context("start curl")?;
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
-        ensure!(
-            text.lines().count() == asks.len(),
-            "curl says of {} requests: {text}",
-            asks.len()
-        );
+        ensure!(text.lines().count() == asks.len(), "curl says of {} requests: {text}", asks.len());
         let heard = text.lines().enumerate().map(|(n, line)| {
             let (status, content_type) = line.split_once(' ').unwrap_or((line, ""));
             let body = fs::read(body_file(n)).unwrap_or_default();

@@ -50,11 +50,7 @@ impl Driver {
             .arg(root.join("plugins_registry"))
             .args(options)
             .spawn()?;
-        Ok(Some(Driver {
-            name,
-            state,
-            process,
-        }))
+        Ok(Some(Driver { name, state, process }))
     }
 
     /// Every call so far: method and request.
@@ -170,10 +166,7 @@ pub(crate) fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<
     world.wait("the driver in the node's CSINode", SOON, |cluster, _| {
         let node = cluster.find(&path)?.context("no CSINode")?;
         let drivers = node["spec"]["drivers"].as_array().cloned();
-        let found = drivers
-            .into_iter()
-            .flatten()
-            .find(|it| it["name"] == name.as_str());
+        let found = drivers.into_iter().flatten().find(|it| it["name"] == name.as_str());
         Ok(found)
     })
 }

@@ -11,8 +11,7 @@ const LINKS: &str = "/var/log/containers";
 
 /// The directory of a pod's logs.
 pub(crate) fn log_directory(node: &Node, pod: &PodView) -> PathBuf {
-    node.pod_logs()
-        .join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
+    node.pod_logs().join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
 }
 
 /// What a container wrote, without the runtime's columns in front.
@@ -22,14 +21,9 @@ pub(crate) fn log_lines(
     container: &str,
     n_restarts: u64,
 ) -> Result<Vec<String>> {
-    let path = log_directory(node, pod)
-        .join(container)
-        .join(format!("{n_restarts}.log"));
+    let path = log_directory(node, pod).join(container).join(format!("{n_restarts}.log"));
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    Ok(text
-        .lines()
-        .map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned())
-        .collect())
+    Ok(text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned()).collect())
 }
 
 /// Names of the links into a pod's logs. The name alone would also fit a pod that took its place.
@@ -37,9 +31,7 @@ pub(crate) fn links(node: &Node, pod: &PodView) -> Vec<String> {
     let logs = log_directory(node, pod);
     let names = fs::read_dir(LINKS).into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names
-        .filter(|name| link_target(name).is_ok_and(|target| target.starts_with(&logs)))
-        .collect()
+    names.filter(|name| link_target(name).is_ok_and(|target| target.starts_with(&logs))).collect()
 }
 
 /// Where a link leads.

@@ -6,10 +6,7 @@
 //!
 //! The last line is always `N passed, N failed, N skipped`.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "the report of a test program goes to standard output"
-)]
+#![expect(clippy::print_stdout, reason = "the report of a test program goes to standard output")]
 
 mod browser;
 mod build;
@@ -92,9 +89,7 @@ fn drive() -> Result<u8> {
     };
     let needs_control_plane = match &options.sample_run {
         Some(kind) => kind == cases::bench::CLUSTER,
-        None => runner::select(&options)
-            .iter()
-            .any(|case| case.needs_control_plane()),
+        None => runner::select(&options).iter().any(|case| case.needs_control_plane()),
     };
     if needs_control_plane {
         options.control_plane = parts::control_plane();
@@ -154,10 +149,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         sample_run: None,
     };
     while let Some(arg) = args.next() {
-        let mut value = || {
-            args.next()
-                .with_context(|| format!("{arg} wants a value\n{USAGE}"))
-        };
+        let mut value = || args.next().with_context(|| format!("{arg} wants a value\n{USAGE}"));
         match arg.as_str() {
             "--agent" => agent = Some(PathBuf::from(value()?)),
             "--jobs" => options.n_jobs = value()?.parse().context("--jobs wants a number")?,
@@ -172,9 +164,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
     }
     if !options.wants_list {
         let given = agent.with_context(|| format!("--agent is missing\n{USAGE}"))?;
-        options.agent = given
-            .canonicalize()
-            .with_context(|| format!("agent {}", given.display()))?;
+        options.agent =
+            given.canonicalize().with_context(|| format!("agent {}", given.display()))?;
         options.keep = std::path::absolute(&options.keep)?;
     }
     Ok(options)

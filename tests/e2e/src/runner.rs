@@ -38,10 +38,7 @@ struct Totals {
 
 impl Totals {
     fn print(&self) -> u8 {
-        println!(
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        );
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
         u8::from(self.failed > 0)
     }
 }
@@ -50,11 +47,7 @@ impl Totals {
 pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u8> {
     let selected = select(options);
     let shared = Shared::new(bench, tools, options);
-    println!(
-        "{} end-to-end tests on containerd {}",
-        selected.len(),
-        tools.containerd.version
-    );
+    println!("{} end-to-end tests on containerd {}", selected.len(), tools.containerd.version);
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(Totals::default());
     let failed: Mutex<Vec<Case>> = Mutex::new(Vec::new());
@@ -66,24 +59,17 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
                         return;
                     }
                     if !run_one(&shared, case, &totals) {
-                        failed
-                            .lock()
-                            .expect("no panic while the lock is held")
-                            .push(*case);
+                        failed.lock().expect("no panic while the lock is held").push(*case);
                     }
                 }
             });
         }
     });
-    let failed = failed
-        .into_inner()
-        .map_err(|_| anyhow!("a test thread broke off"))?;
+    let failed = failed.into_inner().map_err(|_| anyhow!("a test thread broke off"))?;
     if options.n_jobs > 1 && failed.len() <= MOST_SECOND_TRIES && !bench.is_interrupted() {
         try_alone(&shared, &failed, &totals);
     }
-    let totals = totals
-        .into_inner()
-        .map_err(|_| anyhow!("a test thread broke off"))?;
+    let totals = totals.into_inner().map_err(|_| anyhow!("a test thread broke off"))?;
     Ok(totals.print())
 }
 
@@ -91,10 +77,7 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
 fn try_alone(shared: &Shared<'_>, failed: &[Case], totals: &Mutex<Totals>) {
     for case in failed {
         println!("again   {}, alone: it failed beside others", case.name);
-        totals
-            .lock()
-            .expect("the report is printed without panicking")
-            .failed -= 1;
+        totals.lock().expect("the report is printed without panicking").failed -= 1;
         run_one(shared, case, totals);
     }
 }
@@ -134,9 +117,7 @@ fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> bool {
     let kept = result.is_err().then(|| context.keep());
     let cleaned = context.clean();
     let took = began.elapsed().as_secs_f32();
-    let mut totals = totals
-        .lock()
-        .expect("the report is printed without panicking");
+    let mut totals = totals.lock().expect("the report is printed without panicking");
     match result.and_then(|outcome| cleaned.map(|()| outcome)) {
         Ok(Outcome::Passed) => {
             totals.passed += 1;
@@ -173,6 +154,5 @@ fn missing(case: &Case, options: &Options) -> Option<String> {
 
 fn panic_text(cause: &(dyn std::any::Any + Send)) -> String {
     let text = cause.downcast_ref::<String>().cloned();
-    text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
+    text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }

@@ -68,11 +68,9 @@ pub fn leftovers(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<Str
     for dir in cgroups::directories(&run.cgroup())? {
         left.push(format!("cgroup {}", dir.display()));
     }
-    for (kind, dir) in [
-        ("network namespace", "/run/netns"),
-        ("link", "/sys/class/net"),
-        ("file", "/run"),
-    ] {
+    for (kind, dir) in
+        [("network namespace", "/run/netns"), ("link", "/sys/class/net"), ("file", "/run")]
+    {
         for name in names(Path::new(dir)) {
             if name.contains(&run.id) {
                 left.push(format!("{kind} {dir}/{name}"));
@@ -132,10 +130,7 @@ fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[cfg(test)]
@@ -160,15 +155,8 @@ mod tests {
 
     #[test]
     fn only_who_began_before_the_end_of_a_world_is_left_of_it() {
-        let run = RunId {
-            id: "nobody".to_owned(),
-            block: 1,
-            network: Network::Private,
-        };
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let run = RunId { id: "nobody".to_owned(), block: 1, network: Network::Private };
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let mut world = Namespaces::of("self", child.id()).unwrap();
         let is_found = |world: &Namespaces| {
             let left = processes(&run, Some(world)).unwrap();

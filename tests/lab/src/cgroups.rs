@@ -75,11 +75,7 @@ pub fn processes(group: &str) -> Result<Vec<u32>> {
     let mut pids: Vec<u32> = directories(group)?
         .iter()
         .filter_map(|dir| fs::read_to_string(dir.join("cgroup.procs")).ok())
-        .flat_map(|text| {
-            text.lines()
-                .filter_map(|line| line.parse().ok())
-                .collect::<Vec<u32>>()
-        })
+        .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>())
         .filter(|pid| *pid != 0)
         .collect();
     pids.sort_unstable();
@@ -89,20 +85,16 @@ pub fn processes(group: &str) -> Result<Vec<u32>> {
 
 /// Kills what runs inside `group` and removes it everywhere.
 pub fn remove(group: &str) -> Result<()> {
-    wait_until(
-        &format!("cgroup {group} to be empty and removed"),
-        Duration::from_secs(10),
-        || {
-            for pid in processes(group)? {
-                // It may have ended on its own since we looked.
-                let _ = send_signal(pid, Signal::KILL);
-            }
-            for dir in directories(group)? {
-                fs::remove_dir(&dir).with_context(|| format!("remove {}", dir.display()))?;
-            }
-            Ok(Some(()))
-        },
-    )
+    wait_until(&format!("cgroup {group} to be empty and removed"), Duration::from_secs(10), || {
+        for pid in processes(group)? {
+            // It may have ended on its own since we looked.
+            let _ = send_signal(pid, Signal::KILL);
+        }
+        for dir in directories(group)? {
+            fs::remove_dir(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        }
+        Ok(Some(()))
+    })
 }
 
 /// One value of a group's file, looked up in the hierarchy that has it.

@@ -77,10 +77,7 @@ impl Containerd {
         };
         this.write_configuration()?;
         this.launch()?;
-        this.import(&[
-            image::pause(&this.tools.pause)?,
-            image::busybox(&this.tools.busybox)?,
-        ])?;
+        this.import(&[image::pause(&this.tools.pause)?, image::busybox(&this.tools.busybox)?])?;
         Ok(this)
     }
 
@@ -130,17 +127,13 @@ impl Containerd {
         let mut search = binaries.directory.as_os_str().to_owned();
         search.push(":/usr/sbin:/usr/bin:/sbin:/bin");
         let mut command = Command::new(&binaries.containerd);
-        command
-            .arg("--config")
-            .arg(self.directory.join("config.toml"))
-            .env("PATH", search);
+        command.arg("--config").arg(self.directory.join("config.toml")).env("PATH", search);
         let mut daemon = Daemon::spawn("containerd", command, &self.log())?;
         let ready = wait_until("containerd to answer", Duration::from_secs(30), || {
             daemon.expect_running()?;
             let plugins = self.ctr(&["plugins", "ls"])?;
-            let cri = plugins
-                .lines()
-                .any(|line| line.contains("cri") && line.trim_end().ends_with("ok"));
+            let cri =
+                plugins.lines().any(|line| line.contains("cri") && line.trim_end().ends_with("ok"));
             Ok(cri.then_some(()))
         });
         let tail = daemon.log_tail(20);
@@ -171,16 +164,10 @@ impl Containerd {
 
     /// Waits until the CRI side knows an image.
     fn wait_managed(&self, name: &str) -> Result<()> {
-        wait_until(
-            &format!("image {name} to be managed"),
-            Duration::from_secs(10),
-            || {
-                let listed = self.ctr(&["images", "ls", &format!("name=={name}")])?;
-                Ok(listed
-                    .contains("io.cri-containerd.image=managed")
-                    .then_some(()))
-            },
-        )
+        wait_until(&format!("image {name} to be managed"), Duration::from_secs(10), || {
+            let listed = self.ctr(&["images", "ls", &format!("name=={name}")])?;
+            Ok(listed.contains("io.cri-containerd.image=managed").then_some(()))
+        })
     }
 
     /// Lets pulls from a registry of this name (without a port) go to a registry of the bench, from the next pull on.
@@ -208,10 +195,7 @@ impl Containerd {
     /// All sandboxes and containers, running or not.
     pub fn containers(&self) -> Result<Vec<RuntimeContainer>> {
         let mut found = Vec::new();
-        for id in self
-            .ctr(&["containers", "ls", "--quiet"])?
-            .split_whitespace()
-        {
+        for id in self.ctr(&["containers", "ls", "--quiet"])?.split_whitespace() {
             // It may be removed between the list and the look.
             let Ok(text) = self.ctr(&["containers", "info", id]) else {
                 continue;
@@ -236,9 +220,7 @@ impl Containerd {
         let rows = text.lines().skip(1).filter_map(|line| {
             let mut words = line.split_whitespace();
             let (id, pid, state) = (words.next()?, words.next()?, words.next()?);
-            (state == "RUNNING")
-                .then(|| Some((id.to_owned(), pid.parse().ok()?)))
-                .flatten()
+            (state == "RUNNING").then(|| Some((id.to_owned(), pid.parse().ok()?))).flatten()
         });
         // containerd lists them in any order.
         let mut tasks: Vec<(String, u32)> = rows.collect();
@@ -423,9 +405,7 @@ fn children(parent: u32) -> Vec<u32> {
         .flatten()
         .filter_map(of_thread)
         .flat_map(|text| {
-            text.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<u32>>()
+            text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
         })
         .collect()
 }

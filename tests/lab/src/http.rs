@@ -22,20 +22,13 @@ pub struct Answer {
 
 /// GET `path` from `address` (`host:port`).
 pub fn get(address: &str, path: &str) -> Result<Answer> {
-    let target = address
-        .parse()
-        .with_context(|| format!("address {address}"))?;
+    let target = address.parse().with_context(|| format!("address {address}"))?;
     let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)
         .with_context(|| format!("connect to {address}"))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut bytes = Vec::new();
-    stream
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("read http://{address}{path}"))?;
+    stream.read_to_end(&mut bytes).with_context(|| format!("read http://{address}{path}"))?;
     parse(&bytes).with_context(|| format!("answer of http://{address}{path}"))
 }
 
@@ -56,10 +49,8 @@ pub fn free_port() -> Result<u16> {
 
 /// A whole answer as it came over the stream.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Answer> {
-    let end = bytes
-        .windows(4)
-        .position(|window| window == b"\r\n\r\n")
-        .context("no end of headers")?;
+    let end =
+        bytes.windows(4).position(|window| window == b"\r\n\r\n").context("no end of headers")?;
     let head = String::from_utf8_lossy(&bytes[..end]);
     let status = head
         .split(' ')
@@ -67,28 +58,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Answer> {
         .and_then(|code| code.parse().ok())
         .with_context(|| format!("status line in {head:?}"))?;
     let body = &bytes[end + 4..];
-    let is_chunked = head.lines().any(|line| {
-        line.to_ascii_lowercase()
-            .starts_with("transfer-encoding: chunked")
-    });
-    let body = if is_chunked {
-        dechunk(body)?
-    } else {
-        body.to_vec()
-    };
-    Ok(Answer {
-        status,
-        body: String::from_utf8_lossy(&body).into_owned(),
-    })
+    let is_chunked = head
+        .lines()
+        .any(|line| line.to_ascii_lowercase().starts_with("transfer-encoding: chunked"));
+    let body = if is_chunked { dechunk(body)? } else { body.to_vec() };
+    Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
 fn dechunk(mut rest: &[u8]) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let end = rest
-            .windows(2)
-            .position(|window| window == b"\r\n")
-            .context("chunk size line")?;
+        let end =
+            rest.windows(2).position(|window| window == b"\r\n").context("chunk size line")?;
         let line = String::from_utf8_lossy(&rest[..end]);
         let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16)
             .with_context(|| format!("chunk size {line:?}"))?;
@@ -120,10 +101,8 @@ impl StaticServer {
     pub fn start(body: &str) -> Result<StaticServer> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let state = Arc::new(Mutex::new(ServerState {
-            body: body.to_owned(),
-            requests: Vec::new(),
-        }));
+        let state =
+            Arc::new(Mutex::new(ServerState { body: body.to_owned(), requests: Vec::new() }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -185,13 +164,7 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n", 200, "abcde"),
         ];
         for (bytes, status, body) in cases {
-            assert_eq!(
-                parse(bytes).unwrap(),
-                Answer {
-                    status,
-                    body: body.to_owned()
-                }
-            );
+            assert_eq!(parse(bytes).unwrap(), Answer { status, body: body.to_owned() });
         }
     }
 
@@ -204,11 +177,8 @@ mod tests {
     #[test]
     fn the_server_gives_the_newest_body_and_keeps_the_requests() {
         let server = StaticServer::start("one").unwrap();
-        let address = server
-            .url()
-            .trim_start_matches("http://")
-            .trim_end_matches("/pods")
-            .to_owned();
+        let address =
+            server.url().trim_start_matches("http://").trim_end_matches("/pods").to_owned();
         assert_eq!(get(&address, "/a").unwrap().body, "one");
         server.set_body("two");
         assert_eq!(get(&address, "/b").unwrap().body, "two");

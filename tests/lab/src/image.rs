@@ -27,30 +27,16 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// One entry of an image's only layer. Paths are absolute in the image.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    Directory {
-        path: String,
-        mode: u32,
-    },
-    File {
-        path: String,
-        mode: u32,
-        content: Vec<u8>,
-    },
-    Link {
-        path: String,
-        target: String,
-    },
+    Directory { path: String, mode: u32 },
+    File { path: String, mode: u32, content: Vec<u8> },
+    Link { path: String, target: String },
 }
 
 impl Entry {
     /// A copy of an executable of this machine.
     pub fn program(path: &str, source: &Path) -> Result<Entry> {
         let content = fs::read(source).with_context(|| format!("read {}", source.display()))?;
-        Ok(Entry::File {
-            path: path.to_owned(),
-            mode: 0o755,
-            content,
-        })
+        Ok(Entry::File { path: path.to_owned(), mode: 0o755, content })
     }
 
     /// Where it is in the image.
@@ -66,11 +52,7 @@ impl Entry {
     /// A text file.
     #[must_use]
     pub fn text(path: &str, content: &str) -> Entry {
-        Entry::File {
-            path: path.to_owned(),
-            mode: 0o644,
-            content: content.as_bytes().to_vec(),
-        }
+        Entry::File { path: path.to_owned(), mode: 0o644, content: content.as_bytes().to_vec() }
     }
 }
 
@@ -97,20 +79,13 @@ pub fn busybox(binary: &Path) -> Result<ImageSpec> {
         ("/var", 0o755),
         ("/www", 0o755),
     ]
-    .map(|(path, mode)| Entry::Directory {
-        path: path.to_owned(),
-        mode,
-    })
+    .map(|(path, mode)| Entry::Directory { path: path.to_owned(), mode })
     .into();
     entries.push(Entry::program("/bin/busybox", binary)?);
-    for applet in output(Command::new(binary).arg("--list"))?
-        .lines()
-        .filter(|name| *name != "busybox")
+    for applet in
+        output(Command::new(binary).arg("--list"))?.lines().filter(|name| *name != "busybox")
     {
-        entries.push(Entry::Link {
-            path: format!("/bin/{applet}"),
-            target: "busybox".to_owned(),
-        });
+        entries.push(Entry::Link { path: format!("/bin/{applet}"), target: "busybox".to_owned() });
     }
     entries.push(Entry::text(
         "/etc/passwd",
@@ -171,10 +146,7 @@ pub(crate) fn digest_of(bytes: &[u8]) -> String {
 
 /// Makes an image's manifest, configuration and layer.
 pub(crate) fn pack(image: &ImageSpec) -> Result<PackedImage> {
-    let layer = Blob {
-        media_type: LAYER,
-        content: layer(&image.entries)?,
-    };
+    let layer = Blob { media_type: LAYER, content: layer(&image.entries)? };
     let config = serde_json::to_vec(&json!({
         "architecture": architecture(),
         "os": "linux",
@@ -187,34 +159,20 @@ pub(crate) fn pack(image: &ImageSpec) -> Result<PackedImage> {
         },
         "rootfs": { "type": "layers", "diff_ids": [layer.digest()] },
     }))?;
-    let config = Blob {
-        media_type: CONFIG,
-        content: config,
-    };
+    let config = Blob { media_type: CONFIG, content: config };
     let manifest = serde_json::to_vec(&json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": config.descriptor(),
         "layers": [layer.descriptor()],
     }))?;
-    let manifest = Blob {
-        media_type: MANIFEST,
-        content: manifest,
-    };
-    Ok(PackedImage {
-        manifest,
-        config,
-        layer,
-    })
+    let manifest = Blob { media_type: MANIFEST, content: manifest };
+    Ok(PackedImage { manifest, config, layer })
 }
 
 /// Writes `image` as an OCI archive at `path`.
 pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
-    let PackedImage {
-        manifest,
-        config,
-        layer,
-    } = pack(image)?;
+    let PackedImage { manifest, config, layer } = pack(image)?;
     let mut listed = manifest.descriptor();
     let tag = image.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
     listed["annotations"] = json!({
@@ -225,12 +183,7 @@ pub fn write_archive(path: &Path, image: &ImageSpec) -> Result<()> {
 
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let mut archive = tar::Builder::new(file);
-    append(
-        &mut archive,
-        "oci-layout",
-        0o644,
-        br#"{"imageLayoutVersion":"1.0.0"}"#,
-    )?;
+    append(&mut archive, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     append(&mut archive, "index.json", 0o644, &index)?;
     for blob in [&manifest, &config, &layer] {
         append(
@@ -261,12 +214,10 @@ pub fn write_archives(dir: &Path, images: &[ImageSpec]) -> Result<Vec<PathBuf>> 
 /// SHA-256 as text.
 #[must_use]
 pub fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing to a string cannot fail");
-            text
-        })
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
 }
 
 fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
@@ -277,11 +228,9 @@ fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
                 let mut header = header(tar::EntryType::Directory, *mode, 0);
                 archive.append_data(&mut header, relative(path), std::io::empty())?;
             }
-            Entry::File {
-                path,
-                mode,
-                content,
-            } => append(&mut archive, relative(path), *mode, content)?,
+            Entry::File { path, mode, content } => {
+                append(&mut archive, relative(path), *mode, content)?
+            }
             Entry::Link { path, target } => {
                 let mut header = header(tar::EntryType::Symlink, 0o777, 0);
                 archive.append_link(&mut header, relative(path), target)?;

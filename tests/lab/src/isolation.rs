@@ -93,19 +93,10 @@ impl RunId {
 
     fn parse(text: &str) -> Result<RunId> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[id, block, network] = words.as_slice() else {
-            bail!("{RUN} is {text:?}")
-        };
-        let network = if network == Network::Uplink.word() {
-            Network::Uplink
-        } else {
-            Network::Private
-        };
-        Ok(RunId {
-            id: id.to_owned(),
-            block: block.parse()?,
-            network,
-        })
+        let &[id, block, network] = words.as_slice() else { bail!("{RUN} is {text:?}") };
+        let network =
+            if network == Network::Uplink.word() { Network::Uplink } else { Network::Private };
+        Ok(RunId { id: id.to_owned(), block: block.parse()?, network })
     }
 }
 
@@ -169,10 +160,7 @@ pub fn is_outer() -> bool {
 pub fn environment_of_guest(bench: &Bench) -> Vec<(String, String)> {
     let run = bench.run_id();
     let run = format!("{} {} {}", run.id, run.block, Network::Private.word());
-    vec![
-        (STAGE.to_owned(), "inner".to_owned()),
-        (RUN.to_owned(), run),
-    ]
+    vec![(STAGE.to_owned(), "inner".to_owned()), (RUN.to_owned(), run)]
 }
 
 /// Lets a child of the inner process begin a run of its own, for tests of the bench itself.
@@ -224,10 +212,7 @@ fn outer(network: Network) -> Result<u8> {
     clean(&run)?;
     let (code, _) = ended?;
     if emptied.is_err() {
-        say(&format!(
-            "the run left behind (removed now):\n  {}",
-            left.join("\n  ")
-        ));
+        say(&format!("the run left behind (removed now):\n  {}", left.join("\n  ")));
         return Ok(if code == 0 { 1 } else { code });
     }
     Ok(code)
@@ -241,9 +226,7 @@ fn supervise(child: &mut Child, run: &RunId) -> Result<(u8, Option<Namespaces>)>
         if let Some(status) = child.try_wait()? {
             return Ok(Some(Err(status)));
         }
-        Ok(first_child(child.id())
-            .and_then(Namespaces::of_another_world)
-            .map(Ok))
+        Ok(first_child(child.id()).and_then(Namespaces::of_another_world).map(Ok))
     })?;
     let namespaces = match namespaces {
         Ok(namespaces) => namespaces,
@@ -266,24 +249,16 @@ fn supervise(child: &mut Child, run: &RunId) -> Result<(u8, Option<Namespaces>)>
 }
 
 fn exit_code(status: std::process::ExitStatus) -> u8 {
-    status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(1)
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 fn watch_signals() -> Result<Arc<AtomicU32>> {
     use tokio::signal::unix::{SignalKind, signal};
     let count = Arc::new(AtomicU32::new(0));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut interrupts, mut terminations) = {
         let _guard = runtime.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        )
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
     let shared = Arc::clone(&count);
     thread::spawn(move || {
@@ -329,21 +304,13 @@ fn clean(run: &RunId) -> Result<()> {
 fn choose_run(network: Network) -> Result<RunId> {
     let mut bytes = [0_u8; 4];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let taken = format!(
-        "{}{}",
-        call("ip", &["-4", "address"])?,
-        call("ip", &["-4", "route"])?
-    );
+    let taken = format!("{}{}", call("ip", &["-4", "address"])?, call("ip", &["-4", "route"])?);
     let start = u16::from(bytes[3]);
     let block = (0..180_u16)
         .map(|step| u8::try_from(70 + (start + step) % 180).expect("70 + 179 fits"))
         .find(|block| !taken.contains(&format!("10.{block}.")))
         .context("every 10.X.0.0/16 is in use")?;
-    Ok(RunId {
-        id: format!("{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]),
-        block,
-        network,
-    })
+    Ok(RunId { id: format!("{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]), block, network })
 }
 
 fn arguments() -> Vec<OsString> {

@@ -34,11 +34,7 @@ fn points_below(table: &str, dir: &Path) -> Vec<PathBuf> {
 
 /// The kernel writes blanks in paths as octal escapes.
 fn unescape(field: &str) -> String {
-    field
-        .replace("\\040", " ")
-        .replace("\\011", "\t")
-        .replace("\\012", "\n")
-        .replace("\\134", "\\")
+    field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
 
 #[cfg(test)]
@@ -52,9 +48,6 @@ mod tests {
                      51 50 0:31 / /tmp/a/b\\040c rw - tmpfs tmpfs rw\n\
                      52 43 0:32 / /tmp/ab rw - tmpfs tmpfs rw\n";
         let points = points_below(table, Path::new("/tmp/a"));
-        assert_eq!(
-            points,
-            [PathBuf::from("/tmp/a/b c"), PathBuf::from("/tmp/a")]
-        );
+        assert_eq!(points, [PathBuf::from("/tmp/a/b c"), PathBuf::from("/tmp/a")]);
     }
 }

@@ -116,10 +116,7 @@ impl Node {
         for sub in ["manifests", "root", "logs", "drafts"] {
             fs::create_dir_all(node.directory.join(sub))?;
         }
-        fs::write(
-            node.directory.join("resolv.conf"),
-            "nameserver 192.0.2.53\nsearch lab.test\n",
-        )?;
+        fs::write(node.directory.join("resolv.conf"), "nameserver 192.0.2.53\nsearch lab.test\n")?;
         cgroups::create(&node.cgroup_root)?;
         symlink(&node.options.agent, node.directory.join("kubelet"))?;
         fs::write(
@@ -154,12 +151,7 @@ impl Node {
     pub fn wait_healthy(&mut self) -> Result<()> {
         self.wait("the agent to be healthy", Duration::from_secs(60), |node| {
             let answer = node.healthz("/healthz")?;
-            ensure!(
-                answer.status == 200,
-                "healthz says {}: {}",
-                answer.status,
-                answer.body
-            );
+            ensure!(answer.status == 200, "healthz says {}: {}", answer.status, answer.body);
             Ok(Some(()))
         })
     }
@@ -188,10 +180,7 @@ impl Node {
 
     /// Fails with the end of the log when the agent has ended by itself.
     pub fn expect_running(&mut self) -> Result<()> {
-        self.daemon
-            .as_mut()
-            .context("the agent does not run")?
-            .expect_running()
+        self.daemon.as_mut().context("the agent does not run")?.expect_running()
     }
 
     /// Waits until the agent has ended by itself, and gives how.
@@ -209,11 +198,7 @@ impl Node {
 
     /// The running process.
     pub fn pid(&self) -> Result<u32> {
-        Ok(self
-            .daemon
-            .as_ref()
-            .context("the agent does not run")?
-            .pid())
+        Ok(self.daemon.as_ref().context("the agent does not run")?.pid())
     }
 
     /// Takes a manifest in, whole at once: written beside the directory and renamed into it.
@@ -226,9 +211,7 @@ impl Node {
 
     /// A pod of the API's shape as a manifest named after it.
     pub fn put_pod(&self, pod: &Value) -> Result<()> {
-        let name = pod["metadata"]["name"]
-            .as_str()
-            .context("the pod has no name")?;
+        let name = pod["metadata"]["name"].as_str().context("the pod has no name")?;
         self.put_manifest(&format!("{name}.yaml"), &serde_json::to_string_pretty(pod)?)
     }
 
@@ -244,12 +227,7 @@ impl Node {
     /// All pods on `/pods`.
     pub fn pods(&self) -> Result<Vec<PodView>> {
         let answer = self.read_only("/pods")?;
-        ensure!(
-            answer.status == 200,
-            "/pods says {}: {}",
-            answer.status,
-            answer.body
-        );
+        ensure!(answer.status == 200, "/pods says {}: {}", answer.status, answer.body);
         parse_list(&answer.body)
     }
 
@@ -380,12 +358,8 @@ impl Node {
     }
 
     fn configuration(&self) -> Result<Value> {
-        let port = |address: &str| {
-            address
-                .rsplit(':')
-                .next()
-                .and_then(|port| port.parse::<u16>().ok())
-        };
+        let port =
+            |address: &str| address.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
         let mut configuration = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -417,17 +391,12 @@ impl Node {
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
         });
-        let fields = self
-            .options
-            .configuration
-            .as_object()
-            .context("configuration is not an object")?;
+        let fields =
+            self.options.configuration.as_object().context("configuration is not an object")?;
         for (key, value) in fields {
             configuration[key] = value.clone();
         }
-        let all = configuration
-            .as_object_mut()
-            .context("configuration is not an object")?;
+        let all = configuration.as_object_mut().context("configuration is not an object")?;
         all.retain(|_, value| !value.is_null());
         Ok(configuration)
     }

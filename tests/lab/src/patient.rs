@@ -64,9 +64,7 @@ impl Patient {
             Wire::Plain => None,
             Wire::Tls => Some(acceptor()?),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let shared = Arc::clone(&ward);
         thread::spawn(move || runtime.block_on(listen(listener, tls, shared)));
         Ok(Patient { port, ward })
@@ -100,12 +98,7 @@ impl Ward {
     }
 
     fn hear(&self, request: &Request<Incoming>) {
-        let mut head = format!(
-            "{} {} {:?}\n",
-            request.method(),
-            request.uri(),
-            request.version()
-        );
+        let mut head = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
         for (name, value) in request.headers() {
             let value = String::from_utf8_lossy(value.as_bytes());
             writeln!(head, "{name}: {value}").expect("a string takes every text");
@@ -156,9 +149,8 @@ fn acceptor() -> Result<TlsAcceptor> {
         .context("the certificate that was just made")?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
         .context("the key that was just made")?;
-    let config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
+    let config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
@@ -191,9 +183,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, war
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     // A client that goes away half-way is its own problem.
-    let _ = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 #[cfg(test)]

@@ -48,18 +48,13 @@ impl PodView {
 
     #[must_use]
     pub fn ip(&self) -> Option<&str> {
-        self.0["status"]["podIP"]
-            .as_str()
-            .filter(|ip| !ip.is_empty())
+        self.0["status"]["podIP"].as_str().filter(|ip| !ip.is_empty())
     }
 
     /// The status (`True`, `False`) of one condition.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&str> {
-        self.0["status"]["conditions"]
-            .as_array()?
-            .iter()
-            .find(|it| it["type"] == kind)?["status"]
+        self.0["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == kind)?["status"]
             .as_str()
     }
 
@@ -92,15 +87,9 @@ impl PodView {
     /// The word a person wants in the STATUS column: the first telling container reason, else the phase.
     #[must_use]
     pub fn state(&self) -> String {
-        let waiting = self
-            .containers()
-            .into_iter()
-            .find_map(|it| it.waiting_reason().map(str::to_owned));
-        let ended = || {
-            self.containers()
-                .into_iter()
-                .find_map(|it| it.failure().map(str::to_owned))
-        };
+        let waiting =
+            self.containers().into_iter().find_map(|it| it.waiting_reason().map(str::to_owned));
+        let ended = || self.containers().into_iter().find_map(|it| it.failure().map(str::to_owned));
         match self.phase() {
             "Succeeded" => "Succeeded".to_owned(),
             phase => waiting.or_else(ended).unwrap_or_else(|| phase.to_owned()),
@@ -117,10 +106,7 @@ impl ContainerView {
     /// The runtime's id, without the `containerd://` in front.
     #[must_use]
     pub fn id(&self) -> &str {
-        text(&self.0["containerID"])
-            .rsplit("://")
-            .next()
-            .unwrap_or_default()
+        text(&self.0["containerID"]).rsplit("://").next().unwrap_or_default()
     }
 
     #[must_use]
@@ -170,8 +156,7 @@ impl ContainerView {
     }
 
     fn failure(&self) -> Option<&str> {
-        self.terminated_reason()
-            .filter(|_| self.exit_code() != Some(0))
+        self.terminated_reason().filter(|_| self.exit_code() != Some(0))
     }
 }
 
@@ -207,10 +192,6 @@ mod tests {
 
     #[test]
     fn an_empty_list_may_be_null() {
-        assert!(
-            parse_list(r#"{"kind":"PodList","items":null}"#)
-                .unwrap()
-                .is_empty()
-        );
+        assert!(parse_list(r#"{"kind":"PodList","items":null}"#).unwrap().is_empty());
     }
 }

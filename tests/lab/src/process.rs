@@ -38,11 +38,7 @@ impl Daemon {
             .process_group(0)
             .spawn()
             .with_context(|| format!("start {name} ({command:?})"))?;
-        Ok(Daemon {
-            name: name.to_owned(),
-            child,
-            log: log.to_owned(),
-        })
+        Ok(Daemon { name: name.to_owned(), child, log: log.to_owned() })
     }
 
     /// The process id, in the namespace of the caller.
@@ -67,9 +63,7 @@ impl Daemon {
     /// `kill -9`, and waits until the process is gone.
     pub fn kill(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
-            self.child
-                .kill()
-                .with_context(|| format!("kill {}", self.name))?;
+            self.child.kill().with_context(|| format!("kill {}", self.name))?;
             self.child.wait()?;
         }
         Ok(())
@@ -81,11 +75,9 @@ impl Daemon {
             return Ok(status);
         }
         self.signal(Signal::TERM)?;
-        let ended = wait_until(
-            &format!("{} to stop on SIGTERM", self.name),
-            patience,
-            || Ok(self.child.try_wait()?),
-        );
+        let ended = wait_until(&format!("{} to stop on SIGTERM", self.name), patience, || {
+            Ok(self.child.try_wait()?)
+        });
         if ended.is_err() {
             self.kill()?;
         }
@@ -142,10 +134,8 @@ pub fn send_signal(pid: u32, signal: Signal) -> Result<()> {
 
 /// Runs a command to its end and gives its standard output; a failure carries its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
-    let done = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("start {command:?}"))?;
+    let done =
+        command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
         bail!("{command:?} ended with {}: {}", done.status, said.trim());
@@ -168,18 +158,8 @@ pub fn say(text: &str) {
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = [
-        "/usr/local/go/bin",
-        "/usr/sbin",
-        "/sbin",
-        "/usr/bin",
-        "/bin",
-    ]
-    .map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(usual)
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
+    let usual = ["/usr/local/go/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 /// Copies a log or state file for someone to read later; a source that is not there is skipped.

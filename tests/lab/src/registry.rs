@@ -78,10 +78,7 @@ impl Registry {
         let listener = TcpListener::bind("127.0.0.1:0").context("listen for pulls")?;
         let registry = Registry {
             port: listener.local_addr()?.port(),
-            shared: Arc::new(Shared {
-                state: Mutex::default(),
-                changed: Condvar::new(),
-            }),
+            shared: Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() }),
         };
         for image in images {
             registry.push(image)?;
@@ -105,11 +102,7 @@ impl Registry {
 
     /// Adds an image, or replaces what its tag means.
     pub fn push(&self, image: &ImageSpec) -> Result<()> {
-        let PackedImage {
-            manifest,
-            config,
-            layer,
-        } = pack(image)?;
+        let PackedImage { manifest, config, layer } = pack(image)?;
         let (repository, tag) = split(&image.name);
         let mut state = self.lock();
         for blob in [config, layer] {
@@ -179,12 +172,7 @@ struct Reply {
 }
 
 fn reply(status: u16) -> Reply {
-    Reply {
-        status,
-        headers: Vec::new(),
-        body: Vec::new(),
-        is_blob: false,
-    }
+    Reply { status, headers: Vec::new(), body: Vec::new(), is_blob: false }
 }
 
 fn serve(stream: TcpStream, shared: &Shared) -> Result<()> {
@@ -205,10 +193,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> Result<()> {
 /// Answers one request; false when the connection is over.
 fn answer(mut stream: &TcpStream, head: &str, shared: &Shared) -> Result<bool> {
     let mut words = head.split_whitespace();
-    let (method, path) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = path.split('?').next().unwrap_or_default();
     let account = given_account(head);
     let (reply, mood) = {
@@ -246,16 +231,11 @@ fn answer(mut stream: &TcpStream, head: &str, shared: &Shared) -> Result<bool> {
 }
 
 fn given_account(head: &str) -> Option<Account> {
-    let line = head
-        .lines()
-        .find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
+    let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"))?;
     let encoded = line.split_whitespace().nth(2)?;
     let text = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
     let (user, password) = text.split_once(':')?;
-    Some(Account {
-        user: user.to_owned(),
-        password: password.to_owned(),
-    })
+    Some(Account { user: user.to_owned(), password: password.to_owned() })
 }
 
 impl State {
@@ -290,9 +270,7 @@ impl State {
                 None => reply(404),
             };
         }
-        let blob = rest
-            .split_once("/blobs/")
-            .and_then(|(_, digest)| self.blobs.get(digest));
+        let blob = rest.split_once("/blobs/").and_then(|(_, digest)| self.blobs.get(digest));
         match blob {
             Some(blob) => Reply {
                 headers: vec![("Content-Type", "application/octet-stream".to_owned())],
@@ -336,10 +314,8 @@ mod tests {
     fn only_the_account_may_read_when_there_is_one() {
         let registry = Registry::start(&[image()]).unwrap();
         registry.set_account(Some(("ann", "secret")));
-        let account = |password: &str| Account {
-            user: "ann".to_owned(),
-            password: password.to_owned(),
-        };
+        let account =
+            |password: &str| Account { user: "ann".to_owned(), password: password.to_owned() };
         let state = registry.lock();
         let path = "/v2/team/app/manifests/1";
         assert_eq!(state.reply(path, None).status, 401);
@@ -351,10 +327,7 @@ mod tests {
     fn a_request_names_its_user() {
         let head = "GET /v2/ HTTP/1.1\r\nauthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
         let account = given_account(head).unwrap();
-        assert_eq!(
-            (account.user.as_str(), account.password.as_str()),
-            ("ann", "secret")
-        );
+        assert_eq!((account.user.as_str(), account.password.as_str()), ("ann", "secret"));
         assert_eq!(given_account("GET /v2/ HTTP/1.1\r\n\r\n"), None);
     }
 }

@@ -71,13 +71,8 @@ impl StandIn {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         listener.set_nonblocking(true)?;
-        let shelf = Arc::new(Shelf {
-            state: Mutex::default(),
-            changed: watch::Sender::new(0),
-        });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()?;
+        let shelf = Arc::new(Shelf { state: Mutex::default(), changed: watch::Sender::new(0) });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let shared = Arc::clone(&shelf);
         thread::spawn(move || runtime.block_on(listen(listener, shared)));
         Ok(StandIn { port, shelf })
@@ -132,10 +127,7 @@ impl Shelf {
             metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         metadata["resourceVersion"] = json!(version.to_string());
-        let stored = Stored {
-            version,
-            object: object.clone(),
-        };
+        let stored = Stored { version, object: object.clone() };
         state.objects.insert(key, stored);
         drop(state);
         self.changed.send_replace(version);
@@ -149,11 +141,7 @@ impl Shelf {
                 _ => reply(StatusCode::OK, &self.list(asked)),
             };
         };
-        let key = (
-            asked.collection.clone(),
-            asked.namespace.clone(),
-            name.clone(),
-        );
+        let key = (asked.collection.clone(), asked.namespace.clone(), name.clone());
         let found = self.lock().objects.get(&key).map(|it| it.object.clone());
         let Some(mut object) = found else {
             return failure(StatusCode::NOT_FOUND, "NotFound");
@@ -174,11 +162,7 @@ impl Shelf {
             // A review or a token: whoever asks is told what they said.
             return reply(StatusCode::CREATED, &object);
         };
-        let key = (
-            asked.collection.clone(),
-            asked.namespace.clone(),
-            name.to_owned(),
-        );
+        let key = (asked.collection.clone(), asked.namespace.clone(), name.to_owned());
         if self.lock().objects.contains_key(&key) {
             return failure(StatusCode::CONFLICT, "AlreadyExists");
         }
@@ -187,11 +171,7 @@ impl Shelf {
 
     fn list(&self, asked: &Asked) -> Value {
         let state = self.lock();
-        let items: Vec<&Value> = state
-            .changes(asked, 0)
-            .into_iter()
-            .map(|it| &it.object)
-            .collect();
+        let items: Vec<&Value> = state.changes(asked, 0).into_iter().map(|it| &it.object).collect();
         json!({
             "apiVersion": asked.api_version,
             "kind": format!("{}List", kind_of(&asked.collection)),
@@ -237,12 +217,8 @@ impl State {
                 && asked.only.as_ref().is_none_or(|it| it == name)
                 && stored.version > since
         };
-        let mut found: Vec<&Stored> = self
-            .objects
-            .iter()
-            .filter(is_asked_for)
-            .map(|(_, stored)| stored)
-            .collect();
+        let mut found: Vec<&Stored> =
+            self.objects.iter().filter(is_asked_for).map(|(_, stored)| stored).collect();
         found.sort_by_key(|it| it.version);
         found
     }
@@ -365,9 +341,7 @@ async fn listen(listener: TcpListener, shelf: Arc<Shelf>) {
         tokio::spawn(async move {
             let builder = auto::Builder::new(TokioExecutor::new());
             // A client that goes away half-way is its own problem.
-            let _ = builder
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
@@ -407,11 +381,7 @@ mod tests {
         };
         check("/healthz", "", None);
         check("/api/v1/nodes", "", Some(asked("nodes", "", None)));
-        check(
-            "/api/v1/namespaces/a/pods/p/status",
-            "",
-            Some(asked("pods", "a", Some("p"))),
-        );
+        check("/api/v1/namespaces/a/pods/p/status", "", Some(asked("pods", "a", Some("p"))));
         check(
             "/apis/coordination.k8s.io/v1/namespaces/n/leases/x",
             "",
@@ -435,10 +405,7 @@ mod tests {
     fn what_is_put_there_is_listed_with_a_version() {
         let server = StandIn::start().unwrap();
         let address = format!("127.0.0.1:{}", server.port);
-        server.put(
-            "pods",
-            json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}),
-        );
+        server.put("pods", json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}));
         let list = http::get(&address, "/api/v1/pods").unwrap();
         let list: Value = serde_json::from_str(&list.body).unwrap();
         assert_eq!(list["kind"], "PodList");

@@ -45,15 +45,8 @@ pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
         Ok(pause),
         Ok(kitten(suite, &busybox)?),
         Ok(nonewprivs(suite, &busybox)?),
-        Ok(ImageSpec {
-            name: tagged("nonroot:1.5"),
-            user: "1234".to_owned(),
-            ..busybox.clone()
-        }),
-        made(
-            tagged("ipc-utils:1.4"),
-            with_programs(&busybox, &["ipcs", "ipcmk", "ipcrm"]),
-        ),
+        Ok(ImageSpec { name: tagged("nonroot:1.5"), user: "1234".to_owned(), ..busybox.clone() }),
+        made(tagged("ipc-utils:1.4"), with_programs(&busybox, &["ipcs", "ipcmk", "ipcrm"])),
         other_release(&nginx, "nginx:1.28.0-2"),
         nginx,
         made(
@@ -98,14 +91,9 @@ fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
     let mut image = image::busybox(&tools.busybox)?;
     image.name = tagged("busybox:1.37.0-2");
     image.env = vec![SEARCH.to_owned()];
-    put(
-        &mut image,
-        Entry::program("/bin/bash", &program("bash-static")?)?,
-    );
-    let shell = Entry::Link {
-        path: "/usr/local/bin/sh".to_owned(),
-        target: "/bin/bash".to_owned(),
-    };
+    put(&mut image, Entry::program("/bin/bash", &program("bash-static")?)?);
+    let shell =
+        Entry::Link { path: "/usr/local/bin/sh".to_owned(), target: "/bin/bash".to_owned() };
     put(&mut image, shell);
     // Upstream's has this one for the time of day to the millisecond, which is all that anybody asks it for.
     let clock = Entry::File {
@@ -124,32 +112,11 @@ fn agnhost(suite: &Suite, base: &ImageSpec, pause: &ImageSpec) -> Result<ImageSp
         command: vec!["pause".to_owned()],
         ..base.clone()
     };
-    put(
-        &mut image,
-        Entry::program("/agnhost", &suite.binary("agnhost"))?,
-    );
-    put(
-        &mut image,
-        Entry::Link {
-            path: "/agnhost-2".to_owned(),
-            target: "agnhost".to_owned(),
-        },
-    );
+    put(&mut image, Entry::program("/agnhost", &suite.binary("agnhost"))?);
+    put(&mut image, Entry::Link { path: "/agnhost-2".to_owned(), target: "agnhost".to_owned() });
     // The shell of busybox would take its own nc and the like for those below.
-    put(
-        &mut image,
-        Entry::Link {
-            path: "/bin/sh".to_owned(),
-            target: "bash".to_owned(),
-        },
-    );
-    put(
-        &mut image,
-        Entry::Directory {
-            path: "/uploads".to_owned(),
-            mode: 0o755,
-        },
-    );
+    put(&mut image, Entry::Link { path: "/bin/sh".to_owned(), target: "bash".to_owned() });
+    put(&mut image, Entry::Directory { path: "/uploads".to_owned(), mode: 0o755 });
     for file in ["localhost.crt", "localhost.key"] {
         let source = suite.source.join("test/images/agnhost/porter").join(file);
         put(&mut image, plain(&format!("/{file}"), &source)?);
@@ -203,28 +170,15 @@ fn put_fake_registry(image: &mut ImageSpec, pause: &ImageSpec) -> Result<()> {
     ] {
         let hash = image::hex_digest(&content);
         let path = format!("{ROOT}/{kind}/sha256/{}/{hash}/data", &hash[..2]);
-        put(
-            image,
-            Entry::File {
-                path,
-                mode: 0o644,
-                content,
-            },
-        );
+        put(image, Entry::File { path, mode: 0o644, content });
     }
-    put(
-        image,
-        Entry::text(&format!("{ROOT}/manifests/testing"), &tag),
-    );
+    put(image, Entry::text(&format!("{ROOT}/manifests/testing"), &tag));
     Ok(())
 }
 
 /// The image whose files one test reads as a volume; its text says that it comes from Alpine Linux.
 fn kitten(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
-    let mut image = ImageSpec {
-        name: tagged("kitten:1.8"),
-        ..base.clone()
-    };
+    let mut image = ImageSpec { name: tagged("kitten:1.8"), ..base.clone() };
     for file in ["kitten.jpg", "data.json"] {
         let source = suite.source.join("test/images/kitten/html").join(file);
         put(&mut image, plain(&format!("/{file}"), &source)?);
@@ -243,14 +197,7 @@ fn nonewprivs(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
     };
     let source = suite.binary("nonewprivs");
     let content = fs::read(&source).with_context(|| format!("read {}", source.display()))?;
-    put(
-        &mut image,
-        Entry::File {
-            path: "/usr/local/bin/nnp".to_owned(),
-            mode: 0o6755,
-            content,
-        },
-    );
+    put(&mut image, Entry::File { path: "/usr/local/bin/nnp".to_owned(), mode: 0o6755, content });
     Ok(image)
 }
 
@@ -259,11 +206,7 @@ fn with_programs(base: &ImageSpec, names: &[&str]) -> Result<ImageSpec> {
     let mut image = base.clone();
     // A name without a path must mean them, not those of busybox.
     for name in names {
-        put_program(
-            &mut image,
-            &format!("/usr/local/bin/{name}"),
-            &program(name)?,
-        )?;
+        put_program(&mut image, &format!("/usr/local/bin/{name}"), &program(name)?)?;
     }
     Ok(image)
 }
@@ -278,30 +221,14 @@ fn nginx(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
         command: ["nginx", "-g", "daemon off;"].map(str::to_owned).into(),
         ..base.clone()
     };
-    put_program(
-        &mut image,
-        "/usr/sbin/nginx",
-        &unpacked.join("usr/sbin/nginx"),
-    )?;
+    put_program(&mut image, "/usr/sbin/nginx", &unpacked.join("usr/sbin/nginx"))?;
     let configuration = "user nobody nogroup;\npid /var/run/nginx.pid;\nerror_log /dev/stderr;\nevents {}\n\
         http {\n  access_log /dev/stdout;\n  server { listen 80; root /www; }\n}\n";
-    put(
-        &mut image,
-        Entry::text("/etc/nginx/nginx.conf", configuration),
-    );
+    put(&mut image, Entry::text("/etc/nginx/nginx.conf", configuration));
     // Whoever runs it may say there which process it is.
-    for (path, mode) in [
-        ("/var/log/nginx", 0o755),
-        ("/var/lib/nginx", 0o755),
-        ("/var/run", 0o777),
-    ] {
-        put(
-            &mut image,
-            Entry::Directory {
-                path: path.to_owned(),
-                mode,
-            },
-        );
+    for (path, mode) in [("/var/log/nginx", 0o755), ("/var/lib/nginx", 0o755), ("/var/run", 0o777)]
+    {
+        put(&mut image, Entry::Directory { path: path.to_owned(), mode });
     }
     Ok(image)
 }
@@ -353,10 +280,7 @@ mod tests {
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         assert_eq!(
             libraries(said),
-            [
-                "/lib/x86_64-linux-gnu/libc.so.6",
-                "/lib64/ld-linux-x86-64.so.2"
-            ]
+            ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
         );
     }
 
@@ -366,13 +290,7 @@ mod tests {
             entries: vec![Entry::text("/a", "1"), Entry::text("/b", "1")],
             ..ImageSpec::default()
         };
-        put(
-            &mut image,
-            Entry::Link {
-                path: "/a".to_owned(),
-                target: "b".to_owned(),
-            },
-        );
+        put(&mut image, Entry::Link { path: "/a".to_owned(), target: "b".to_owned() });
         let paths: Vec<&str> = image.entries.iter().map(Entry::path).collect();
         assert_eq!(paths, ["/b", "/a"]);
     }

@@ -44,9 +44,7 @@ impl Tls {
         let mut connection = ClientConnection::new(Arc::new(config), name)?;
         let mut socket = socket;
         while connection.is_handshaking() {
-            connection
-                .complete_io(&mut socket)
-                .with_context(|| format!("greet {address}"))?;
+            connection.complete_io(&mut socket).with_context(|| format!("greet {address}"))?;
         }
         ensure!(
             connection.alpn_protocol() == Some(protocol.as_bytes()),
@@ -72,15 +70,8 @@ impl Tls {
     pub fn hear_head(&mut self) -> Result<String> {
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") {
-            let n = self
-                .0
-                .read(&mut byte)
-                .context("hear the head of an answer")?;
-            ensure!(
-                n == 1,
-                "the head ends with {:?}",
-                String::from_utf8_lossy(&head)
-            );
+            let n = self.0.read(&mut byte).context("hear the head of an answer")?;
+            ensure!(n == 1, "the head ends with {:?}", String::from_utf8_lossy(&head));
             head.push(byte[0]);
         }
         Ok(String::from_utf8_lossy(&head).into_owned())

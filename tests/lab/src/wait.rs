@@ -59,10 +59,7 @@ pub fn stays_true(
     let began = Instant::now();
     while began.elapsed() < span {
         if !holds()? {
-            return Err(anyhow!(
-                "{what} stopped being true after {:?}",
-                began.elapsed()
-            ));
+            return Err(anyhow!("{what} stopped being true after {:?}", began.elapsed()));
         }
         thread::sleep(POLL * 5);
     }

@@ -51,11 +51,8 @@ impl Agent {
             farewell: Arc::new(FakeFarewell::default()),
         });
         tasks.spawn(probe_loop.run());
-        let hooks = HookRunner::new(
-            world.runtime(),
-            world.events(),
-            Arc::new(FakeFarewell::default()),
-        );
+        let hooks =
+            HookRunner::new(world.runtime(), world.events(), Arc::new(FakeFarewell::default()));
         let (eviction_sender, evictions) = mpsc::channel(8);
         let doors = Doors {
             runtime: world.runtime(),
@@ -88,11 +85,7 @@ impl Agent {
         let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));
         let wiring = Arc::new(Wiring::new(doors, node()));
         tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
-        Self {
-            updates: update_sender,
-            evictions: eviction_sender,
-            _tasks: tasks,
-        }
+        Self { updates: update_sender, evictions: eviction_sender, _tasks: tasks }
     }
 
     /// The node cannot afford a pod any longer.
@@ -103,15 +96,8 @@ impl Agent {
 
     /// One source's whole set.
     pub(crate) async fn tell(&self, source: PodSource, pods: impl Iterator<Item = Pod>) {
-        let sourced = pods.map(|pod| SourcedPod {
-            origin: pod.key().to_string().into(),
-            pod,
-        });
-        let update = SourceUpdate {
-            source,
-            pods: sourced.collect(),
-            is_provisional: false,
-        };
+        let sourced = pods.map(|pod| SourcedPod { origin: pod.key().to_string().into(), pod });
+        let update = SourceUpdate { source, pods: sourced.collect(), is_provisional: false };
         let sent = self.updates.send(update).await;
         sent.expect("the merge runs as long as the agent");
     }

@@ -58,12 +58,8 @@ impl Books {
         let named = |part: &Part| ContainerName::new(part.name.as_str());
         let inits = shape.init.iter().chain(&shape.sidecars);
         self.before.insert(uid.clone(), inits.map(named).collect());
-        let gated = shape
-            .sidecars
-            .iter()
-            .filter(|it| it.manners.startup.is_some());
-        self.gated
-            .extend(gated.map(|part| (uid.clone(), named(part))));
+        let gated = shape.sidecars.iter().filter(|it| it.manners.startup.is_some());
+        self.gated.extend(gated.map(|part| (uid.clone(), named(part))));
         if shape.is_calm() {
             self.calm.insert(uid.clone());
         }
@@ -82,10 +78,7 @@ impl Books {
         }
         self.sick.remove(name);
         let running = self.running.values().filter(|it| it.1.as_str() == name);
-        let released: Vec<_> = running
-            .filter(|it| self.gated.contains(*it))
-            .cloned()
-            .collect();
+        let released: Vec<_> = running.filter(|it| self.gated.contains(*it)).cloned().collect();
         self.done.extend(released);
     }
 
@@ -125,8 +118,7 @@ impl Books {
             }
         }
         let forgotten = &self.forgotten;
-        self.ended
-            .retain(|uid, since| forgotten.get(uid).is_none_or(|at| *at < *since));
+        self.ended.retain(|uid, since| forgotten.get(uid).is_none_or(|at| *at < *since));
         self.n_read = journal.len();
         Ok(news.len())
     }
@@ -150,9 +142,7 @@ impl Books {
             Act::SandboxStopped { id } | Act::SandboxRemoved { id } => {
                 self.ready.remove(id);
             }
-            Act::ContainerCreated {
-                id, name, attempt, ..
-            } => {
+            Act::ContainerCreated { id, name, attempt, .. } => {
                 let place = (uid.clone(), name.clone());
                 let before = self.counts.insert(place.clone(), (*attempt, false));
                 let expected = before.map_or(0, |(count, lived)| count + u32::from(lived));
@@ -196,9 +186,7 @@ impl Books {
                     return Err(format!("{name} ({id}) is stopped without a reason"));
                 }
                 if self.adopted.contains(id) {
-                    return Err(format!(
-                        "{name} ({id}) is stopped by an agent that came back"
-                    ));
+                    return Err(format!("{name} ({id}) is stopped by an agent that came back"));
                 }
             }
             Act::ContainerExited { id, name, code } => {
@@ -247,9 +235,9 @@ impl Books {
         let forgotten = self.forgotten.get(uid);
         let is_forgotten = |since| forgotten.is_some_and(|then| then >= since && *then <= at);
         match self.ended.get(uid) {
-            Some(since) if at > since.after(ON_ITS_WAY) && !is_forgotten(since) => Err(format!(
-                "{what} starts, but the pod is ending since {since}"
-            )),
+            Some(since) if at > since.after(ON_ITS_WAY) && !is_forgotten(since) => {
+                Err(format!("{what} starts, but the pod is ending since {since}"))
+            }
             _ => Ok(()),
         }
     }

@@ -31,13 +31,7 @@ pub(crate) struct Wanted<'a> {
 
 /// Says what is wrong with a pod, if something is.
 pub(crate) fn check(wanted: &Wanted<'_>, world: &World, watch: &StatusWatch) -> Result<(), String> {
-    let Wanted {
-        uid,
-        pod,
-        shape,
-        is_disturbed,
-        is_evicted,
-    } = wanted;
+    let Wanted { uid, pod, shape, is_disturbed, is_evicted } = wanted;
     let Some(phase) = watch.phase(uid) else {
         return Err(format!("{uid} is wanted and has no status"));
     };
@@ -72,10 +66,7 @@ fn check_shown(uid: &PodUid, part: &Part, watch: &StatusWatch) -> Result<(), Str
         Some(it) if it.ready && it.started == Some(true) => Ok(()),
         // It began a moment ago, and will end in another one.
         Some(_) if !part.stays() => Ok(()),
-        other => Err(format!(
-            "{uid}: {} runs and is shown as {other:?}",
-            part.name
-        )),
+        other => Err(format!("{uid}: {} runs and is shown as {other:?}", part.name)),
     }
 }
 
@@ -116,10 +107,7 @@ fn check_ended(uid: &PodUid, may_end: bool, phase: &str, world: &World) -> Resul
 /// True when an init container or sidecar holds the others back for good.
 fn is_blocked(shape: &Shape) -> bool {
     let fails = |part: &Part| !matches!(part.last(), Script::ExitsAfter(_, 0));
-    shape
-        .init
-        .iter()
-        .any(|part| part.image == MISSING || fails(part))
+    shape.init.iter().any(|part| part.image == MISSING || fails(part))
         || shape.sidecars.iter().any(|part| part.image == MISSING)
 }
 
@@ -146,9 +134,7 @@ fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result
             if is_over || waits || cannot {
                 return Ok(false);
             }
-            Err(format!(
-                "{uid}: {name} ended {exit:?} and does not come back"
-            ))
+            Err(format!("{uid}: {name} ended {exit:?} and does not come back"))
         }
         ContainerState::Created if part.stays() => {
             Err(format!("{uid}: {name} was made and never started"))

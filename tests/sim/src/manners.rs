@@ -63,9 +63,7 @@ impl Manners {
         use RestartPolicy::{Always, Never, OnFailure};
         let plain = Self::roll_sidecar(dice);
         Self {
-            own_policy: dice
-                .percent(15)
-                .then(|| *dice.pick(&[Always, Never, OnFailure])),
+            own_policy: dice.percent(15).then(|| *dice.pick(&[Always, Never, OnFailure])),
             resets: dice.percent(15),
             ..plain
         }
@@ -83,9 +81,7 @@ impl Manners {
     }
 
     pub(crate) fn put_into(&self, container: &mut Container) {
-        let command = || ExecAction {
-            command: Some(vec!["how-are-you".to_owned()]),
-        };
+        let command = || ExecAction { command: Some(vec!["how-are-you".to_owned()]) };
         let probe = |asking: Option<Asking>| {
             asking.map(|asking| Probe {
                 exec: Some(command()),
@@ -97,10 +93,7 @@ impl Manners {
             })
         };
         let hook = |is_there: bool| {
-            is_there.then(|| LifecycleHandler {
-                exec: Some(command()),
-                ..Default::default()
-            })
+            is_there.then(|| LifecycleHandler { exec: Some(command()), ..Default::default() })
         };
         container.startup_probe = probe(self.startup);
         container.liveness_probe = probe(self.live);

@@ -156,21 +156,14 @@ pub fn plan(seed: u64, n_steps: usize) -> Vec<Event> {
 fn roll(dice: &mut Dice) -> Event {
     let slot = dice.below(N_SLOTS);
     match dice.below(49) {
-        0..=11 => Event::Put {
-            slot,
-            shape: Shape::roll(dice),
-        },
+        0..=11 => Event::Put { slot, shape: Shape::roll(dice) },
         12 | 13 => Event::Change { slot },
-        14 => Event::Delete {
-            slot,
-            grace: *dice.pick(&[0, 1, 10, 30]),
-        },
+        14 => Event::Delete { slot, grace: *dice.pick(&[0, 1, 10, 30]) },
         15..=18 => Event::Remove { slot },
         19 | 20 => Event::Return { slot },
-        21 | 22 => Event::CrashContainer {
-            pick: dice.next(),
-            code: *dice.pick(&[0, 1, 137, RESET]),
-        },
+        21 | 22 => {
+            Event::CrashContainer { pick: dice.next(), code: *dice.pick(&[0, 1, 137, RESET]) }
+        }
         23 => Event::CrashSandbox { pick: dice.next() },
         24 => Event::Down,
         25 | 26 => Event::Up,
@@ -178,15 +171,12 @@ fn roll(dice: &mut Dice) -> Event {
             call: *dice.pick(&CALLS),
             n: usize::try_from(1 + dice.below(4)).unwrap_or(1),
         },
-        29 => Event::Slow {
-            call: *dice.pick(&CALLS),
-            takes: Duration::from_millis(dice.below(3000)),
-        },
+        29 => {
+            Event::Slow { call: *dice.pick(&CALLS), takes: Duration::from_millis(dice.below(3000)) }
+        }
         30 => Event::Hang { slot },
         31 => Event::Free,
-        32 => Event::LoseEvents {
-            n: usize::try_from(1 + dice.below(6)).unwrap_or(1),
-        },
+        32 => Event::LoseEvents { n: usize::try_from(1 + dice.below(6)).unwrap_or(1) },
         33 if dice.percent(30) => Event::NoEvents,
         34 => {
             if dice.percent(50) {
@@ -214,15 +204,10 @@ fn roll(dice: &mut Dice) -> Event {
                 },
             }
         }
-        44..=46 => Event::Resize {
-            slot,
-            memory: *dice.pick(&[64 << 20, 96 << 20, 128 << 20]),
-        },
+        44..=46 => Event::Resize { slot, memory: *dice.pick(&[64 << 20, 96 << 20, 128 << 20]) },
         47 => Event::Debug { slot },
         48 => Event::Evict { slot },
-        _ => Event::Kill {
-            away: Duration::from_millis(dice.below(4) * dice.below(8000)),
-        },
+        _ => Event::Kill { away: Duration::from_millis(dice.below(4) * dice.below(8000)) },
     }
 }
 

@@ -61,9 +61,7 @@ impl fmt::Display for Failure {
             Some((index, event)) => writeln!(f, "after event {index}: {event:?}")?,
             None => writeln!(f, "after the last event, when nothing went wrong any more")?,
         }
-        self.tail
-            .iter()
-            .try_for_each(|line| writeln!(f, "  {line}"))
+        self.tail.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
 
@@ -85,9 +83,7 @@ pub fn run(events: &[Event]) -> Result<Story, Box<Failure>> {
         }
         let outcome = sim.finish().await;
         outcome.map_err(|what| sim.failure(None, what))?;
-        Ok(Story {
-            journal: sim.world.journal(),
-        })
+        Ok(Story { journal: sim.world.journal() })
     })
 }
 
@@ -196,11 +192,7 @@ impl Sim {
             Event::NoEvents => self.world.disable_events(),
             Event::BreakVolumes => self.world.break_volume("data", Some("no such disk")),
             Event::MendVolumes => self.world.break_volume("data", None),
-            Event::Answer {
-                container,
-                code,
-                takes,
-            } => self.answer(container, *code, *takes),
+            Event::Answer { container, code, takes } => self.answer(container, *code, *takes),
             Event::Resize { slot, memory } => self.resize(*slot, *memory).await,
             Event::Debug { slot } => self.debug(*slot).await,
             Event::Evict { slot } => self.evict(*slot).await,
@@ -328,9 +320,7 @@ impl Sim {
                 let is_sick = part.manners.ready.is_some() && since.is_some_and(long_ago);
                 if is_sick && shown.contains(&part.name) {
                     let name = &part.name;
-                    return Err(format!(
-                        "{uid}: {name} is shown as ready, sick since {since:?}"
-                    ));
+                    return Err(format!("{uid}: {name} is shown as ready, sick since {since:?}"));
                 }
             }
         }
@@ -344,11 +334,7 @@ impl Sim {
             let uid = entry.uid.as_ref().map_or("-", PodUid::as_str);
             format!("{} {uid} {:?}", entry.at, entry.act)
         };
-        Box::new(Failure {
-            after,
-            what,
-            tail: journal[from..].iter().map(line).collect(),
-        })
+        Box::new(Failure { after, what, tail: journal[from..].iter().map(line).collect() })
     }
 }
 
@@ -363,11 +349,7 @@ impl Sim {
             false => format!("pod{slot}-{}", self.n_made),
         };
         let pod = shape.build(&name, &uid, &self.world);
-        let asked = Asked {
-            pod,
-            shape: shape.clone(),
-            is_deleting: false,
-        };
+        let asked = Asked { pod, shape: shape.clone(), is_deleting: false };
         self.take_away(slot);
         self.ask(slot, asked).await;
     }
@@ -472,8 +454,7 @@ impl Sim {
         if let Some(asked) = self.removed.remove(&slot).filter(|it| !it.is_deleting) {
             for part in asked.shape.parts() {
                 let key = asked.pod.key();
-                self.world
-                    .script_series(&key, &part.name, part.series.clone());
+                self.world.script_series(&key, &part.name, part.series.clone());
             }
             self.ask(slot, asked).await;
         }
@@ -508,11 +489,7 @@ impl Sim {
 impl Sim {
     /// Commands in containers of this name answer like that from now on.
     fn answer(&mut self, container: &'static str, code: i32, takes: Duration) {
-        let output = ExecOutput {
-            code,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
+        let output = ExecOutput { code, stdout: Vec::new(), stderr: Vec::new() };
         self.world.exec_answers(container, takes, output);
         let is_well = code == 0;
         self.books.answers(container, is_well);
@@ -629,8 +606,7 @@ impl Sim {
         let deleting = self.slots.values().filter(|it| it.is_deleting);
         let mut stays: BTreeSet<PodUid> = deleting.map(|it| it.pod.uid()).collect();
         stays.extend(self.watch.ended().into_keys());
-        self.books
-            .agent_died(|uid| stays.contains(uid) || !wanted.contains_key(uid));
+        self.books.agent_died(|uid| stays.contains(uid) || !wanted.contains_key(uid));
         // A fault found between two events shows in the check after this one.
         if let Err(what) = before {
             self.watch.blame(what);

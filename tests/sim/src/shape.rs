@@ -95,10 +95,7 @@ impl Shape {
 
     /// The pod of this shape, and its scripts put into the world.
     pub(crate) fn build(&self, name: &str, uid: &str, world: &World) -> Pod {
-        let mut builder = pod(name)
-            .uid(uid)
-            .restart_policy(self.policy)
-            .grace(self.grace);
+        let mut builder = pod(name).uid(uid).restart_policy(self.policy).grace(self.grace);
         if self.is_static {
             builder = builder.static_file();
         }
@@ -107,9 +104,7 @@ impl Shape {
         }
         let add =
             |builder: PodBuilder, parts: &[Part], add: fn(PodBuilder, &str, &str) -> PodBuilder| {
-                parts.iter().fold(builder, |builder, part| {
-                    add(builder, &part.name, part.image)
-                })
+                parts.iter().fold(builder, |builder, part| add(builder, &part.name, part.image))
             };
         builder = add(builder, &self.sidecars, PodBuilder::sidecar);
         builder = add(builder, &self.init, PodBuilder::init);
@@ -120,11 +115,7 @@ impl Shape {
         builder = builder.edit_spec(|spec| spec.active_deadline_seconds = self.deadline);
         builder = builder.edit_container("last", |it| {
             bound(it, FIRST_MEMORY);
-            let policy = if self.restarts_to_resize {
-                "RestartContainer"
-            } else {
-                "NotRequired"
-            };
+            let policy = if self.restarts_to_resize { "RestartContainer" } else { "NotRequired" };
             it.resize_policy = Some(vec![ContainerResizePolicy {
                 resource_name: "memory".to_owned(),
                 restart_policy: policy.to_owned(),
@@ -176,10 +167,7 @@ impl Part {
 
     /// True when it runs until somebody stops it, in the long run.
     pub(crate) fn stays(&self) -> bool {
-        matches!(
-            self.last(),
-            Script::Runs | Script::StopsAfter(_) | Script::IgnoresSignal
-        )
+        matches!(self.last(), Script::Runs | Script::StopsAfter(_) | Script::IgnoresSignal)
     }
 }
 
@@ -201,14 +189,8 @@ struct Rolls {
     manners: fn(&mut Dice) -> Manners,
 }
 
-const REGULAR: Rolls = Rolls {
-    series: roll_regular,
-    manners: Manners::roll_regular,
-};
-const SIDECAR: Rolls = Rolls {
-    series: roll_sidecar,
-    manners: Manners::roll_sidecar,
-};
+const REGULAR: Rolls = Rolls { series: roll_regular, manners: Manners::roll_regular };
+const SIDECAR: Rolls = Rolls { series: roll_sidecar, manners: Manners::roll_sidecar };
 const INIT: Rolls = Rolls {
     series: roll_init,
     // The API lets an init container have none.
@@ -250,10 +232,7 @@ fn roll_init(dice: &mut Dice) -> Vec<Script> {
 
 fn roll_sidecar(dice: &mut Dice) -> Vec<Script> {
     match dice.below(4) {
-        0 => vec![
-            Script::ExitsAfter(Duration::from_secs(dice.below(20)), 1),
-            Script::Runs,
-        ],
+        0 => vec![Script::ExitsAfter(Duration::from_secs(dice.below(20)), 1), Script::Runs],
         1 => vec![Script::IgnoresSignal],
         _ => vec![Script::Runs],
     }

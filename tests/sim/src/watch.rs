@@ -29,10 +29,7 @@ struct Seen {
 
 impl StatusWatch {
     pub(crate) fn new(world: World) -> Self {
-        Self {
-            world,
-            seen: Mutex::default(),
-        }
+        Self { world, seen: Mutex::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -91,10 +88,7 @@ impl StatusSink for StatusWatch {
         seen.statuses.insert(uid.clone(), status);
         let version = seen.versions.insert(uid.clone(), update.version);
         if version.is_some_and(|before| before >= update.version) {
-            let fault = format!(
-                "the status of {uid} goes from {version:?} to {}",
-                update.version
-            );
+            let fault = format!("the status of {uid} goes from {version:?} to {}", update.version);
             seen.faults.push(fault);
         }
         let is_terminal = |phase: &str| phase == "Succeeded" || phase == "Failed";

@@ -60,9 +60,7 @@ fn play_half(remainder: u64, began: impl Fn(u64)) {
 fn play_watched(remainder: u64) {
     let (began, seeds) = channel();
     let playing = thread::spawn(move || {
-        play_half(remainder, |seed| {
-            began.send(seed).expect("somebody watches")
-        });
+        play_half(remainder, |seed| began.send(seed).expect("somebody watches"));
     });
     let mut last = None;
     loop {

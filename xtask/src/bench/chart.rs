@@ -31,9 +31,8 @@ const SHOWN: [&str; 9] = [
 /// The chart for the biggest burst of `n_pods`.
 pub(super) fn svg(rows: &[Row], n_pods: usize) -> String {
     let shown: Vec<&Row> = rows.iter().filter(|row| is_shown(row, n_pods)).collect();
-    let (noisy, bars): (Vec<&Row>, Vec<&Row>) = shown
-        .into_iter()
-        .partition(|row| matches!(row.verdict, Verdict::Noisy { .. }));
+    let (noisy, bars): (Vec<&Row>, Vec<&Row>) =
+        shown.into_iter().partition(|row| matches!(row.verdict, Verdict::Noisy { .. }));
     let n_rows = f64::from(u32::try_from(bars.len()).unwrap_or(u32::MAX));
     let foot = if noisy.is_empty() { 10.0 } else { 34.0 };
     let height = HEAD + n_rows * ROW_HEIGHT + foot;
@@ -46,10 +45,9 @@ pub(super) fn svg(rows: &[Row], n_pods: usize) -> String {
          @media (prefers-color-scheme: dark) {{ text {{ fill: #e6edf3 }} .upstream {{ fill: #6e7681 }} }}\n\
          </style>\n"
     );
-    for (class, name, x) in [
-        ("ours", "Ferrolet", BARS_AT),
-        ("upstream", "upstream kubelet", BARS_AT + 110.0),
-    ] {
+    for (class, name, x) in
+        [("ours", "Ferrolet", BARS_AT), ("upstream", "upstream kubelet", BARS_AT + 110.0)]
+    {
         rect(&mut out, class, (x, 20.0), 14.0);
         text(&mut out, "", (x + 20.0, 32.0), name);
     }
@@ -58,10 +56,9 @@ pub(super) fn svg(rows: &[Row], n_pods: usize) -> String {
     for row in &bars {
         let longest = row.ours.max(row.upstream).max(f64::MIN_POSITIVE);
         text(&mut out, "", (10.0, y + 20.0), &row.figure.label);
-        for (class, value, y) in [
-            ("ours", row.ours, y),
-            ("upstream", row.upstream, y + BAR_HEIGHT + 2.0),
-        ] {
+        for (class, value, y) in
+            [("ours", row.ours, y), ("upstream", row.upstream, y + BAR_HEIGHT + 2.0)]
+        {
             let width = (value / longest * BAR_WIDTH).max(1.0);
             rect(&mut out, class, (BARS_AT, y), width);
             let at = (BARS_AT + width + 6.0, y + BAR_HEIGHT - 3.0);
@@ -96,23 +93,12 @@ fn rect(out: &mut String, class: &str, (x, y): (f64, f64), width: f64) {
 }
 
 fn text(out: &mut String, class: &str, (x, y): (f64, f64), words: &str) {
-    let class = if class.is_empty() {
-        String::new()
-    } else {
-        format!(" class=\"{class}\"")
-    };
-    let _ = writeln!(
-        out,
-        "<text{class} x=\"{x:.0}\" y=\"{y:.0}\">{}</text>",
-        escape(words)
-    );
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    let _ = writeln!(out, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\">{}</text>", escape(words));
 }
 
 fn escape(words: &str) -> String {
-    words
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -128,10 +114,7 @@ mod tests {
         assert!(chart.contains("class=\"upstream\" x=\"300\" y=\"72\" width=\"330.0\""));
         assert!(chart.contains("class=\"ours\" x=\"300\" y=\"56\" width=\"103.1\""));
         assert!(chart.contains("too noisy to show: burst of 100, create to Ready, p50"));
-        assert_eq!(
-            chart.matches("<text").count(),
-            chart.matches("</text>").count()
-        );
+        assert_eq!(chart.matches("<text").count(), chart.matches("</text>").count());
     }
 
     #[test]

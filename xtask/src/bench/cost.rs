@@ -21,9 +21,7 @@ impl Cost {
         thread::sleep(REST);
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let kib = kib(&status, "VmRSS:").context("no VmRSS in /proc")?;
-        Ok(Cost {
-            resident_mb: kib * 1024.0 / 1e6,
-        })
+        Ok(Cost { resident_mb: kib * 1024.0 / 1e6 })
     }
 
     /// The share of one core over `span`, or less of it when interrupted.
@@ -78,9 +76,7 @@ fn kib(text: &str, key: &str) -> Option<f64> {
 }
 
 fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key))
-        .map(str::trim)
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
 /// User and system time of the process and of the children it waited for: whoever runs `mount` a hundred times pays
@@ -99,11 +95,7 @@ mod tests {
     fn proc_files_are_read() {
         let status = "Name:\tx\nVmRSS:\t   12500 kB\nVmData: 1 kB\nThreads:\t7\n";
         let rollup = "a-b ---p 0 [rollup]\nRss: 12500 kB\nPss:  2500 kB\nPss_Dirty: 1 kB\n";
-        let holding = Holding {
-            resident_mb: 12.8,
-            proportional_mb: 2.56,
-            n_threads: 7.0,
-        };
+        let holding = Holding { resident_mb: 12.8, proportional_mb: 2.56, n_threads: 7.0 };
         assert_eq!(Holding::read(status, rollup), Some(holding));
         assert_eq!(Holding::read("", rollup), None);
         let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 7 3 20 0 4 0 100 1000 200";

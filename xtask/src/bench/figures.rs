@@ -19,12 +19,7 @@ impl Figures {
             let index = (values.len() * percent).div_ceil(100).saturating_sub(1);
             values.get(index).copied().unwrap_or(0.0)
         };
-        Figures {
-            median: rank(50),
-            p90: rank(90),
-            p99: rank(99),
-            last: rank(100),
-        }
+        Figures { median: rank(50), p90: rank(90), p99: rank(99), last: rank(100) }
     }
 }
 
@@ -47,22 +42,9 @@ mod tests {
         let values = (1..=100).map(f64::from).collect();
         assert_eq!(
             Figures::of(values),
-            Figures {
-                median: 50.0,
-                p90: 90.0,
-                p99: 99.0,
-                last: 100.0
-            }
+            Figures { median: 50.0, p90: 90.0, p99: 99.0, last: 100.0 }
         );
-        assert_eq!(
-            Figures::of(vec![7.0]),
-            Figures {
-                median: 7.0,
-                p90: 7.0,
-                p99: 7.0,
-                last: 7.0
-            }
-        );
+        assert_eq!(Figures::of(vec![7.0]), Figures { median: 7.0, p90: 7.0, p99: 7.0, last: 7.0 });
         assert_eq!(Figures::of(Vec::new()).last, 0.0);
     }
 }

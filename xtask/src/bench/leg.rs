@@ -63,8 +63,7 @@ pub(super) fn run(scene: &Scene<'_>, name: &str, agent: &std::path::Path) -> Res
         containerd,
         values: Values::new(),
     };
-    leg.measure()
-        .with_context(|| format!("{name}\n{}", leg.log_tail()))?;
+    leg.measure().with_context(|| format!("{name}\n{}", leg.log_tail()))?;
     leg.end()
 }
 
@@ -149,12 +148,7 @@ impl Leg<'_> {
         }
         let figures = self.wait_pods_ready(&group, n_pods)?;
         let spent = cpu_seconds(pid)? - spent;
-        let last = self
-            .record
-            .of(&prefix(&group))
-            .iter()
-            .filter_map(|it| it.ready)
-            .max();
+        let last = self.record.of(&prefix(&group)).iter().filter_map(|it| it.ready).max();
         let last = last.context("no pod became Ready")?;
         self.put(&format!("burst_{n_pods}_p50"), figures.median);
         self.put(&format!("burst_{n_pods}_p90"), figures.p90);
@@ -209,12 +203,7 @@ impl Leg<'_> {
             record.of(&prefix).iter().all(|it| it.gone.is_some())
         })?;
         let spent = cpu_seconds(pid)?;
-        let last = self
-            .record
-            .of(&prefix)
-            .iter()
-            .filter_map(|it| it.gone)
-            .max();
+        let last = self.record.of(&prefix).iter().filter_map(|it| it.gone).max();
         let took = seconds(began, last.context("no pod was deleted")?);
         wait_until("the runtime to be empty", PATIENCE, || {
             Ok(self.containerd.tasks()?.is_empty().then_some(()))
@@ -225,17 +214,11 @@ impl Leg<'_> {
     fn wait_pods_ready(&mut self, group: &str, n_pods: usize) -> Result<Figures> {
         let prefix = prefix(group);
         self.wait_pods(&format!("{n_pods} pods to be Ready"), |record| {
-            let n_ready = record
-                .of(&prefix)
-                .iter()
-                .filter(|it| it.ready.is_some())
-                .count();
+            let n_ready = record.of(&prefix).iter().filter(|it| it.ready.is_some()).count();
             n_ready == n_pods
         })?;
         let courses = self.record.of(&prefix);
-        let spans = courses
-            .iter()
-            .filter_map(|it| Some(seconds(it.appeared, it.ready?)));
+        let spans = courses.iter().filter_map(|it| Some(seconds(it.appeared, it.ready?)));
         Ok(Figures::of(spans.collect()))
     }
 
@@ -298,10 +281,7 @@ impl Leg<'_> {
 }
 
 fn heartbeat_of(node: &Value) -> String {
-    condition(node, "Ready")["lastHeartbeatTime"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
+    condition(node, "Ready")["lastHeartbeatTime"].as_str().unwrap_or_default().to_owned()
 }
 
 fn seconds(from: Instant, to: Instant) -> f64 {

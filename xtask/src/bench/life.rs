@@ -54,9 +54,7 @@ pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     };
     let tools = parts::toolbox().required()?;
     let binaries = parts::control_plane().required()?;
-    isolation::run(Network::Private, |bench| {
-        measure(bench, &tools, &binaries, &plan)
-    })
+    isolation::run(Network::Private, |bench| measure(bench, &tools, &binaries, &plan))
 }
 
 /// A node with nothing on it but what is measured.
@@ -91,15 +89,8 @@ fn measure(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, plan: &Plan)
         pods: Watch::open(api, PODS, &format!("spec.nodeName={NODE}"))?,
         out,
     };
-    println!(
-        "containerd {}, agent {}\n",
-        tools.containerd.version,
-        plan.agent.display()
-    );
-    println!(
-        "{:<34} {:>10} {:>10} {:>10} {:>10}",
-        "", "median", "p90", "p99", "last"
-    );
+    println!("containerd {}, agent {}\n", tools.containerd.version, plan.agent.display());
+    println!("{:<34} {:>10} {:>10} {:>10} {:>10}", "", "median", "p90", "p99", "last");
     scene.restarts(plan.n_restarts)?;
     scene.deletions(plan.n_deletions)?;
     scene.probes(plan)?;
@@ -151,12 +142,7 @@ impl Scene<'_> {
     /// The first and the last time in a log.
     fn log_times(&self, pod: &PodView, restarts: u32) -> Result<(f64, f64)> {
         let directory = format!("default_{}_{}", pod.name(), pod.uid());
-        let path = self
-            .joined
-            .node
-            .pod_logs()
-            .join(directory)
-            .join(format!("main/{restarts}.log"));
+        let path = self.joined.node.pod_logs().join(directory).join(format!("main/{restarts}.log"));
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let time = |line: Option<&str>| line?.split(' ').next().and_then(trace::parse_rfc3339);
         let first = time(text.lines().next()).context("its log is empty")?;

@@ -33,28 +33,16 @@ impl Machine {
         let memory = fs::read_to_string("/proc/meminfo")?;
         let load = fs::read_to_string("/proc/loadavg")?;
         Ok(Machine {
-            date: call("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?
-                .trim()
-                .to_owned(),
-            processor: field(&cpus, "model name")
-                .unwrap_or("unknown processor")
-                .to_owned(),
+            date: call("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?.trim().to_owned(),
+            processor: field(&cpus, "model name").unwrap_or("unknown processor").to_owned(),
             n_cores: std::thread::available_parallelism()?.get(),
             memory: memory_text(&memory).unwrap_or_default(),
             kernel: format!(
                 "{}, cgroup {}",
                 call("uname", &["-sr"])?.trim(),
-                if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-                    "v2"
-                } else {
-                    "v1"
-                }
+                if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { "v2" } else { "v1" }
             ),
-            load: load
-                .split(' ')
-                .next()
-                .and_then(|it| it.parse().ok())
-                .unwrap_or(0.0),
+            load: load.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0),
             ours: ours(agent),
             upstream: last_word(&output(
                 Command::new(binaries.binary("kubelet")).arg("--version"),
@@ -104,10 +92,7 @@ fn ours(agent: &Path) -> String {
 }
 
 fn last_word(text: &str) -> String {
-    text.split_whitespace()
-        .last()
-        .unwrap_or_default()
-        .to_owned()
+    text.split_whitespace().last().unwrap_or_default().to_owned()
 }
 
 /// `name<tab>: value`, the first of that name.
@@ -131,10 +116,7 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: Other\n";
         assert_eq!(field(text, "model name"), Some("Some CPU @ 2 GHz"));
         assert_eq!(field(text, "flags"), None);
-        assert_eq!(
-            memory_text("MemTotal:       24681472 kB\n").as_deref(),
-            Some("25 GB")
-        );
+        assert_eq!(memory_text("MemTotal:       24681472 kB\n").as_deref(), Some("25 GB"));
         assert_eq!(last_word("Kubernetes v1.37.1\n"), "v1.37.1");
     }
 }

@@ -96,10 +96,7 @@ mod tests {
         assert!(record.of("rate-").is_empty());
         let course = record.of("burst-")[0];
         assert_eq!(course.appeared, after(1));
-        assert_eq!(
-            (course.ready, course.gone),
-            (Some(after(3)), Some(after(7)))
-        );
+        assert_eq!((course.ready, course.gone), (Some(after(3)), Some(after(7))));
         assert_eq!(record.n_relapses(), 1);
     }
 }

@@ -89,9 +89,7 @@ pub(super) fn command(args: &ArgMatches) -> Result<u8> {
         (tools, binaries) => (tools.required()?, binaries.required()?),
     };
     let plan = plan(args)?;
-    isolation::run(Network::Private, |bench| {
-        race(bench, &tools, &binaries, &plan, &targets)
-    })
+    isolation::run(Network::Private, |bench| race(bench, &tools, &binaries, &plan, &targets))
 }
 
 fn plan(args: &ArgMatches) -> Result<Plan> {
@@ -135,24 +133,15 @@ fn race(
         machine.containerd,
         machine.n_cores,
         machine.load,
-        if machine.is_busy() {
-            " (busy: expect noise)"
-        } else {
-            ""
-        }
+        if machine.is_busy() { " (busy: expect noise)" } else { "" }
     );
     let cluster = Cluster::start(bench, binaries, &ClusterOptions::default())?;
     // Pods wait for it, and the first pod of the first leg must not wait longer than the others.
     cluster.wait("the namespace's authority", Duration::from_secs(60), |it| {
         it.find("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
     })?;
-    let scene = Scene {
-        bench,
-        tools,
-        cluster: &cluster,
-        api: Api::new(&cluster.proxy_address())?,
-        plan,
-    };
+    let scene =
+        Scene { bench, tools, cluster: &cluster, api: Api::new(&cluster.proxy_address())?, plan };
     let mut results = Results::default();
     for round in 0..plan.n_rounds {
         for contender in Contender::in_order(round) {
@@ -178,27 +167,17 @@ fn report(results: &Results, machine: &Machine, plan: &Plan, targets: &Targets) 
     }
     if let Some(path) = &targets.json {
         let value = json_of(&rows, results, machine, plan);
-        write(
-            path,
-            &format!("{}\n", serde_json::to_string_pretty(&value)?),
-        )?;
+        write(path, &format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     }
     if targets.is_page_wanted {
         let docs = build::root().join("docs");
         let most = plan.bursts.last().copied().unwrap_or_default();
         write(&docs.join("benchmarks.svg"), &chart::svg(&rows, most))?;
-        write(
-            &docs.join("benchmarks.md"),
-            &page::page(&rows, machine, plan),
-        )?;
+        write(&docs.join("benchmarks.md"), &page::page(&rows, machine, plan))?;
     }
     let mut missing = missing(&figures, &results.ours);
     missing.extend(self::missing(&figures, &results.upstream));
-    ensure!(
-        missing.is_empty(),
-        "figures are missing: {}",
-        missing.join(", ")
-    );
+    ensure!(missing.is_empty(), "figures are missing: {}", missing.join(", "));
     if targets.is_smoke {
         println!("1 passed, 0 failed, 0 skipped");
     }

@@ -92,10 +92,7 @@ pub(super) enum Verdict {
     /// The machine was too noisy for a figure; the outcome is there when noise cannot change it.
     Noisy { outcome: Option<Outcome> },
     /// The ratio is missing when upstream's value is zero, the outcome when nobody set a goal.
-    Holds {
-        ratio: Option<f64>,
-        outcome: Option<Outcome>,
-    },
+    Holds { ratio: Option<f64>, outcome: Option<Outcome> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +105,7 @@ pub(super) enum Outcome {
 pub(super) fn catalogue(bursts: &[usize], n_rate: usize) -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |key: String, label: String, unit: Unit, goal: Option<Goal>| {
-        all.push(Figure {
-            key,
-            label,
-            unit,
-            goal,
-        });
+        all.push(Figure { key, label, unit, goal });
     };
     add(
         "start_ready".into(),
@@ -193,12 +185,7 @@ pub(super) fn catalogue(bursts: &[usize], n_rate: usize) -> Vec<Figure> {
             ("cpu", "CPU at rest", Unit::Percent, cpu),
             ("threads", "threads", Unit::Count, None),
         ] {
-            add(
-                format!("{key}_{part}"),
-                format!("{when}, {label}"),
-                unit,
-                goal,
-            );
+            add(format!("{key}_{part}"), format!("{when}, {label}"), unit, goal);
         }
     }
     all
@@ -209,9 +196,7 @@ pub(super) fn missing(figures: &[Figure], legs: &[Values]) -> Vec<String> {
     figures
         .iter()
         .filter(|figure| {
-            !legs
-                .iter()
-                .all(|leg| leg.get(&figure.key).is_some_and(|value| value.is_finite()))
+            !legs.iter().all(|leg| leg.get(&figure.key).is_some_and(|value| value.is_finite()))
         })
         .map(|figure| figure.key.clone())
         .collect()
@@ -220,9 +205,7 @@ pub(super) fn missing(figures: &[Figure], legs: &[Values]) -> Vec<String> {
 /// One row for each figure that both sides have.
 pub(super) fn rows(figures: &[Figure], ours: &[Values], upstream: &[Values]) -> Vec<Row> {
     let of = |legs: &[Values], key: &str| -> Vec<f64> {
-        legs.iter()
-            .filter_map(|leg| leg.get(key).copied())
-            .collect()
+        legs.iter().filter_map(|leg| leg.get(key).copied()).collect()
     };
     figures
         .iter()
@@ -235,31 +218,20 @@ fn row(figure: &Figure, rounds: &[f64], upstream: &[f64]) -> Option<Row> {
     let range = range(upstream);
     let spread = if range > 0.0 { range / control } else { 0.0 };
     let verdict = if spread > BOUND && range > figure.unit.resolution() {
-        Verdict::Noisy {
-            outcome: figure
-                .goal
-                .and_then(|goal| unanimous(goal, rounds, upstream)),
-        }
+        Verdict::Noisy { outcome: figure.goal.and_then(|goal| unanimous(goal, rounds, upstream)) }
     } else {
         Verdict::Holds {
             ratio: (control > 0.0).then(|| ours / control),
             outcome: figure.goal.map(|goal| outcome(goal, ours, control)),
         }
     };
-    Some(Row {
-        figure: figure.clone(),
-        ours,
-        upstream: control,
-        spread,
-        verdict,
-    })
+    Some(Row { figure: figure.clone(), ours, upstream: control, spread, verdict })
 }
 
 /// What every round of ours says against every one of upstream's, if it is the same.
 fn unanimous(goal: Goal, ours: &[f64], upstream: &[f64]) -> Option<Outcome> {
-    let mut all = ours
-        .iter()
-        .flat_map(|ours| upstream.iter().map(move |it| outcome(goal, *ours, *it)));
+    let mut all =
+        ours.iter().flat_map(|ours| upstream.iter().map(move |it| outcome(goal, *ours, *it)));
     let first = all.next()?;
     all.all(|it| it == first).then_some(first)
 }
@@ -271,11 +243,7 @@ fn outcome(goal: Goal, ours: f64, upstream: f64) -> Outcome {
         Goal::Below(bound) => ours < bound,
         Goal::Zero => ours <= 0.0,
     };
-    if is_met {
-        Outcome::Met
-    } else {
-        Outcome::Missed
-    }
+    if is_met { Outcome::Met } else { Outcome::Missed }
 }
 
 /// The middle value, or the mean of the two middle ones.
@@ -339,18 +307,9 @@ pub(super) mod tests {
                 &[1.0, 1.1],
                 Unit::Seconds,
                 Some(Goal::AtMost(0.5)),
-                Verdict::Holds {
-                    ratio: Some(1.0 / 3.0),
-                    outcome: met,
-                },
+                Verdict::Holds { ratio: Some(1.0 / 3.0), outcome: met },
             ),
-            (
-                &[1.0],
-                &[1.0, 1.5],
-                Unit::Seconds,
-                None,
-                Verdict::Noisy { outcome: None },
-            ),
+            (&[1.0], &[1.0, 1.5], Unit::Seconds, None, Verdict::Noisy { outcome: None }),
             // However noisy: the slowest of ours beats the fastest of theirs by more than was asked for.
             (
                 &[0.1, 0.4],
@@ -372,60 +331,37 @@ pub(super) mod tests {
                 &[0.06, 0.06, 0.08],
                 Unit::Seconds,
                 None,
-                Verdict::Holds {
-                    ratio: Some(0.5),
-                    outcome: None,
-                },
+                Verdict::Holds { ratio: Some(0.5), outcome: None },
             ),
             (
                 &[0.0],
                 &[0.0],
                 Unit::Count,
                 Some(Goal::Zero),
-                Verdict::Holds {
-                    ratio: None,
-                    outcome: met,
-                },
+                Verdict::Holds { ratio: None, outcome: met },
             ),
             (
                 &[1.0],
                 &[0.0],
                 Unit::Count,
                 Some(Goal::Zero),
-                Verdict::Holds {
-                    ratio: None,
-                    outcome: Some(Outcome::Missed),
-                },
+                Verdict::Holds { ratio: None, outcome: Some(Outcome::Missed) },
             ),
             (
                 &[8.0],
                 &[4.0],
                 Unit::Megabytes,
                 Some(Goal::AtMost(1.0)),
-                Verdict::Holds {
-                    ratio: Some(2.0),
-                    outcome: Some(Outcome::Missed),
-                },
+                Verdict::Holds { ratio: Some(2.0), outcome: Some(Outcome::Missed) },
             ),
         ];
         for (ours, upstream, unit, goal, expected) in cases {
-            let figure = Figure {
-                key: "x".into(),
-                label: "x".into(),
-                unit,
-                goal,
-            };
+            let figure = Figure { key: "x".into(), label: "x".into(), unit, goal };
             let row = row(&figure, ours, upstream).unwrap();
             match (row.verdict, expected) {
                 (
-                    Verdict::Holds {
-                        ratio: Some(one),
-                        outcome,
-                    },
-                    Verdict::Holds {
-                        ratio: Some(other),
-                        outcome: wanted,
-                    },
+                    Verdict::Holds { ratio: Some(one), outcome },
+                    Verdict::Holds { ratio: Some(other), outcome: wanted },
                 ) => {
                     assert!((one - other).abs() < 1e-9, "{one} and {other}");
                     assert_eq!(outcome, wanted);

@@ -36,10 +36,7 @@ const SCRAPED: [(&str, &str); 4] = [
 ];
 
 pub(super) fn command(args: &ArgMatches) -> Result<u8> {
-    let (tools, binaries) = (
-        parts::toolbox().required()?,
-        parts::control_plane().required()?,
-    );
+    let (tools, binaries) = (parts::toolbox().required()?, parts::control_plane().required()?);
     let agent = build::agent(args)?;
     let n_pods = given(args, "pods");
     let is_alone = args.get_flag("only-ours");
@@ -87,12 +84,7 @@ fn report(n_pods: usize, part: Option<&str>, ours: Values, upstream: Values) -> 
 fn catalogue(n_pods: usize) -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |key: &str, label: String, unit: Unit, goal: Option<Goal>| {
-        all.push(Figure {
-            key: key.to_owned(),
-            label,
-            unit,
-            goal,
-        });
+        all.push(Figure { key: key.to_owned(), label, unit, goal });
     };
     for (key, path) in SCRAPED {
         let goal = ["cadvisor", "summary"].contains(&key);
@@ -110,12 +102,7 @@ fn catalogue(n_pods: usize) -> Vec<Figure> {
     let label = format!("{followed}, delivered");
     add("follow_delivered", label, Unit::Throughput, None);
     let at_least = Some(Goal::AtLeast(1.0));
-    add(
-        "forward",
-        "a forwarded port".into(),
-        Unit::Throughput,
-        at_least,
-    );
+    add("forward", "a forwarded port".into(), Unit::Throughput, at_least);
     let label = "a forwarded port, CPU for a gigabyte".into();
     add("forward_cpu", label, Unit::CpuSeconds, None);
     let label = format!("/pods with {n_pods} pods, answers a second");

@@ -52,11 +52,7 @@ fn measure(bench: &Bench, tools: &Toolbox, plan: &Plan) -> Result<u8> {
     options.verbosity = 6;
     let mut node = Node::start(bench, &containerd, options)?;
     node.wait_healthy()?;
-    println!(
-        "containerd {}, agent {}",
-        tools.containerd.version,
-        plan.agent.display()
-    );
+    println!("containerd {}, agent {}", tools.containerd.version, plan.agent.display());
 
     let idle = Cost::settled(node.pid()?)?;
     let mut singles = BTreeMap::new();
@@ -70,29 +66,16 @@ fn measure(bench: &Bench, tools: &Toolbox, plan: &Plan) -> Result<u8> {
         }
     }
     let log = node.log_text();
-    print_starts(
-        &format!("{} pods, one at a time", plan.n_singles),
-        &singles,
-        &log,
-        Some(20.0),
-    );
+    print_starts(&format!("{} pods, one at a time", plan.n_singles), &singles, &log, Some(20.0));
 
     let names: Vec<String> = (0..plan.n_burst).map(|n| format!("burst-{n}")).collect();
     let burst = start(&mut node, &names)?;
     let log = node.log_text();
-    print_starts(
-        &format!("{} pods at once", plan.n_burst),
-        &burst,
-        &log,
-        None,
-    );
+    print_starts(&format!("{} pods at once", plan.n_burst), &burst, &log, None);
 
     let share = Cost::cpu_share(node.pid()?, plan.quiet, || bench.is_interrupted())?;
     let full = Cost::settled(node.pid()?)?;
-    println!(
-        "memory, idle             {:7.1} MB   (goal: under 12)",
-        idle.resident_mb
-    );
+    println!("memory, idle             {:7.1} MB   (goal: under 12)", idle.resident_mb);
     println!(
         "memory, {:3} pods         {:7.1} MB   (goal at 50: under 20)",
         plan.n_burst, full.resident_mb
@@ -115,11 +98,9 @@ fn start(node: &mut Node, names: &[String]) -> Result<BTreeMap<String, Start>> {
     }
     let mut starts = BTreeMap::new();
     for (name, renamed) in renamed {
-        let started = node.wait(
-            &format!("{name} to start"),
-            Duration::from_secs(120),
-            |node| first_line(node, &name),
-        )?;
+        let started = node.wait(&format!("{name} to start"), Duration::from_secs(120), |node| {
+            first_line(node, &name)
+        })?;
         starts.insert(name, Start { renamed, started });
     }
     Ok(starts)
@@ -170,10 +151,8 @@ fn print_starts(title: &str, starts: &BTreeMap<String, Start>, log: &str, goal: 
     let calls = trace::calls(log);
     // One pod at a time, every call is that pod's. In a burst a call counts for a pod only if the log says whose it was;
     // otherwise the time with any pod's call under way is all that can be told.
-    let is_named = starts.len() > 1
-        && calls
-            .iter()
-            .any(|call| starts.keys().any(|name| call.names(name)));
+    let is_named =
+        starts.len() > 1 && calls.iter().any(|call| starts.keys().any(|name| call.names(name)));
     let (mut total, mut inside, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     for (name, start) in starts {
         let span = (start.renamed, start.started);
@@ -183,23 +162,16 @@ fn print_starts(title: &str, starts: &BTreeMap<String, Start>, log: &str, goal: 
         inside.push(in_calls * 1e3);
         ours.push((start.started - start.renamed - in_calls) * 1e3);
     }
-    println!(
-        "\n{title:<24} {:>10} {:>10} {:>10} {:>10}",
-        "median", "p90", "p99", "last"
-    );
+    println!("\n{title:<24} {:>10} {:>10} {:>10} {:>10}", "median", "p90", "p99", "last");
     println!("{:<24} {}", "rename to start", Figures::of(total));
     if calls.is_empty() {
         println!("(this agent logs no CRI calls)");
     } else {
         let figures = Figures::of(ours);
-        let verdict = goal
-            .map(|goal| format!("   (goal: p99 under {goal} ms)"))
-            .unwrap_or_default();
-        let whose = if goal.is_some() || is_named {
-            "  in CRI calls"
-        } else {
-            "  in any pod's CRI calls"
-        };
+        let verdict =
+            goal.map(|goal| format!("   (goal: p99 under {goal} ms)")).unwrap_or_default();
+        let whose =
+            if goal.is_some() || is_named { "  in CRI calls" } else { "  in any pod's CRI calls" };
         println!("{whose:<24} {}", Figures::of(inside));
         println!("{:<24} {figures}{verdict}", "  ours");
     }

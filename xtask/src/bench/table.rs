@@ -15,10 +15,8 @@ struct Cells {
 pub(super) fn text(rows: &[Row]) -> String {
     let cells: Vec<Cells> = rows.iter().map(cells).collect();
     let width = cells.iter().map(|it| it.label.len()).max().unwrap_or(0);
-    let mut out = format!(
-        "{:<width$} {:>10} {:>10} {:>6}  goal\n",
-        "", "ferrolet", "upstream", "ratio"
-    );
+    let mut out =
+        format!("{:<width$} {:>10} {:>10} {:>6}  goal\n", "", "ferrolet", "upstream", "ratio");
     for it in cells {
         let line = format!(
             "{:<width$} {:>10} {:>10} {:>6}  {}",
@@ -46,10 +44,7 @@ pub(super) fn markdown(rows: &[Row]) -> String {
 
 /// One line on the goals: how many are met, and which are not.
 pub(super) fn summary(rows: &[Row]) -> String {
-    let with_goal: Vec<&Row> = rows
-        .iter()
-        .filter(|row| row.figure.goal.is_some())
-        .collect();
+    let with_goal: Vec<&Row> = rows.iter().filter(|row| row.figure.goal.is_some()).collect();
     let labels = |wanted: fn(&Verdict) -> bool| -> Vec<&str> {
         with_goal
             .iter()
@@ -60,12 +55,8 @@ pub(super) fn summary(rows: &[Row]) -> String {
     let missed = labels(|it| {
         matches!(
             it,
-            Verdict::Noisy {
-                outcome: Some(Outcome::Missed)
-            } | Verdict::Holds {
-                outcome: Some(Outcome::Missed),
-                ..
-            }
+            Verdict::Noisy { outcome: Some(Outcome::Missed) }
+                | Verdict::Holds { outcome: Some(Outcome::Missed), .. }
         )
     });
     let noisy = labels(|it| *it == Verdict::Noisy { outcome: None });

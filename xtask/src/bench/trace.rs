@@ -67,22 +67,14 @@ pub(super) fn covered<'a>(calls: impl Iterator<Item = &'a Call>, (from, to): (f6
 fn clock(line: &str) -> Option<f64> {
     let clock = line.split_whitespace().nth(1)?;
     let mut parts = clock.splitn(3, ':').map(str::parse::<f64>);
-    let (_, minutes, seconds) = (
-        parts.next()?.ok()?,
-        parts.next()?.ok()?,
-        parts.next()?.ok()?,
-    );
+    let (_, minutes, seconds) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
     Some((minutes * 60.0 + seconds).rem_euclid(QUARTER))
 }
 
 fn call(line: &str) -> Option<Call> {
     let duration = line.split("duration=").nth(1)?.trim_start_matches('"');
     let duration = duration.split(['"', ' ']).next()?;
-    Some(Call {
-        end: clock(line)?,
-        seconds: parse_duration(duration)?,
-        line: line.to_owned(),
-    })
+    Some(Call { end: clock(line)?, seconds: parse_duration(duration)?, line: line.to_owned() })
 }
 
 /// `81.2ms`, `1.5s`, `640µs`.
@@ -105,9 +97,7 @@ pub(super) fn parse_rfc3339(text: &str) -> Option<f64> {
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i32>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let zone = rest.find(['Z', '+', '-'])?;
-    let mut clock = rest[..zone]
-        .splitn(3, ':')
-        .map(|part| part.parse::<f64>().ok());
+    let mut clock = rest[..zone].splitn(3, ':').map(|part| part.parse::<f64>().ok());
     let seconds = clock.next()?? * 3600.0 + clock.next()?? * 60.0 + clock.next()??;
     let offset = match &rest[zone..] {
         "Z" => 0.0,
@@ -153,10 +143,8 @@ mod tests {
                    I1115 21:52:44.000000 42 a.rs:7] \"CRI call\" method=GetContainerEvents duration=9s\n\
                    I1115 21:52:44.000000 42 a.rs:7] \"Something else\" duration=\"1s\"\n\
                    I1115 21:07:44.000000 42 a.rs:7] \"CRI call\" method=Version duration=640µs\n";
-        let found: Vec<(f64, f64)> = calls(log)
-            .into_iter()
-            .map(|it| (it.end, (it.seconds * 1e6).round()))
-            .collect();
+        let found: Vec<(f64, f64)> =
+            calls(log).into_iter().map(|it| (it.end, (it.seconds * 1e6).round())).collect();
         assert_eq!(found, [(463.5, 81_200.0), (464.0, 640.0)]);
     }
 
@@ -174,11 +162,7 @@ mod tests {
 
     #[test]
     fn overlapping_calls_count_once_and_only_inside_the_span() {
-        let call = |end: f64, seconds: f64| Call {
-            end,
-            seconds,
-            line: String::new(),
-        };
+        let call = |end: f64, seconds: f64| Call { end, seconds, line: String::new() };
         // The span begins 100 s into a quarter and is 10 s long.
         let span = (9_100.0, 9_110.0);
         let cases = [
@@ -188,10 +172,7 @@ mod tests {
             (vec![call(200.0, 1.0), call(99.0, 1.0)], 0.0),
         ];
         for (calls, expected) in cases {
-            assert!(
-                (covered(calls.iter(), span) - expected).abs() < 1e-9,
-                "{calls:?}"
-            );
+            assert!((covered(calls.iter(), span) - expected).abs() < 1e-9, "{calls:?}");
         }
     }
 }

@@ -57,10 +57,7 @@ pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
         n_pods: given(args, "pods"),
         quiet: given(args, "quiet"),
     };
-    let (tools, binaries) = (
-        parts::toolbox().required()?,
-        parts::control_plane().required()?,
-    );
+    let (tools, binaries) = (parts::toolbox().required()?, parts::control_plane().required()?);
     isolation::run(Network::Private, |bench| {
         walks(&bench.directory("walk")?, &plan)?;
         if plan.n_pods > 0 {
@@ -85,18 +82,12 @@ fn walks(directory: &Path, plan: &Plan) -> Result<()> {
     }
     let time = |program: &Path| -> Result<f64> {
         let said = output(Command::new(program).arg(GROUP).arg(&tree))?;
-        said.trim()
-            .parse()
-            .with_context(|| format!("{} said {said:?}", program.display()))
+        said.trim().parse().with_context(|| format!("{} said {said:?}", program.display()))
     };
     // As root made them.
     let reset = || -> Result<()> {
         output(Command::new("chown").args(["-R", "0:0"]).arg(&tree))?;
-        output(
-            Command::new("chmod")
-                .args(["-R", "u=rwX,go=rX,g-s"])
-                .arg(&tree),
-        )?;
+        output(Command::new("chmod").args(["-R", "u=rwX,go=rX,g-s"]).arg(&tree))?;
         rustix::fs::sync();
         Ok(())
     };
@@ -116,15 +107,9 @@ fn walks(directory: &Path, plan: &Plan) -> Result<()> {
             found[2][at].push(time(program)?);
         }
     }
-    println!(
-        "fsGroup on {} files       upstream's walk        ours",
-        plan.n_files
-    );
-    let what = [
-        "everything to change, unread",
-        "everything to change, read",
-        "nothing to change, read",
-    ];
+    println!("fsGroup on {} files       upstream's walk        ours", plan.n_files);
+    let what =
+        ["everything to change, unread", "everything to change, read", "nothing to change, read"];
     for (what, times) in what.into_iter().zip(found) {
         let [theirs, ours] = times.map(|values| Figures::of(values).median);
         println!(
@@ -143,13 +128,11 @@ fn pods(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, plan: &Plan) ->
     })?;
     let api = Api::new(&cluster.proxy_address())?;
     for n in 0..N_OBJECTS {
-        for (kind, collection, field) in [
-            ("ConfigMap", "configmaps", "data"),
-            ("Secret", "secrets", "stringData"),
-        ] {
-            let content: serde_json::Map<String, Value> = (0..4)
-                .map(|key| (format!("key-{key}"), json!("value ".repeat(50))))
-                .collect();
+        for (kind, collection, field) in
+            [("ConfigMap", "configmaps", "data"), ("Secret", "secrets", "stringData")]
+        {
+            let content: serde_json::Map<String, Value> =
+                (0..4).map(|key| (format!("key-{key}"), json!("value ".repeat(50)))).collect();
             let object = json!({
                 "apiVersion": "v1", "kind": kind,
                 "metadata": {"name": format!("object-{n}")}, field: content,
@@ -168,12 +151,10 @@ fn pods(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, plan: &Plan) ->
         let name = format!("pod-{n}");
         api.create(&format!("{DEFAULT}/pods"), &pod(&name))?;
         let path = format!("{DEFAULT}/pods/{name}");
-        joined
-            .node
-            .wait(&format!("{name} to be Ready"), PATIENCE, |_| {
-                let pod = ferrolet_lab::PodView(cluster.get(&path)?);
-                Ok((pod.condition("Ready") == Some("True")).then_some(()))
-            })?;
+        joined.node.wait(&format!("{name} to be Ready"), PATIENCE, |_| {
+            let pod = ferrolet_lab::PodView(cluster.get(&path)?);
+            Ok((pod.condition("Ready") == Some("True")).then_some(()))
+        })?;
     }
     let (gathered, made): (Vec<f64>, Vec<f64>) = joined
         .node
@@ -193,16 +174,8 @@ fn pods(bench: &Bench, tools: &Toolbox, binaries: &ControlPlane, plan: &Plan) ->
         "p99",
         "last"
     );
-    println!(
-        "{:<40} {}",
-        "  asking the API server (the token)",
-        Figures::of(gathered)
-    );
-    println!(
-        "{:<40} {}   (goal: under 30 ms)",
-        "  ours",
-        Figures::of(made)
-    );
+    println!("{:<40} {}", "  asking the API server (the token)", Figures::of(gathered));
+    println!("{:<40} {}   (goal: under 30 ms)", "  ours", Figures::of(made));
     Cost::settled(joined.node.pid()?)?;
     let share = Cost::cpu_share(joined.node.pid()?, plan.quiet, || bench.is_interrupted())?;
     println!(

@@ -97,38 +97,25 @@ fn through_the_cluster(command: &mut Command, cluster: &Cluster) {
     command
         .args(["--provider=skeleton", "--node-os-distro=debian"])
         .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
-        .arg(format!(
-            "--kubectl-path={}",
-            cluster.kubectl_program().display()
-        ));
+        .arg(format!("--kubectl-path={}", cluster.kubectl_program().display()));
 }
 
 /// It would start a control plane and a kubelet of its own, unless it is told where there are some.
 fn beside_the_node(command: &mut Command, stage: &Stage<'_>, directory: &Path) -> Result<()> {
-    let Stage {
-        cluster,
-        containerd,
-        node,
-    } = stage;
+    let Stage { cluster, containerd, node } = stage;
     let system = directory.join("system.json");
     fs::write(&system, SYSTEM)?;
     fs::create_dir_all(ROOT)?;
     call("mount", &["--rbind", &node.root().to_string_lossy(), ROOT])?;
     // Tests that want another configuration write it there and restart the kubelet.
-    symlink(
-        node.directory().join("kubelet.yaml"),
-        directory.join("kubelet-config"),
-    )?;
+    symlink(node.directory().join("kubelet.yaml"), directory.join("kubelet-config"))?;
     command
         .args(["--start-services=false", "--stop-services=false"])
         .args(["--prepull-images=false", "--dns-domain=cluster.local"])
         .arg(format!("--node-name={}", node.name()))
         .arg(format!("--host=https://{}", cluster.address()))
         .arg(format!("--bearer-token={}", token(cluster)?))
-        .arg(format!(
-            "--container-runtime-endpoint={}",
-            containerd.endpoint()
-        ))
+        .arg(format!("--container-runtime-endpoint={}", containerd.endpoint()))
         .arg(format!("--system-spec-file={}", system.display()));
     Ok(())
 }

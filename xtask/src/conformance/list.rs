@@ -20,11 +20,7 @@ const TAGS: [&str; 8] = [
 ];
 
 /// Beginnings of such tags.
-const KINDS_OF_TAGS: [&str; 3] = [
-    "MinimumKubeletVersion:",
-    "KubeletMinVersion:",
-    "FeatureGate:",
-];
+const KINDS_OF_TAGS: [&str; 3] = ["MinimumKubeletVersion:", "KubeletMinVersion:", "FeatureGate:"];
 
 /// Tests of one of upstream's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,10 +44,9 @@ fn parse(text: &str) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match (line.strip_prefix("# "), groups.last_mut()) {
-            (Some(file), _) if file.ends_with(".go") => groups.push(Group {
-                file: file.to_owned(),
-                names: Vec::new(),
-            }),
+            (Some(file), _) if file.ends_with(".go") => {
+                groups.push(Group { file: file.to_owned(), names: Vec::new() })
+            }
             (None, Some(group)) => group.names.push(line.to_owned()),
             // A remark, or a name before any file: the test of the list would see it.
             _ => {}
@@ -108,11 +103,7 @@ mod tests {
             let names = names(judge);
             assert_eq!(names.len(), n_names, "{}", judge.name());
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), n_names);
-            assert!(
-                names
-                    .iter()
-                    .all(|name| name.starts_with("[sig-") && bare(name) == *name)
-            );
+            assert!(names.iter().all(|name| name.starts_with("[sig-") && bare(name) == *name));
         }
     }
 
@@ -120,22 +111,13 @@ mod tests {
     fn tags_are_taken_away_and_other_brackets_stay() {
         let cases = [
             ("[sig-a] b [Conformance]", "[sig-a] b"),
-            (
-                "[sig-a] b [LinuxOnly] [Conformance] [NodeConformance]",
-                "[sig-a] b",
-            ),
-            (
-                "[sig-a] [Slow] b c [MinimumKubeletVersion:1.34]",
-                "[sig-a] b c",
-            ),
+            ("[sig-a] b [LinuxOnly] [Conformance] [NodeConformance]", "[sig-a] b"),
+            ("[sig-a] [Slow] b c [MinimumKubeletVersion:1.34]", "[sig-a] b c"),
             (
                 "[sig-a] b [FeatureGate:C] d e [Beta] [FeatureGate:F] [NodeConformance]",
                 "[sig-a] b d e",
             ),
-            (
-                "[sig-a] b [Projection] [Conformance]",
-                "[sig-a] b [Projection]",
-            ),
+            ("[sig-a] b [Projection] [Conformance]", "[sig-a] b [Projection]"),
             ("[sig-a] b [Slower]", "[sig-a] b [Slower]"),
         ];
         for (name, expected) in cases {
@@ -151,10 +133,8 @@ mod tests {
     #[test]
     fn remarks_are_passed_over() {
         let groups = parse("# remark\n\n# a.go\n[sig-a] x\n# b.go\n[sig-a] y\n[sig-a] z\n");
-        let counts: Vec<(&str, usize)> = groups
-            .iter()
-            .map(|group| (group.file.as_str(), group.names.len()))
-            .collect();
+        let counts: Vec<(&str, usize)> =
+            groups.iter().map(|group| (group.file.as_str(), group.names.len())).collect();
         assert_eq!(counts, [("a.go", 1), ("b.go", 2)]);
     }
 }

@@ -26,11 +26,7 @@ pub(super) fn between(log: &str, began: &str, ended: &str) -> String {
 fn stamp(time: &str) -> Option<String> {
     let (date, clock) = time.split_once('T')?;
     let (_, month_and_day) = date.split_once('-')?;
-    Some(format!(
-        "{} {}",
-        month_and_day.replace('-', ""),
-        clock.get(..8)?
-    ))
+    Some(format!("{} {}", month_and_day.replace('-', ""), clock.get(..8)?))
 }
 
 /// The same of a klog line.
@@ -58,10 +54,7 @@ mod tests {
                    I0116 12:00:08.0       1 a.rs:1] after\n\
                    Inside nothing\n";
         let kept = between(log, "2026-01-16T12:00:05.2Z", "2026-01-16T12:00:07.1Z");
-        let lines: Vec<&str> = kept
-            .lines()
-            .map(|line| line.rsplit(' ').next().unwrap())
-            .collect();
+        let lines: Vec<&str> = kept.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
         assert_eq!(lines, ["first", "first", "last"]);
     }
 

@@ -34,30 +34,19 @@ pub(super) fn page(chapters: &[Chapter]) -> String {
 }
 
 fn write_chapter(page: &mut String, chapter: &Chapter) {
-    let Chapter {
-        judge,
-        groups,
-        ours,
-        upstream,
-    } = chapter;
+    let Chapter { judge, groups, ours, upstream } = chapter;
     let _ = write!(page, "## {}\n\n{}\n\n", judge.title(), judge.about());
     versions(page, ours, upstream);
     runs(page, ours, upstream);
     let names = || groups.iter().flat_map(|group| &group.names);
-    let own: Vec<&String> = names()
-        .filter(|name| ours.is_failed(name) && !upstream.is_failed(name))
-        .collect();
+    let own: Vec<&String> =
+        names().filter(|name| ours.is_failed(name) && !upstream.is_failed(name)).collect();
     let shared: Vec<&String> = names().filter(|name| upstream.is_failed(name)).collect();
-    let missing: Vec<&String> = names()
-        .filter(|name| is_missing(ours, name) || is_missing(upstream, name))
-        .collect();
+    let missing: Vec<&String> =
+        names().filter(|name| is_missing(ours, name) || is_missing(upstream, name)).collect();
     for (title, names, reasons) in [
         ("Fails with Ferrolet and passes with upstream", own, ours),
-        (
-            "Fails with upstream's kubelet in this lab",
-            shared,
-            upstream,
-        ),
+        ("Fails with upstream's kubelet in this lab", shared, upstream),
         ("Could not be judged", missing, ours),
     ] {
         section(page, title, &names, reasons);
@@ -84,10 +73,7 @@ fn write_chapter(page: &mut String, chapter: &Chapter) {
 
 fn counts(page: &mut String, chapter: &Chapter) {
     let suite = chapter.judge.name();
-    for (who, results) in [
-        ("Ferrolet", &chapter.ours),
-        ("upstream's kubelet", &chapter.upstream),
-    ] {
+    for (who, results) in [("Ferrolet", &chapter.ours), ("upstream's kubelet", &chapter.upstream)] {
         let count = results.count();
         let _ = writeln!(
             page,
@@ -137,10 +123,7 @@ fn section(page: &mut String, title: &str, names: &[&String], reasons: &Results)
         return;
     }
     for name in names {
-        let reason = reasons
-            .verdicts
-            .get(*name)
-            .map_or("", |it| it.reason.as_str());
+        let reason = reasons.verdicts.get(*name).map_or("", |it| it.reason.as_str());
         let _ = writeln!(page, "- {name}");
         if !reason.is_empty() {
             let _ = writeln!(page, "  `{}`", reason.replace('`', "'"));
@@ -150,10 +133,7 @@ fn section(page: &mut String, title: &str, names: &[&String], reasons: &Results)
 }
 
 fn is_missing(results: &Results, name: &str) -> bool {
-    results
-        .verdicts
-        .get(name)
-        .is_none_or(|verdict| verdict.outcome == Outcome::Missing)
+    results.verdicts.get(name).is_none_or(|verdict| verdict.outcome == Outcome::Missing)
 }
 
 fn word(verdict: Option<&Verdict>) -> String {
@@ -215,12 +195,7 @@ mod tests {
             ("c *d*", Outcome::Failed, "no link"),
             ("e", Outcome::Missing, "not in this suite"),
         ]);
-        let page = page(&[Chapter {
-            judge: Judge::Node,
-            groups,
-            ours,
-            upstream,
-        }]);
+        let page = page(&[Chapter { judge: Judge::Node, groups, ours, upstream }]);
         for wanted in [
             "| Ferrolet, node suite | 1 | 2 | 0 | 2026-01-01 00:00 UTC |",
             "| upstream's kubelet, node suite | 2 | 1 | 1 |",

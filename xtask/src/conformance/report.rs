@@ -28,13 +28,9 @@ pub(super) struct Spec {
 pub(super) fn specs(report: &str) -> Result<Vec<Spec>> {
     let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
     let suites = report.as_array().context("the report is not a list")?;
-    let specs = suites
-        .iter()
-        .flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
-    Ok(specs
-        .filter(|spec| spec["LeafNodeType"] == "It")
-        .map(spec)
-        .collect())
+    let specs =
+        suites.iter().flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
+    Ok(specs.filter(|spec| spec["LeafNodeType"] == "It").map(spec).collect())
 }
 
 /// What went wrong outside of tests: in the suite's own set-up.
@@ -92,10 +88,9 @@ pub(super) fn verdicts(names: &[String], specs: &[Spec], missing_images: &[Strin
             "skipped" | "pending" | "" if spec.message.is_empty() => {
                 missing("was not run".to_owned(), 0)
             }
-            "skipped" => missing(
-                format!("skipped itself: {}", first_line(&spec.message)),
-                spec.seconds,
-            ),
+            "skipped" => {
+                missing(format!("skipped itself: {}", first_line(&spec.message)), spec.seconds)
+            }
             _ => {
                 let wanted = missing_images.iter().find(|it| spec.output.contains(*it));
                 match wanted {
@@ -110,29 +105,17 @@ pub(super) fn verdicts(names: &[String], specs: &[Spec], missing_images: &[Strin
             }
         }
     };
-    names
-        .iter()
-        .map(|name| (name.clone(), verdict(name)))
-        .collect()
+    names.iter().map(|name| (name.clone(), verdict(name))).collect()
 }
 
 fn missing(reason: String, seconds: u64) -> Verdict {
-    Verdict {
-        outcome: Outcome::Missing,
-        reason,
-        seconds,
-        n_runs: 1,
-    }
+    Verdict { outcome: Outcome::Missing, reason, seconds, n_runs: 1 }
 }
 
 /// The first line that says something, shortened.
 pub(super) fn first_line(message: &str) -> String {
     const MOST: usize = 240;
-    let line = message
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or("no message");
+    let line = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no message");
     match line.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
@@ -145,13 +128,12 @@ pub(super) fn progress(printed: &str) -> (usize, usize) {
         .lines()
         .filter_map(|line| line.strip_prefix("• ["))
         .map(|rest| rest.starts_with(|it: char| it.is_ascii_digit()));
-    done.fold((0, 0), |(passed, failed), is_passed| {
-        if is_passed {
-            (passed + 1, failed)
-        } else {
-            (passed, failed + 1)
-        }
-    })
+    done.fold(
+        (0, 0),
+        |(passed, failed), is_passed| {
+            if is_passed { (passed + 1, failed) } else { (passed, failed + 1) }
+        },
+    )
 }
 
 #[cfg(test)]
@@ -193,22 +175,10 @@ mod tests {
             ("[sig-a] X passes", Outcome::Passed, ""),
             ("[sig-a] X when y fails", Outcome::Failed, "timed out"),
             ("[sig-a] X panics", Outcome::Failed, "boom"),
-            (
-                "[sig-a] X pulls",
-                Outcome::Missing,
-                "needs image example.test/none:1",
-            ),
-            (
-                "[sig-a] X gives up",
-                Outcome::Missing,
-                "skipped itself: needs two nodes",
-            ),
+            ("[sig-a] X pulls", Outcome::Missing, "needs image example.test/none:1"),
+            ("[sig-a] X gives up", Outcome::Missing, "skipped itself: needs two nodes"),
             ("[sig-a] X is not asked", Outcome::Missing, "was not run"),
-            (
-                "[sig-a] X is unknown",
-                Outcome::Missing,
-                "not in this suite",
-            ),
+            ("[sig-a] X is unknown", Outcome::Missing, "not in this suite"),
         ];
         let names: Vec<String> = cases.iter().map(|case| case.0.to_owned()).collect();
         let specs = specs(&report()).unwrap();
@@ -216,11 +186,7 @@ mod tests {
         let verdicts = verdicts(&names, &specs, &["example.test/none:1".to_owned()]);
         for (name, outcome, reason) in cases {
             let verdict = &verdicts[name];
-            assert_eq!(
-                (verdict.outcome, verdict.reason.as_str()),
-                (outcome, reason),
-                "{name}"
-            );
+            assert_eq!((verdict.outcome, verdict.reason.as_str()), (outcome, reason), "{name}");
         }
         assert_eq!(verdicts["[sig-a] X passes"].seconds, 2);
     }

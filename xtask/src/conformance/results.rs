@@ -101,16 +101,12 @@ impl Results {
 
     /// Tests that ended this way.
     pub(super) fn with(&self, outcome: Outcome) -> impl Iterator<Item = (&String, &Verdict)> {
-        self.verdicts
-            .iter()
-            .filter(move |(_, verdict)| verdict.outcome == outcome)
+        self.verdicts.iter().filter(move |(_, verdict)| verdict.outcome == outcome)
     }
 
     /// Whether a test of that name failed.
     pub(super) fn is_failed(&self, name: &str) -> bool {
-        self.verdicts
-            .get(name)
-            .is_some_and(|verdict| verdict.outcome == Outcome::Failed)
+        self.verdicts.get(name).is_some_and(|verdict| verdict.outcome == Outcome::Failed)
     }
 
     /// These results with a later run of some tests laid over them.
@@ -198,12 +194,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn verdict(outcome: Outcome, reason: &str) -> Verdict {
-        Verdict {
-            outcome,
-            reason: reason.to_owned(),
-            seconds: 3,
-            n_runs: 1,
-        }
+        Verdict { outcome, reason: reason.to_owned(), seconds: 3, n_runs: 1 }
     }
 
     pub(in super::super) fn results(verdicts: &[(&str, Outcome, &str)]) -> Results {
@@ -231,11 +222,7 @@ pub(super) mod tests {
         ]);
         let after = Results::parse(&before.to_json().to_string()).unwrap();
         assert_eq!(after, before);
-        let count = Count {
-            n_passed: 1,
-            n_failed: 1,
-            n_missing: 1,
-        };
+        let count = Count { n_passed: 1, n_failed: 1, n_missing: 1 };
         assert_eq!(after.count(), count);
     }
 

@@ -62,11 +62,7 @@ pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
     let missing_images = import_images(&containerd, scene)?;
     let mut node = join(bench, &containerd, &cluster, plan)?;
     let names = &chosen.suite_names;
-    let stage = ginkgo::Stage {
-        cluster: &cluster,
-        containerd: &containerd,
-        node: &node.node,
-    };
+    let stage = ginkgo::Stage { cluster: &cluster, containerd: &containerd, node: &node.node };
     let command = ginkgo::command(scene, &stage, names, &directory)?;
     let is_complete = ginkgo::drive(bench, command, names.len(), &mut node.node, &directory)?;
     keep(&node.node.log(), &directory.join("agent.log"))?;
@@ -115,10 +111,7 @@ fn turn(label: &str) -> Result<File> {
 fn conclude(plan: &Plan, results: Results, specs: &[Spec], directory: &Path) -> Result<u8> {
     let control = store::load(plan.judge, Kubelet::Upstream)?;
     let logs = keep_failures(&results, specs, directory)?;
-    print!(
-        "\n{}",
-        table::text(plan.kubelet, &results, control.as_ref(), &logs)
-    );
+    print!("\n{}", table::text(plan.kubelet, &results, control.as_ref(), &logs));
     let is_fine = table::is_fine(plan.kubelet, &results, control.as_ref());
     if plan.focus.is_none() {
         let whole = if plan.is_again {
@@ -169,11 +162,7 @@ fn choose(scene: &Scene, directory: &Path) -> Result<Chosen> {
     } else if plan.focus.is_some() {
         names.retain(|name| known.contains_key(name));
     }
-    let suite_names = names
-        .iter()
-        .filter_map(|name| known.get(name))
-        .cloned()
-        .collect();
+    let suite_names = names.iter().filter_map(|name| known.get(name)).cloned().collect();
     Ok(Chosen { names, suite_names })
 }
 
@@ -238,19 +227,14 @@ fn keep_failures(results: &Results, specs: &[Spec], directory: &Path) -> Result<
         fs::write(&path, node_log::between(&log, &spec.began, &spec.ended))?;
         paths.insert(name.clone(), shortened(&path));
     }
-    ensure!(
-        paths.len() == results.count().n_failed,
-        "each failure has its log"
-    );
+    ensure!(paths.len() == results.count().n_failed, "each failure has its log");
     Ok(paths)
 }
 
 /// A name as a file name.
 fn slug(index: usize, name: &str) -> String {
-    let letters: String = name
-        .chars()
-        .map(|it| if it.is_ascii_alphanumeric() { it } else { '-' })
-        .collect();
+    let letters: String =
+        name.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
     let words: Vec<&str> = letters.split('-').filter(|word| !word.is_empty()).collect();
     let text = words.join("-");
     format!("{index:03}-{}", &text[..text.len().min(100)])

@@ -63,10 +63,7 @@ pub(super) fn write_page() -> Result<()> {
     for chapter in &chapters {
         let judge = chapter.judge;
         write(&kept(judge, Kubelet::Ferrolet), &text_of(&chapter.ours)?)?;
-        write(
-            &kept(judge, Kubelet::Upstream),
-            &text_of(&chapter.upstream)?,
-        )?;
+        write(&kept(judge, Kubelet::Upstream), &text_of(&chapter.upstream)?)?;
     }
     let path = build::root().join("docs/conformance.md");
     write(&path, &page::page(&chapters))?;
@@ -75,10 +72,7 @@ pub(super) fn write_page() -> Result<()> {
 }
 
 fn text_of(results: &Results) -> Result<String> {
-    Ok(format!(
-        "{}\n",
-        serde_json::to_string_pretty(&results.to_json())?
-    ))
+    Ok(format!("{}\n", serde_json::to_string_pretty(&results.to_json())?))
 }
 
 /// Written beside and renamed.

@@ -20,16 +20,10 @@ pub(super) fn text(
     let is_known = |name: &str| {
         kubelet == Kubelet::Ferrolet && control.is_some_and(|control| control.is_failed(name))
     };
-    let (known, own): (Vec<_>, Vec<_>) = run
-        .with(Outcome::Failed)
-        .partition(|(name, _)| is_known(name));
+    let (known, own): (Vec<_>, Vec<_>) =
+        run.with(Outcome::Failed).partition(|(name, _)| is_known(name));
     section(&mut text, "failed", &own, logs);
-    section(
-        &mut text,
-        "failed, as upstream's kubelet does here",
-        &known,
-        logs,
-    );
+    section(&mut text, "failed, as upstream's kubelet does here", &known, logs);
     let missing: Vec<_> = run.with(Outcome::Missing).collect();
     section(&mut text, "missing", &missing, logs);
     let count = run.count();

@@ -31,11 +31,8 @@ pub(super) fn read(root: &Path) -> Result<Vec<(String, Option<String>)>> {
 
 /// One finding for each copy that differs from the first.
 pub(super) fn check(copies: &[(String, Option<String>)]) -> Vec<Finding> {
-    let found = |path: &str, line: usize, message: String| Finding {
-        path: path.to_owned(),
-        line,
-        message,
-    };
+    let found =
+        |path: &str, line: usize, message: String| Finding { path: path.to_owned(), line, message };
     let Some((model, text)) = copies.iter().find_map(|(path, text)| {
         let text = text.as_deref()?;
         Some((path.as_str(), text))
@@ -71,10 +68,8 @@ mod tests {
             .map(|(path, text)| ((*path).to_owned(), text.map(str::to_owned)))
             .collect();
         let findings = check(&copies);
-        let seen: Vec<(&str, usize)> = findings
-            .iter()
-            .map(|finding| (finding.path.as_str(), finding.line))
-            .collect();
+        let seen: Vec<(&str, usize)> =
+            findings.iter().map(|finding| (finding.path.as_str(), finding.line)).collect();
         assert_eq!(seen, [("c", 2), ("d", 1)]);
         assert!(check(&copies[..2]).is_empty());
         assert_eq!(check(&[]).len(), 1);

@@ -42,34 +42,21 @@ const INSIDE_CORE: [(&str, &str); 1] = [("ferrolet-spec", "ferrolet-resources")]
 
 /// The packages of `cargo metadata`.
 pub(super) fn read(metadata: &Value, root: &Path) -> Result<Vec<Package>> {
-    let packages = metadata["packages"]
-        .as_array()
-        .context("cargo metadata has no packages")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     packages
         .iter()
         .map(|package| {
             let manifest = text(&package["manifest_path"]);
-            let manifest = Path::new(&manifest)
-                .strip_prefix(root)?
-                .to_string_lossy()
-                .into_owned();
-            let dependencies = package["dependencies"]
-                .as_array()
-                .context("package without dependencies")?;
+            let manifest = Path::new(&manifest).strip_prefix(root)?.to_string_lossy().into_owned();
+            let dependencies =
+                package["dependencies"].as_array().context("package without dependencies")?;
             let uses = dependencies
                 .iter()
                 .filter(|it| it["path"].is_string())
-                .map(|it| Use {
-                    name: text(&it["name"]),
-                    is_dev: it["kind"] == "dev",
-                })
+                .map(|it| Use { name: text(&it["name"]), is_dev: it["kind"] == "dev" })
                 .collect();
-            Ok(Package {
-                name: text(&package["name"]),
-                manifest,
-                uses,
-            })
+            Ok(Package { name: text(&package["name"]), manifest, uses })
         })
         .collect()
 }
@@ -79,21 +66,15 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
         let mut report = |message: String| {
-            findings.push(Finding {
-                path: package.manifest.clone(),
-                line: 1,
-                message,
-            });
+            findings.push(Finding { path: package.manifest.clone(), line: 1, message });
         };
         let Some(from) = floor(&package.manifest) else {
             report(format!("{} is on no floor that tidy knows", package.name));
             continue;
         };
         for used in &package.uses {
-            let Some(to) = packages
-                .iter()
-                .find(|it| it.name == used.name)
-                .and_then(|it| floor(&it.manifest))
+            let Some(to) =
+                packages.iter().find(|it| it.name == used.name).and_then(|it| floor(&it.manifest))
             else {
                 continue;
             };
@@ -123,10 +104,8 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
             matches!(to, Floor::Core | Floor::Ports) || (is_dev && to == Floor::Testkit)
         }
         Floor::Agent => {
-            matches!(
-                to,
-                Floor::Core | Floor::Ports | Floor::Engine | Floor::Adapters
-            ) || (is_dev && to == Floor::Testkit)
+            matches!(to, Floor::Core | Floor::Ports | Floor::Engine | Floor::Adapters)
+                || (is_dev && to == Floor::Testkit)
         }
         Floor::Lab => false,
         Floor::Sim => !matches!(to, Floor::Lab | Floor::Outside),
@@ -157,16 +136,9 @@ mod tests {
     fn package(name: &str, manifest: &str, uses: &[(&str, bool)]) -> Package {
         let uses = uses
             .iter()
-            .map(|(name, is_dev)| Use {
-                name: (*name).to_owned(),
-                is_dev: *is_dev,
-            })
+            .map(|(name, is_dev)| Use { name: (*name).to_owned(), is_dev: *is_dev })
             .collect();
-        Package {
-            name: name.to_owned(),
-            manifest: format!("{manifest}/Cargo.toml"),
-            uses,
-        }
+        Package { name: name.to_owned(), manifest: format!("{manifest}/Cargo.toml"), uses }
     }
 
     /// A house with one edge under test.
@@ -192,10 +164,7 @@ mod tests {
                 package(name, place, if *name == from { &edge } else { &[] })
             })
             .collect();
-        check(&packages)
-            .into_iter()
-            .map(|finding| finding.message)
-            .collect()
+        check(&packages).into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
@@ -223,20 +192,13 @@ mod tests {
             ("ferrolet-lab", "ferrolet-types", normal, false),
         ];
         for (from, to, is_dev, is_fine) in cases {
-            assert_eq!(
-                messages(from, to, is_dev).is_empty(),
-                is_fine,
-                "{from} -> {to}"
-            );
+            assert_eq!(messages(from, to, is_dev).is_empty(), is_fine, "{from} -> {to}");
         }
     }
 
     #[test]
     fn a_crate_in_no_known_place_is_reported() {
         let findings = check(&[package("ferrolet-attic", "attic", &[])]);
-        assert_eq!(
-            findings[0].message,
-            "ferrolet-attic is on no floor that tidy knows"
-        );
+        assert_eq!(findings[0].message, "ferrolet-attic is on no floor that tidy knows");
     }
 }

@@ -54,9 +54,7 @@ pub(crate) fn check() -> Result<(Vec<Finding>, usize)> {
 /// Rust files of ours, relative to the checkout.
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut open: Vec<PathBuf> = ["crates", "tests", "xtask"]
-        .map(|dir| root.join(dir))
-        .into();
+    let mut open: Vec<PathBuf> = ["crates", "tests", "xtask"].map(|dir| root.join(dir)).into();
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
             let path = entry?.path();

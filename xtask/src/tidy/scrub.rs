@@ -14,11 +14,7 @@ pub(super) fn scrub(source: &str) -> Vec<String> {
             out.push(chars[at]);
             at += 1;
         } else {
-            out.extend(
-                chars[at..end]
-                    .iter()
-                    .map(|it| if *it == '\n' { '\n' } else { ' ' }),
-            );
+            out.extend(chars[at..end].iter().map(|it| if *it == '\n' { '\n' } else { ' ' }));
             at = end;
         }
     }
@@ -43,9 +39,7 @@ fn skip(chars: &[char], at: usize) -> usize {
 }
 
 fn find(chars: &[char], from: usize, is_end: impl Fn(&[char]) -> bool) -> usize {
-    (from..chars.len())
-        .find(|at| is_end(&chars[*at..]))
-        .unwrap_or(chars.len())
+    (from..chars.len()).find(|at| is_end(&chars[*at..])).unwrap_or(chars.len())
 }
 
 fn skip_block(chars: &[char], from: usize) -> usize {
@@ -93,11 +87,7 @@ fn skip_char(chars: &[char], at: usize) -> usize {
             .saturating_add(1)
             .min(chars.len());
     }
-    if chars.get(at + 2) == Some(&'\'') {
-        at + 3
-    } else {
-        at
-    }
+    if chars.get(at + 2) == Some(&'\'') { at + 3 } else { at }
 }
 
 #[cfg(test)]

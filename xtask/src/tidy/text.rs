@@ -29,15 +29,9 @@ const OUTSIDE_CORE: [&str; 11] = [
 /// Leftovers and shortcuts, with what to do about them.
 const BANNED: [(&str, &str); 6] = [
     ("todo!", "unfinished code: finish it or leave it out"),
-    (
-        "unimplemented!",
-        "unfinished code: finish it or leave it out",
-    ),
+    ("unimplemented!", "unfinished code: finish it or leave it out"),
     ("dbg!", "debugging left in"),
-    (
-        "#[ignore",
-        "an ignored test: assert today's behaviour with a note instead",
-    ),
+    ("#[ignore", "an ignored test: assert today's behaviour with a note instead"),
     ("#[allow(", "use #[expect(…, reason = \"…\")]"),
     ("#![allow(", "use #![expect(…, reason = \"…\")]"),
 ];
@@ -57,11 +51,7 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
     let n_code_lines = tests_begin(&lines).unwrap_or(lines.len());
     let mut findings = Vec::new();
     let mut report = |line: usize, message: String| {
-        findings.push(Finding {
-            path: path.to_owned(),
-            line,
-            message,
-        });
+        findings.push(Finding { path: path.to_owned(), line, message });
     };
     for (index, line) in lines.iter().enumerate() {
         for (word, advice) in BANNED {
@@ -91,9 +81,7 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
     }
     if is_root(path)
         && !path.starts_with(UNSAFE_CRATE)
-        && !lines
-            .iter()
-            .any(|it| it.contains("#![forbid(unsafe_code)]"))
+        && !lines.iter().any(|it| it.contains("#![forbid(unsafe_code)]"))
     {
         report(1, "a crate's root says #![forbid(unsafe_code)]".to_owned());
     }
@@ -119,9 +107,7 @@ fn named_outside(lines: &[String], index: usize) -> Vec<String> {
         let group: Vec<&str> = std::iter::once(group).chain(rest).collect();
         let group = group.join(" ");
         let group = group.split(';').next().unwrap_or_default();
-        let modules = OUTSIDE_CORE
-            .iter()
-            .filter_map(|name| name.strip_prefix("std::"));
+        let modules = OUTSIDE_CORE.iter().filter_map(|name| name.strip_prefix("std::"));
         let in_group =
             modules.filter(|module| has_word(group, module) && !is_plain_data(group, module));
         named.extend(in_group.map(|module| format!("std::{module}")));
@@ -137,9 +123,7 @@ fn is_plain_data(line: &str, name: &str) -> bool {
         ("net", "net::AddrParseError"),
         ("env", "env::consts"),
     ];
-    VALUES
-        .iter()
-        .any(|(module, value)| name.ends_with(module) && line.contains(value))
+    VALUES.iter().any(|(module, value)| name.ends_with(module) && line.contains(value))
 }
 
 /// The line where the tests at the end of a file begin.

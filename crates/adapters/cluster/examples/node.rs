@@ -105,10 +105,7 @@ async fn main() -> Outcome<()> {
 fn connect(file: &str) -> Outcome<(Clients, Identity, kubeconfig::Access)> {
     let access = kubeconfig::load(Path::new(file), &Disk)?;
     let identity = Identity::default();
-    if let Credentials::Certificate {
-        certificate, key, ..
-    } = &access.credentials
-    {
+    if let Credentials::Certificate { certificate, key, .. } = &access.credentials {
         identity.replace(certificate, key)?;
     }
     let files: Arc<dyn ReadFile> = Arc::new(Disk);
@@ -127,10 +124,7 @@ async fn bootstrap(file: &str, node: &str, directory: &str) -> Outcome<()> {
     let store = Directory(PathBuf::from(directory));
     let pair = certificates::bootstrap(&clients.work, &store, &Wall, node).await?;
     let facts = CertificateFacts::read(&pair.certificate)?;
-    say(&format!(
-        "joined as {} until {}",
-        facts.common_name, facts.not_after
-    ));
+    say(&format!("joined as {} until {}", facts.common_name, facts.not_after));
     let current = store.current_path(PairName::Client).display().to_string();
     let text = kubeconfig::write_bootstrapped(&access, &current);
     fs::write(store.0.join("kubeconfig"), text)?;
@@ -147,10 +141,7 @@ async fn rotate(file: &str, node: &str, directory: &str) -> Outcome<()> {
         type_: "InternalIP".to_owned(),
         address: "127.0.0.1".to_owned(),
     };
-    let wishes = [
-        Some(Wanted::client(node)),
-        certificates::serving_for(node, &[address]),
-    ];
+    let wishes = [Some(Wanted::client(node)), certificates::serving_for(node, &[address])];
     for wanted in wishes.into_iter().flatten() {
         let name = wanted.name;
         let (_wish, wanted) = watch::channel(Some(wanted));
@@ -174,10 +165,7 @@ async fn rotate(file: &str, node: &str, directory: &str) -> Outcome<()> {
             clients.reconnect();
             let api = NodeApi::new(clients.clone(), node.to_owned());
             let node = api.get_node().await?;
-            say(&format!(
-                "still {:?} with the new certificate",
-                node.metadata.name
-            ));
+            say(&format!("still {:?} with the new certificate", node.metadata.name));
         }
         task.abort();
     }
@@ -199,10 +187,7 @@ async fn run(file: &str, node: &str, seconds: u64) -> Outcome<()> {
         Err(error) => return Err(error.into()),
     }
     say(&format!("node is there after {:?}", began.elapsed()));
-    let plan = LeasePlan {
-        node_name: node.to_owned(),
-        duration: Duration::from_secs(40),
-    };
+    let plan = LeasePlan { node_name: node.to_owned(), duration: Duration::from_secs(40) };
     let lease = LeaseKeeper::new(clients.heartbeat.clone(), Arc::clone(&clock), plan);
     tokio::spawn(lease.run());
     let (sink, writer) =
@@ -221,10 +206,7 @@ async fn run(file: &str, node: &str, seconds: u64) -> Outcome<()> {
     services.synced().await;
     classes.synced().await;
     let n_services = services.all().len();
-    say(&format!(
-        "{n_services} services, {} classes",
-        classes.all().len()
-    ));
+    say(&format!("{n_services} services, {} classes", classes.all().len()));
     let tokens = Tokens::new(clients.work.clone(), Arc::clone(&clock));
     let objects = Arc::new(Objects::new(clients.work.clone(), tokens, Strategy::Watch));
     let mut changes = objects.changes();
@@ -255,10 +237,7 @@ async fn show(pod: &ferrolet_types::Pod, api: &NodeApi, objects: &Arc<Objects>, 
     let key = pod.key();
     objects.register(pod);
     let version = pod.metadata.resource_version.as_deref().unwrap_or_default();
-    say(&format!(
-        "pod {key} at {version} refers to {:?}",
-        references(pod)
-    ));
+    say(&format!("pod {key} at {version} refers to {:?}", references(pod)));
     if pod.deletion_time().is_some() {
         let (uid, now) = (pod.uid(), ferrolet_types::GracePeriod::from_secs(0));
         let done = api.delete_pod(&key, &uid, Some(now));
@@ -277,10 +256,7 @@ async fn show(pod: &ferrolet_types::Pod, api: &NodeApi, objects: &Arc<Objects>, 
         lifetime: Some(Duration::from_secs(3607)),
         bound_pod: Some((key.clone(), pod.uid())),
     };
-    say(&format!(
-        "token of {key}: {:?}",
-        objects.get_token(&ask).await
-    ));
+    say(&format!("token of {key}: {:?}", objects.get_token(&ask).await));
     let began = Instant::now();
     for name in references(pod).config_maps {
         while let Err(error) = objects.get_config_map(&key.namespace, &name).await {

@@ -95,11 +95,7 @@ fn kind_of(code: u16, reason: Option<&str>, retry_after: Option<Duration>) -> Ap
 fn plain_message(code: u16, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(512)]);
     let line = text.lines().next().unwrap_or_default().trim();
-    if line.is_empty() {
-        format!("status {code}")
-    } else {
-        format!("status {code}: {line}")
-    }
+    if line.is_empty() { format!("status {code}") } else { format!("status {code}: {line}") }
 }
 
 #[cfg(test)]
@@ -123,12 +119,7 @@ mod tests {
         check(410, &status("Expired"), Kind::Gone, "m");
         check(500, &status("ServerTimeout"), Kind::Timeout, "m");
         check(422, &status("Invalid"), Kind::Invalid, "m");
-        check(
-            502,
-            "bad gateway\nmore",
-            Kind::Unavailable,
-            "status 502: bad gateway",
-        );
+        check(502, "bad gateway\nmore", Kind::Unavailable, "status 502: bad gateway");
         check(401, "", Kind::Unauthorized, "status 401");
         check(418, "", Kind::BadRequest, "status 418");
         check(500, "{}", Kind::Server, "status 500: {}");
@@ -151,9 +142,6 @@ mod tests {
         let body = r#"{"status":"Failure","reason":"Invalid","message":"no","details":{"causes":[
             {"field":"spec.x","reason":"FieldValueInvalid","message":"bad"},{"message":"only this"}]}}"#;
         let error = refusal("POST /x".to_owned(), 422, None, body.as_bytes());
-        assert_eq!(
-            error.causes,
-            ["spec.x: FieldValueInvalid: bad", "only this"]
-        );
+        assert_eq!(error.causes, ["spec.x: FieldValueInvalid: bad", "only this"]);
     }
 }

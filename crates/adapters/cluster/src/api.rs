@@ -187,11 +187,7 @@ mod tests {
     };
 
     fn clients(api: &FakeApi) -> Clients {
-        Clients {
-            work: api.client(),
-            events: api.client(),
-            heartbeat: api.client(),
-        }
+        Clients { work: api.client(), events: api.client(), heartbeat: api.client() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -200,35 +196,19 @@ mod tests {
         let api = NodeApi::new(clients(&fake), "me".to_owned());
         assert!(api.get_node().await.unwrap_err().is_not_found());
         let node = json!({"metadata": {"name": "me"}});
-        api.create_node(&serde_json::from_value(node).unwrap())
-            .await
-            .unwrap();
-        api.patch_node(&json!({"metadata": {"labels": {"a": "b"}}}))
-            .await
-            .unwrap();
-        api.patch_node_status(&json!({"status": {"phase": "x"}}))
-            .await
-            .unwrap();
+        api.create_node(&serde_json::from_value(node).unwrap()).await.unwrap();
+        api.patch_node(&json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+        api.patch_node_status(&json!({"status": {"phase": "x"}})).await.unwrap();
         let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": []}});
         let pod: Pod = Arc::new(serde_json::from_value(pod).unwrap());
         api.create_pod(&pod).await.unwrap();
         let key = PodKey::new("n", "p");
-        api.patch_pod_status(&key, &json!({"status": {"phase": "Running"}}))
-            .await
-            .unwrap();
-        assert_eq!(
-            api.get_pod(&key).await.unwrap().metadata.uid.as_deref(),
-            Some("u")
-        );
-        let other = api
-            .delete_pod(&key, &PodUid::new("v"), None)
-            .await
-            .unwrap_err();
+        api.patch_pod_status(&key, &json!({"status": {"phase": "Running"}})).await.unwrap();
+        assert_eq!(api.get_pod(&key).await.unwrap().metadata.uid.as_deref(), Some("u"));
+        let other = api.delete_pod(&key, &PodUid::new("v"), None).await.unwrap_err();
         assert_eq!(other.kind, ApiErrorKind::Conflict);
         let grace = Some(GracePeriod::from_secs(0));
-        api.delete_pod(&key, &PodUid::new("u"), grace)
-            .await
-            .unwrap();
+        api.delete_pod(&key, &PodUid::new("u"), grace).await.unwrap();
         let expected = [
             "GET /api/v1/nodes/me",
             "POST /api/v1/nodes",

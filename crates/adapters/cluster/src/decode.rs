@@ -47,16 +47,12 @@ pub(crate) fn blank_managed_fields(bytes: &mut [u8]) {
 
 fn find(bytes: &[u8], from: usize, wanted: u8) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    rest.iter()
-        .position(|byte| *byte == wanted)
-        .map(|at| from + at)
+    rest.iter().position(|byte| *byte == wanted).map(|at| from + at)
 }
 
 fn skip_blanks(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    rest.iter()
-        .position(|byte| !byte.is_ascii_whitespace())
-        .map(|at| from + at)
+    rest.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| from + at)
 }
 
 /// The closing quote of the string that opens at `start`.

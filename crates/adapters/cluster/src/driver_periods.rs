@@ -24,10 +24,7 @@ pub async fn run(client: Client, periods: latest::Sender<Periods>) {
             periods.send_if_modified(|known| apply(known, event));
         }
     };
-    tokio::join!(
-        watch::run::<CSIDriver>(client, Scope::default(), sink),
-        feed
-    );
+    tokio::join!(watch::run::<CSIDriver>(client, Scope::default(), sink), feed);
 }
 
 /// Takes one event in; `true` when it changed something.
@@ -69,28 +66,14 @@ mod tests {
         let mut known = Periods::new();
         let mut check = |event, is_news: bool, expected: &[(&str, u64)]| {
             assert_eq!(apply(&mut known, event), is_news);
-            let found: Vec<(&str, u64)> = known
-                .iter()
-                .map(|(name, it)| (name.as_str(), it.as_secs()))
-                .collect();
+            let found: Vec<(&str, u64)> =
+                known.iter().map(|(name, it)| (name.as_str(), it.as_secs())).collect();
             assert_eq!(found, expected);
         };
-        let all = vec![
-            driver("a", Some(10)),
-            driver("b", None),
-            driver("c", Some(0)),
-        ];
+        let all = vec![driver("a", Some(10)), driver("b", None), driver("c", Some(0))];
         check(WatchEvent::Restarted(all), true, &[("a", 10)]);
-        check(
-            WatchEvent::Applied(driver("a", Some(10))),
-            false,
-            &[("a", 10)],
-        );
-        check(
-            WatchEvent::Applied(driver("b", Some(20))),
-            true,
-            &[("a", 10), ("b", 20)],
-        );
+        check(WatchEvent::Applied(driver("a", Some(10))), false, &[("a", 10)]);
+        check(WatchEvent::Applied(driver("b", Some(20))), true, &[("a", 10), ("b", 20)]);
         check(WatchEvent::Applied(driver("a", None)), true, &[("b", 20)]);
         check(WatchEvent::Deleted(driver("b", Some(20))), true, &[]);
     }

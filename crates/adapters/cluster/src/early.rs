@@ -22,9 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// How long to wait after that many refusals in a row; `None` when it is time to believe them.
 pub(crate) fn pause(n_refusals: u32) -> Option<Duration> {
     let doubled = FIRST_PAUSE.saturating_mul(1 << n_refusals.saturating_sub(1).min(11));
-    (1..=N_PAUSES)
-        .contains(&n_refusals)
-        .then(|| doubled.min(LONGEST_PAUSE))
+    (1..=N_PAUSES).contains(&n_refusals).then(|| doubled.min(LONGEST_PAUSE))
 }
 
 /// Asks until the answer is not a refusal, or the refusals have lasted too long to be early.

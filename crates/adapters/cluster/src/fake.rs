@@ -64,10 +64,7 @@ pub(crate) struct Seen {
 
 impl FakeApi {
     pub(crate) fn new() -> Self {
-        Self {
-            state: Arc::default(),
-            changed: watch::Sender::new(0),
-        }
+        Self { state: Arc::default(), changed: watch::Sender::new(0) }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -75,10 +72,7 @@ impl FakeApi {
     }
 
     pub(crate) fn client_with(&self, rate: Rate) -> Client {
-        let options = ClientOptions {
-            rate,
-            timeout: Duration::from_secs(10),
-        };
+        let options = ClientOptions { rate, timeout: Duration::from_secs(10) };
         Client::over(Arc::new(self.clone()), "http://fake", Bearer::None, options)
     }
 
@@ -180,10 +174,7 @@ impl FakeApi {
         };
         let body_seen = body.clone();
         let refusal = self.with(|state| {
-            state.requests.push(Seen {
-                line,
-                body: body_seen,
-            });
+            state.requests.push(Seen { line, body: body_seen });
             state.refusals.pop_front()
         });
         if self.lock().is_silent {
@@ -204,10 +195,8 @@ impl FakeApi {
         let (sender, receiver) = mpsc::channel(64);
         let api = self.clone();
         let (path, selector) = (format!("{path}/"), query.get("fieldSelector"));
-        let mut at: u64 = query
-            .get("resourceVersion")
-            .and_then(|version| version.parse().ok())
-            .unwrap_or(0);
+        let mut at: u64 =
+            query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
         let mut changed = self.changed.subscribe();
         tokio::spawn(async move {
             loop {
@@ -219,9 +208,8 @@ impl FakeApi {
                             && matches_path(place, &path)
                             && selects(selector.as_deref(), &event["object"])
                     });
-                    let fresh: Vec<(u64, Value)> = fresh
-                        .map(|(version, _, event)| (*version, event.clone()))
-                        .collect();
+                    let fresh: Vec<(u64, Value)> =
+                        fresh.map(|(version, _, event)| (*version, event.clone())).collect();
                     (at < state.oldest, fresh)
                 };
                 if is_gone {
@@ -254,11 +242,7 @@ impl State {
             object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
         }
         let before = self.objects.insert(path.to_owned(), object.clone());
-        let kind = if before.is_some() {
-            "MODIFIED"
-        } else {
-            "ADDED"
-        };
+        let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
         let event = json!({"type": kind, "object": object});
         self.log.push((self.version, path.to_owned(), event));
         object
@@ -274,10 +258,8 @@ impl State {
     }
 
     fn serve(&mut self, method: &Method, path: &str, query: &Query, body: Value) -> (u16, Value) {
-        let object_path = path
-            .strip_suffix("/status")
-            .or_else(|| path.strip_suffix("/approval"))
-            .unwrap_or(path);
+        let object_path =
+            path.strip_suffix("/status").or_else(|| path.strip_suffix("/approval")).unwrap_or(path);
         match *method {
             Method::GET => match self.objects.get(path) {
                 Some(object) => (200, object.clone()),
@@ -290,10 +272,7 @@ impl State {
                 let expires = now().after(Duration::from_secs(secs.unsigned_abs()));
                 let token = format!("token-{}", self.version);
                 let status = json!({"token": token, "expirationTimestamp": expires.to_string()});
-                (
-                    201,
-                    json!({"metadata": {}, "spec": body["spec"], "status": status}),
-                )
+                (201, json!({"metadata": {}, "spec": body["spec"], "status": status}))
             }
             Method::POST => {
                 let mut object = body;
@@ -438,16 +417,8 @@ struct Query(Vec<(String, String)>);
 impl Query {
     fn new(text: &str) -> Self {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        let plain = |text: &str| {
-            text.replace("%3D", "=")
-                .replace("%2C", ",")
-                .replace("%2F", "/")
-        };
-        Self(
-            pairs
-                .map(|(key, value)| (key.to_owned(), plain(value)))
-                .collect(),
-        )
+        let plain = |text: &str| text.replace("%3D", "=").replace("%2C", ",").replace("%2F", "/");
+        Self(pairs.map(|(key, value)| (key.to_owned(), plain(value))).collect())
     }
 
     fn get(&self, key: &str) -> Option<String> {
@@ -471,9 +442,9 @@ impl Body for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(receiver) => receiver
-                .poll_recv(context)
-                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(receiver) => {
+                receiver.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 }

@@ -40,11 +40,7 @@ impl Slim for RuntimeClass {
 }
 
 fn only_names(meta: ObjectMeta) -> ObjectMeta {
-    ObjectMeta {
-        name: meta.name,
-        namespace: meta.namespace,
-        ..ObjectMeta::default()
-    }
+    ObjectMeta { name: meta.name, namespace: meta.namespace, ..ObjectMeta::default() }
 }
 
 type Objects<K> = BTreeMap<(String, String), Arc<K>>;
@@ -57,19 +53,13 @@ pub struct Kept<K> {
 
 impl<K> Clone for Kept<K> {
     fn clone(&self) -> Self {
-        Self {
-            objects: Arc::clone(&self.objects),
-            is_synced: self.is_synced.clone(),
-        }
+        Self { objects: Arc::clone(&self.objects), is_synced: self.is_synced.clone() }
     }
 }
 
 impl<K> Default for Kept<K> {
     fn default() -> Self {
-        Self {
-            objects: Arc::default(),
-            is_synced: latest::Sender::new(false),
-        }
+        Self { objects: Arc::default(), is_synced: latest::Sender::new(false) }
     }
 }
 
@@ -113,16 +103,11 @@ impl<K: Slim> Kept<K> {
     }
 
     fn apply(&self, event: WatchEvent<K>) {
-        let mut objects = self
-            .objects
-            .write()
-            .unwrap_or_else(|held| held.into_inner());
+        let mut objects = self.objects.write().unwrap_or_else(|held| held.into_inner());
         match event {
             WatchEvent::Restarted(all) => {
-                *objects = all
-                    .into_iter()
-                    .map(|object| (key(&object), Arc::new(object.slim())))
-                    .collect();
+                *objects =
+                    all.into_iter().map(|object| (key(&object), Arc::new(object.slim()))).collect();
                 drop(objects);
                 self.is_synced.send_replace(true);
             }
@@ -174,10 +159,7 @@ mod tests {
         tokio::join!(services.synced(), runtimes.synced());
         let service = services.get(Some("n"), "a").unwrap();
         assert_eq!(service.metadata.annotations, None);
-        assert_eq!(
-            service.spec.as_ref().unwrap().cluster_ip.as_deref(),
-            Some("10.0.0.1")
-        );
+        assert_eq!(service.spec.as_ref().unwrap().cluster_ip.as_deref(), Some("10.0.0.1"));
         assert_eq!(runtimes.handler("kata").as_deref(), Some("kata-qemu"));
         assert_eq!(runtimes.handler("gone"), None);
         api.put(classes, class("kata-fc"));

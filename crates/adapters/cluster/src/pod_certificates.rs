@@ -66,8 +66,5 @@ pub(crate) async fn request(
     };
     let place = Place::all::<PodCertificateRequest>(Some(namespace));
     let made: PodCertificateRequest = client.create(&place, &request).await?;
-    Ok(RequestedCertificate {
-        name: made.metadata.name.unwrap_or_default(),
-        key,
-    })
+    Ok(RequestedCertificate { name: made.metadata.name.unwrap_or_default(), key })
 }

@@ -118,10 +118,7 @@ mod tests {
             let found = info.subject_pki.algorithm.algorithm.to_id_string();
             assert_eq!(found, algorithm, "{kind}");
         }
-        assert_eq!(
-            key_and_proof("DSA").unwrap_err(),
-            "unknown key type \"DSA\""
-        );
+        assert_eq!(key_and_proof("DSA").unwrap_err(), "unknown key type \"DSA\"");
     }
 
     #[test]
@@ -141,10 +138,7 @@ mod tests {
         let public = VerifyingKey::from_sec1_bytes(public).unwrap();
         let signature = DerSignature::try_from(request.signature_value.data.as_ref()).unwrap();
         public.verify(info.raw, &signature).unwrap();
-        assert_eq!(
-            request.signature_algorithm.algorithm.to_id_string(),
-            "1.2.840.10045.4.3.4"
-        );
+        assert_eq!(request.signature_algorithm.algorithm.to_id_string(), "1.2.840.10045.4.3.4");
     }
 
     #[test]

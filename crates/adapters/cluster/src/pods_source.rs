@@ -54,15 +54,11 @@ impl PodSet {
     /// The whole set.
     pub fn update(&self) -> SourceUpdate {
         let origin: Arc<str> = Arc::from(PodSource::Api.as_str());
-        let pods = self.pods.values().map(|pod| SourcedPod {
-            origin: Arc::clone(&origin),
-            pod: Arc::clone(pod),
-        });
-        SourceUpdate {
-            source: PodSource::Api,
-            pods: pods.collect(),
-            is_provisional: false,
-        }
+        let pods = self
+            .pods
+            .values()
+            .map(|pod| SourcedPod { origin: Arc::clone(&origin), pod: Arc::clone(pod) });
+        SourceUpdate { source: PodSource::Api, pods: pods.collect(), is_provisional: false }
     }
 }
 
@@ -73,10 +69,8 @@ pub async fn run(
     clock: Arc<dyn Clock>,
     updates: mpsc::Sender<SourceUpdate>,
 ) {
-    let scope = Scope {
-        namespace: None,
-        selector: Selector::fields(format!("spec.nodeName={node_name}")),
-    };
+    let scope =
+        Scope { namespace: None, selector: Selector::fields(format!("spec.nodeName={node_name}")) };
     let (sink, mut events) = mpsc::channel(64);
     let consume = async move {
         let mut set = PodSet::default();
@@ -119,8 +113,7 @@ mod tests {
 
     fn names(update: &SourceUpdate) -> Vec<String> {
         let pods = update.pods.iter();
-        pods.map(|it| it.pod.metadata.name.clone().unwrap())
-            .collect()
+        pods.map(|it| it.pod.metadata.name.clone().unwrap()).collect()
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,12 +15,7 @@ impl Bucket {
     /// A full bucket.
     pub(crate) fn new(per_second: f64, burst: u32) -> Self {
         let burst = f64::from(burst);
-        Self {
-            per_second,
-            burst,
-            tokens: burst,
-            at: Duration::ZERO,
-        }
+        Self { per_second, burst, tokens: burst, at: Duration::ZERO }
     }
 
     /// Takes a token if there is one.
@@ -57,9 +52,7 @@ mod tests {
     #[test]
     fn a_burst_goes_at_once_and_the_rest_in_step() {
         let mut bucket = Bucket::new(2.0, 3);
-        let waits: Vec<u128> = (0..5)
-            .map(|_| bucket.reserve(Duration::ZERO).as_millis())
-            .collect();
+        let waits: Vec<u128> = (0..5).map(|_| bucket.reserve(Duration::ZERO).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 500, 1000]);
         assert_eq!(bucket.reserve(Duration::from_secs(1)).as_millis(), 500);
     }

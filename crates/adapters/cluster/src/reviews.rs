@@ -26,10 +26,7 @@ impl Reviews for ApiReviews {
     fn token_review<'a>(&'a self, token: &'a str) -> Fut<'a, Result<TokenVerdict, ApiError>> {
         Box::pin(async move {
             let ask = TokenReview {
-                spec: TokenReviewSpec {
-                    token: token.to_owned(),
-                    audiences: None,
-                },
+                spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
                 ..TokenReview::default()
             };
             let place = Place::all::<TokenReview>(None);
@@ -60,9 +57,7 @@ fn token_verdict(answer: TokenReview) -> TokenVerdict {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         }),
-        None => TokenVerdict::Refused {
-            error: status.error.unwrap_or_default(),
-        },
+        None => TokenVerdict::Refused { error: status.error.unwrap_or_default() },
     }
 }
 
@@ -114,24 +109,15 @@ mod tests {
             };
             assert_eq!(found.as_deref(), name);
         };
-        check(
-            json!({"authenticated": true, "user": {"username": "u"}}),
-            Some("u"),
-        );
-        check(
-            json!({"authenticated": false, "user": {"username": "u"}}),
-            None,
-        );
+        check(json!({"authenticated": true, "user": {"username": "u"}}), Some("u"));
+        check(json!({"authenticated": false, "user": {"username": "u"}}), None);
         check(json!({"error": "expired"}), None);
     }
 
     #[test]
     fn access_is_asked_for_in_the_callers_name() {
-        let subject = Subject {
-            name: "u".to_owned(),
-            groups: vec!["g".to_owned()],
-            ..Subject::default()
-        };
+        let subject =
+            Subject { name: "u".to_owned(), groups: vec!["g".to_owned()], ..Subject::default() };
         let ask = AccessAsk {
             subject,
             verb: "get".to_owned(),
@@ -150,9 +136,6 @@ mod tests {
             |status| access_verdict(from_value(json!({"spec": {}, "status": status})).unwrap());
         assert_eq!(verdict(json!({"allowed": true})), AccessVerdict::Allowed);
         assert_eq!(verdict(json!({"allowed": false})), AccessVerdict::Refused);
-        assert_eq!(
-            verdict(json!({"allowed": true, "denied": true})),
-            AccessVerdict::Refused
-        );
+        assert_eq!(verdict(json!({"allowed": true, "denied": true})), AccessVerdict::Refused);
     }
 }

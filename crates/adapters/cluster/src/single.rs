@@ -78,10 +78,7 @@ pub async fn run<K: Followed>(
     latest: watch::Sender<Found<K>>,
     changed: impl Fn() + Send,
 ) {
-    let scope = Scope {
-        namespace,
-        selector: Selector::named(&name),
-    };
+    let scope = Scope { namespace, selector: Selector::named(&name) };
     let (sink, mut events) = mpsc::channel(1);
     // What was seen once is not forgotten because of trouble later.
     let tell = |error: &ApiError| {

@@ -29,19 +29,12 @@ pub struct ApiStorage {
 impl ApiStorage {
     /// For this node.
     pub fn new(client: Client, node_name: String) -> Self {
-        Self {
-            client,
-            node_name,
-            trust: None,
-        }
+        Self { client, node_name, trust: None }
     }
 
     /// The same, and changes of trust bundles are told there once one has been asked for.
     pub fn announcing(self, changes: broadcast::Sender<ObjectChange>) -> Self {
-        Self {
-            trust: Some(TrustNews::new(changes)),
-            ..self
-        }
+        Self { trust: Some(TrustNews::new(changes)), ..self }
     }
 }
 
@@ -132,11 +125,7 @@ impl StorageObjects for ApiStorage {
         &'a self,
         ask: &'a CertificateAsk,
     ) -> Fut<'a, Result<RequestedCertificate, ApiError>> {
-        Box::pin(pod_certificates::request(
-            &self.client,
-            &self.node_name,
-            ask,
-        ))
+        Box::pin(pod_certificates::request(&self.client, &self.node_name, ask))
     }
 
     fn get_certificate_request<'a>(
@@ -184,22 +173,10 @@ mod tests {
     async fn claims_volumes_and_drivers_are_asked_for_one_by_one() {
         let fake = FakeApi::new();
         let storage = ApiStorage::new(fake.client(), "me".to_owned());
-        assert!(
-            storage
-                .get_claim("n", "c")
-                .await
-                .unwrap_err()
-                .is_not_found()
-        );
+        assert!(storage.get_claim("n", "c").await.unwrap_err().is_not_found());
         assert!(storage.get_volume("v").await.unwrap_err().is_not_found());
         assert!(storage.get_driver("d").await.unwrap_err().is_not_found());
-        assert!(
-            storage
-                .get_attachment("a")
-                .await
-                .unwrap_err()
-                .is_not_found()
-        );
+        assert!(storage.get_attachment("a").await.unwrap_err().is_not_found());
         assert!(storage.get_csi_node().await.unwrap_err().is_not_found());
         let node = CSINode::default();
         storage.replace_csi_node_status(&node).await.unwrap_err();
@@ -227,10 +204,8 @@ mod tests {
         let is_bundle = |change: ObjectChange| change.kind == ObjectKind::TrustBundle;
         assert!(is_bundle(news.recv().await.unwrap()));
         let path = "/apis/certificates.k8s.io/v1/clustertrustbundles/b";
-        fake.until("watching", |fake| {
-            fake.lines().iter().any(|line| line.contains("watch=1"))
-        })
-        .await;
+        fake.until("watching", |fake| fake.lines().iter().any(|line| line.contains("watch=1")))
+            .await;
         fake.put(
             path,
             json!({"kind": "ClusterTrustBundle", "apiVersion": "certificates.k8s.io/v1",

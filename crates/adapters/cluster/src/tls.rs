@@ -48,10 +48,7 @@ impl Identity {
     /// Shows this certificate from now on.
     pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), TlsError> {
         let pair = certified_key(certificate, key)?;
-        *self
-            .current
-            .write()
-            .unwrap_or_else(|held| held.into_inner()) = Some(Arc::new(pair));
+        *self.current.write().unwrap_or_else(|held| held.into_inner()) = Some(Arc::new(pair));
         Ok(())
     }
 
@@ -93,18 +90,16 @@ pub(crate) fn client_config(trust: &Trust, identity: &Identity) -> Result<Client
         Trust::Authorities(pem) => {
             let mut roots = RootCertStore::empty();
             for authority in CertificateDer::pem_slice_iter(pem) {
-                roots
-                    .add(authority.map_err(TlsError::Pem)?)
-                    .map_err(TlsError::Authority)?;
+                roots.add(authority.map_err(TlsError::Pem)?).map_err(TlsError::Authority)?;
             }
             if roots.is_empty() {
                 return Err(TlsError::NoCertificate);
             }
             builder.with_root_certificates(roots)
         }
-        Trust::Anybody => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
+        Trust::Anybody => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider)))
+        }
     };
     let mut config = builder.with_client_cert_resolver(Arc::new(identity.clone()));
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -135,12 +130,7 @@ impl ServerCertVerifier for Unchecked {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -149,12 +139,7 @@ impl ServerCertVerifier for Unchecked {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

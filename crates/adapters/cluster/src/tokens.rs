@@ -60,11 +60,7 @@ impl Kept {
 impl Tokens {
     /// None yet.
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            client,
-            clock,
-            slots: Mutex::default(),
-        }
+        Self { client, clock, slots: Mutex::default() }
     }
 
     /// The token, from memory or from the server.
@@ -143,15 +139,12 @@ impl Tokens {
                 audiences: Some(ask.audiences.clone()),
                 expiration_seconds: lifetime
                     .map(|it| i64::try_from(it.as_secs()).unwrap_or(i64::MAX)),
-                bound_object_ref: ask
-                    .bound_pod
-                    .as_ref()
-                    .map(|(key, uid)| BoundObjectReference {
-                        api_version: Some("v1".to_owned()),
-                        kind: Some("Pod".to_owned()),
-                        name: Some(key.name.to_string()),
-                        uid: Some(uid.to_string()),
-                    }),
+                bound_object_ref: ask.bound_pod.as_ref().map(|(key, uid)| BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(key.name.to_string()),
+                    uid: Some(uid.to_string()),
+                }),
                 ..TokenRequestSpec::default()
             }),
             ..TokenRequest::default()
@@ -202,10 +195,7 @@ mod tests {
         let check = |lifetime: u64, age: u64, jitter: u64, is_due: bool| {
             let born = Timestamp::from_second(1_000_000);
             let lifetime = Duration::from_secs(lifetime);
-            let token = Token {
-                text: String::new(),
-                expires: born.after(lifetime),
-            };
+            let token = Token { text: String::new(), expires: born.after(lifetime) };
             let kept = Kept { token, lifetime };
             let now = born.after(Duration::from_secs(age));
             let got = kept.is_due(now, Duration::from_secs(jitter));

@@ -22,10 +22,7 @@ pub(crate) struct TrustNews {
 
 impl TrustNews {
     pub(crate) fn new(changes: broadcast::Sender<ObjectChange>) -> Self {
-        Self {
-            changes,
-            is_begun: AtomicBool::new(false),
-        }
+        Self { changes, is_begun: AtomicBool::new(false) }
     }
 
     /// Begins to follow; once is enough.

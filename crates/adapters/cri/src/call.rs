@@ -105,11 +105,7 @@ impl Call {
 /// A call's name in traces, which has its service in front.
 fn service_method(method: &str) -> String {
     let is_about_images = method.contains("Image") && method != "ReopenContainerLog";
-    let service = if is_about_images {
-        "ImageService"
-    } else {
-        "RuntimeService"
-    };
+    let service = if is_about_images { "ImageService" } else { "RuntimeService" };
     format!("runtime.v1.{service}/{method}")
 }
 
@@ -122,11 +118,7 @@ pub(crate) struct LogLine {
 
 impl LogLine {
     pub(crate) fn begin(method: &'static str) -> Self {
-        Self {
-            method,
-            began: Instant::now(),
-            outcome: "abandoned",
-        }
+        Self { method, began: Instant::now(), outcome: "abandoned" }
     }
 
     pub(crate) fn end(&mut self, outcome: &'static str) {
@@ -152,12 +144,7 @@ fn count(method: &'static str, took: Duration, outcome: &'static str) {
     let kind = [operation(method).unwrap_or(method)];
     CALLS.add("kubelet_runtime_operations_total", &kind, 1.0);
     let took = took.as_secs_f64();
-    CALLS.observe(
-        "kubelet_runtime_operations_duration_seconds",
-        &kind,
-        &BOUNDS,
-        took,
-    );
+    CALLS.observe("kubelet_runtime_operations_duration_seconds", &kind, &BOUNDS, took);
     if outcome != "OK" {
         CALLS.add("kubelet_runtime_operations_errors_total", &kind, 1.0);
     }
@@ -261,10 +248,7 @@ mod tests {
     async fn the_runtime_is_told_whose_child_its_work_is() {
         use tracing_subscriber::layer::SubscriberExt as _;
         let told = async || {
-            let call = Call {
-                method: "Version",
-                deadline: None,
-            };
+            let call = Call { method: "Version", deadline: None };
             let answer = call.run((), async |request: Request<()>| {
                 let told = request.metadata().get(TRACE_PARENT);
                 let told = told.map(|it| it.to_str().unwrap().to_owned());
@@ -292,35 +276,23 @@ mod tests {
         // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let _guard = tracing::subscriber::set_default(subscriber);
-        let call = |method| Call {
-            method,
-            deadline: Some(Duration::from_secs(2)),
-        };
+        let call = |method| Call { method, deadline: Some(Duration::from_secs(2)) };
         let answered = call("A").run("hunter2", async |_| Ok(Response::new("hunter2")));
         assert_eq!(answered.await, Ok("hunter2"));
-        let refused = call("B").run("hunter2", async |_| {
-            Err::<Response<()>, _>(Status::not_found("hunter2"))
-        });
+        let refused = call("B")
+            .run("hunter2", async |_| Err::<Response<()>, _>(Status::not_found("hunter2")));
         assert!(refused.await.is_err());
-        let hung = call("C").run("hunter2", |_| {
-            std::future::pending::<Result<Response<()>, _>>()
-        });
+        let hung = call("C").run("hunter2", |_| std::future::pending::<Result<Response<()>, _>>());
         assert!(hung.await.is_err());
-        let mut abandoned = Box::pin(call("D").run("hunter2", |_| {
-            std::future::pending::<Result<Response<()>, _>>()
-        }));
+        let mut abandoned = Box::pin(
+            call("D").run("hunter2", |_| std::future::pending::<Result<Response<()>, _>>()),
+        );
         assert!(futures::poll!(&mut abandoned).is_pending());
         drop(abandoned);
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-        let lines: Vec<_> = text
-            .lines()
-            .filter(|line| line.contains("CRI call"))
-            .collect();
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("CRI call")).collect();
         let check = |line: &str, method: &str, outcome: &str| {
-            assert!(
-                line.trim_start().starts_with("DEBUG cri: CRI call"),
-                "{line}"
-            );
+            assert!(line.trim_start().starts_with("DEBUG cri: CRI call"), "{line}");
             assert!(line.contains(&format!("method=\"{method}\"")), "{line}");
             assert!(line.contains(&format!("outcome=\"{outcome}\"")), "{line}");
         };

@@ -64,11 +64,7 @@ impl CriClient {
         };
         let is_shared = runtime_path == image_path;
         let runtime_channel = channel(runtime_path);
-        let image_channel = if is_shared {
-            runtime_channel.clone()
-        } else {
-            channel(image_path)
-        };
+        let image_channel = if is_shared { runtime_channel.clone() } else { channel(image_path) };
         Ok(Self {
             runtime: RuntimeServiceClient::new(runtime_channel)
                 .max_decoding_message_size(MAX_MESSAGE),
@@ -96,17 +92,12 @@ impl CriClient {
 
     /// A call with the usual deadline.
     pub(crate) fn call(&self, method: &'static str) -> Call {
-        Call {
-            method,
-            deadline: Some(self.timeouts.request),
-        }
+        Call { method, deadline: Some(self.timeouts.request) }
     }
 }
 
 impl fmt::Debug for CriClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CriClient")
-            .field("timeouts", &self.timeouts)
-            .finish_non_exhaustive()
+        f.debug_struct("CriClient").field("timeouts", &self.timeouts).finish_non_exhaustive()
     }
 }

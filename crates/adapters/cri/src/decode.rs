@@ -37,10 +37,7 @@ pub(crate) fn pod_key(labels: &Labels) -> Option<PodKey> {
 }
 
 fn non_empty<'a>(labels: &'a Labels, key: &str) -> Option<&'a str> {
-    labels
-        .get(key)
-        .map(String::as_str)
-        .filter(|value| !value.is_empty())
+    labels.get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
 
 pub(crate) fn version(answer: proto::VersionResponse) -> RuntimeVersion {
@@ -57,21 +54,14 @@ pub(crate) fn status(
 ) -> RuntimeStatus {
     let conditions = answer.status.unwrap_or_default().conditions;
     let condition = |kind: &str| {
-        conditions
-            .iter()
-            .find(|condition| condition.r#type == kind)
-            .map_or_else(
-                || RuntimeCondition {
-                    is_ok: false,
-                    reason: String::new(),
-                    message: String::new(),
-                },
-                |condition| RuntimeCondition {
-                    is_ok: condition.status,
-                    reason: condition.reason.clone(),
-                    message: condition.message.clone(),
-                },
-            )
+        conditions.iter().find(|condition| condition.r#type == kind).map_or_else(
+            || RuntimeCondition { is_ok: false, reason: String::new(), message: String::new() },
+            |condition| RuntimeCondition {
+                is_ok: condition.status,
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+            },
+        )
     };
     let mut handlers: Vec<_> = answer.runtime_handlers.into_iter().map(handler).collect();
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -161,17 +151,9 @@ pub(crate) fn event(event: proto::ContainerEventResponse) -> Option<RuntimeEvent
             .map(PodUid::from)
             .or_else(|| pod_uid(&sandbox.labels))
     });
-    let of_containers = || {
-        event
-            .containers_statuses
-            .iter()
-            .find_map(|container| pod_uid(&container.labels))
-    };
-    Some(RuntimeEvent {
-        uid: of_sandbox.or_else(of_containers)?,
-        id: event.container_id,
-        kind,
-    })
+    let of_containers =
+        || event.containers_statuses.iter().find_map(|container| pod_uid(&container.labels));
+    Some(RuntimeEvent { uid: of_sandbox.or_else(of_containers)?, id: event.container_id, kind })
 }
 
 #[cfg(test)]

@@ -14,10 +14,9 @@ impl RuntimeDisk for CriClient {
             let mut client = self.runtime();
             let answer = self
                 .call("ListContainerStats")
-                .run(
-                    proto::ListContainerStatsRequest { filter: None },
-                    |request| async move { client.list_container_stats(request).await },
-                )
+                .run(proto::ListContainerStatsRequest { filter: None }, |request| async move {
+                    client.list_container_stats(request).await
+                })
                 .await?;
             let layers = answer.stats.into_iter().filter_map(|stats| {
                 let id = stats.attributes?.id;
@@ -60,8 +59,5 @@ fn store(usage: &proto::FilesystemUsage) -> StoreUsage {
 
 fn in_use(usage: &proto::FilesystemUsage) -> InUse {
     let value = |value: &Option<proto::UInt64Value>| value.as_ref().map_or(0, |it| it.value);
-    InUse {
-        bytes: value(&usage.used_bytes),
-        inodes: value(&usage.inodes_used),
-    }
+    InUse { bytes: value(&usage.used_bytes), inodes: value(&usage.inodes_used) }
 }

@@ -122,10 +122,7 @@ pub(crate) fn auth(auth: &RegistryAuth) -> proto::AuthConfig {
 
 /// An image by name.
 pub(crate) fn image(image: &str) -> proto::ImageSpec {
-    proto::ImageSpec {
-        image: image.to_owned(),
-        ..Default::default()
-    }
+    proto::ImageSpec { image: image.to_owned(), ..Default::default() }
 }
 
 fn port_mapping(port: &spec::PortMapping) -> proto::PortMapping {
@@ -180,10 +177,7 @@ fn container_security(security: &spec::SecuritySpec) -> proto::LinuxContainerSec
         readonly_paths: security.readonly_paths.clone(),
         seccomp: Some(profile(&security.seccomp)),
         apparmor: security.apparmor.as_ref().map(profile),
-        apparmor_profile: security
-            .apparmor
-            .as_ref()
-            .map_or_else(String::new, old_apparmor),
+        apparmor_profile: security.apparmor.as_ref().map_or_else(String::new, old_apparmor),
     }
 }
 
@@ -241,10 +235,7 @@ fn profile(profile: &spec::SeccompProfile) -> proto::SecurityProfile {
         spec::SeccompProfile::Unconfined => (ProfileType::Unconfined, ""),
         spec::SeccompProfile::Localhost(reference) => (ProfileType::Localhost, reference.as_str()),
     };
-    proto::SecurityProfile {
-        profile_type: kind.into(),
-        localhost_ref: reference.to_owned(),
-    }
+    proto::SecurityProfile { profile_type: kind.into(), localhost_ref: reference.to_owned() }
 }
 
 fn old_apparmor(profile: &spec::SeccompProfile) -> String {

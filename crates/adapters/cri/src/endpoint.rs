@@ -47,9 +47,7 @@ pub(crate) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     let path = match endpoint.split_once("://") {
         Some(("unix", path)) => path,
         Some(_) => {
-            return Err(EndpointError::NotUnix {
-                endpoint: endpoint.to_owned(),
-            });
+            return Err(EndpointError::NotUnix { endpoint: endpoint.to_owned() });
         }
         None => endpoint.strip_prefix("unix:").unwrap_or(endpoint),
     };
@@ -58,9 +56,7 @@ pub(crate) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     } else if Path::new(path).is_absolute() {
         Ok(PathBuf::from(path))
     } else {
-        Err(EndpointError::NoPath {
-            endpoint: endpoint.to_owned(),
-        })
+        Err(EndpointError::NoPath { endpoint: endpoint.to_owned() })
     }
 }
 
@@ -73,10 +69,7 @@ pub(crate) fn channel(path: PathBuf) -> Channel {
         async move {
             match UnixStream::connect(&path).await {
                 Ok(stream) => Ok(TokioIo::new(stream)),
-                Err(source) => Err(DialError {
-                    path: path.to_path_buf(),
-                    source,
-                }),
+                Err(source) => Err(DialError { path: path.to_path_buf(), source }),
             }
         }
     }))
@@ -85,9 +78,7 @@ pub(crate) fn channel(path: PathBuf) -> Channel {
 /// The kernel's words in Go's spelling: lower case, no number.
 fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
-    let text = text
-        .split_once(" (os error")
-        .map_or(text.as_str(), |(words, _)| words);
+    let text = text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words);
     text.to_lowercase()
 }
 
@@ -98,16 +89,9 @@ mod tests {
     #[test]
     fn an_endpoint_names_an_absolute_socket() {
         let check = |text: &str, path: Option<&str>| {
-            assert_eq!(
-                socket_path(text).ok().as_deref(),
-                path.map(Path::new),
-                "{text}"
-            );
+            assert_eq!(socket_path(text).ok().as_deref(), path.map(Path::new), "{text}");
         };
-        check(
-            "unix:///run/containerd/containerd.sock",
-            Some("/run/containerd/containerd.sock"),
-        );
+        check("unix:///run/containerd/containerd.sock", Some("/run/containerd/containerd.sock"));
         check("/run/x.sock", Some("/run/x.sock"));
         check("unix:/run/x.sock", Some("/run/x.sock"));
         check("", None);
@@ -119,10 +103,7 @@ mod tests {
 
     #[test]
     fn a_failed_dial_reads_as_upstream_says_it() {
-        let error = DialError {
-            path: "/x.sock".into(),
-            source: io::Error::from_raw_os_error(2),
-        };
+        let error = DialError { path: "/x.sock".into(), source: io::Error::from_raw_os_error(2) };
         assert_eq!(
             error.to_string(),
             "transport: Error while dialing: dial unix /x.sock: connect: no such file or directory"

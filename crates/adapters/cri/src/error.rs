@@ -33,11 +33,7 @@ pub(crate) fn runtime_error(call: &'static str, status: &Status) -> RuntimeError
         Code::Unknown | Code::Cancelled | Code::Internal | Code::Unavailable => {
             unavailable(call, format!("error reading from server: {}", root(source)))
         }
-        code => RuntimeError {
-            call,
-            kind: kind_of(code),
-            message: status.message().to_owned(),
-        },
+        code => RuntimeError { call, kind: kind_of(code), message: status.message().to_owned() },
     }
 }
 
@@ -52,11 +48,7 @@ pub(crate) fn deadline_exceeded(call: &'static str) -> RuntimeError {
 
 /// An answer that lacks what it must have.
 pub(crate) fn incomplete(call: &'static str, message: String) -> RuntimeError {
-    RuntimeError {
-        call,
-        kind: RuntimeErrorKind::Internal,
-        message,
-    }
+    RuntimeError { call, kind: RuntimeErrorKind::Internal, message }
 }
 
 /// A pull that failed. Runtimes mark two causes by the first word of an error without a code of its own.
@@ -65,10 +57,7 @@ pub(crate) fn pull_error(error: RuntimeError) -> ImageError {
         return ImageError::Runtime(error);
     }
     let after = |mark: &str| {
-        error
-            .message
-            .strip_prefix(mark)
-            .map(|rest| rest.trim_start_matches([':', ' ']).to_owned())
+        error.message.strip_prefix(mark).map(|rest| rest.trim_start_matches([':', ' ']).to_owned())
     };
     if let Some(detail) = after(REGISTRY_UNAVAILABLE) {
         ImageError::RegistryUnavailable(detail)
@@ -94,11 +83,7 @@ pub(crate) fn found<T>(result: Result<T, RuntimeError>) -> Result<Option<T>, Run
 }
 
 fn unavailable(call: &'static str, message: String) -> RuntimeError {
-    RuntimeError {
-        call,
-        kind: RuntimeErrorKind::Unavailable,
-        message,
-    }
+    RuntimeError { call, kind: RuntimeErrorKind::Unavailable, message }
 }
 
 fn kind_of(code: Code) -> RuntimeErrorKind {
@@ -123,9 +108,7 @@ fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
 }
 
 fn root(error: &(dyn Error + 'static)) -> String {
-    chain(error)
-        .last()
-        .map_or_else(String::new, ToString::to_string)
+    chain(error).last().map_or_else(String::new, ToString::to_string)
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -140,10 +123,7 @@ mod tests {
     fn a_status_keeps_its_code_and_words() {
         let check = |code: Code, text: &str| {
             let error = runtime_error("Version", &Status::new(code, "why"));
-            assert_eq!(
-                error.to_string(),
-                format!("rpc error: code = {text} desc = why")
-            );
+            assert_eq!(error.to_string(), format!("rpc error: code = {text} desc = why"));
             assert_eq!(error.call, "Version");
         };
         check(Code::Unavailable, "Unavailable");
@@ -174,11 +154,7 @@ mod tests {
             let error = pull_error(runtime_error("PullImage", &Status::new(code, message)));
             assert_eq!(error.to_string(), text);
         };
-        check(
-            Code::Unknown,
-            "RegistryUnavailable: no route",
-            "registry is unavailable: no route",
-        );
+        check(Code::Unknown, "RegistryUnavailable: no route", "registry is unavailable: no route");
         check(
             Code::Unknown,
             "SignatureValidationFailed: unsigned",

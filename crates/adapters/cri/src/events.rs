@@ -29,9 +29,7 @@ pub(crate) async fn open(
 ) -> Result<EventStream, RuntimeError> {
     let mut line = LogLine::begin(METHOD);
     let opening: Opening = Box::pin(async move {
-        client
-            .get_container_events(Request::new(proto::GetEventsRequest {}))
-            .await
+        client.get_container_events(Request::new(proto::GetEventsRequest {})).await
     });
     let refusal_time = std::pin::pin!(tokio::time::sleep(REFUSAL_TIME));
     let state = match select(opening, refusal_time).await {

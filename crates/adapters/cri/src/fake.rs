@@ -68,17 +68,12 @@ impl Drop for Running {
 
 impl FakeRuntime {
     pub(crate) fn new() -> Self {
-        Self {
-            world: Arc::new(watch::Sender::new(Mutex::new(World::default()))),
-        }
+        Self { world: Arc::new(watch::Sender::new(Mutex::new(World::default()))) }
     }
 
     pub(crate) fn serve(&self, socket: &Path) -> Running {
-        let threads = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let threads =
+            runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = {
             let _inside = threads.enter();
             UnixListener::bind(socket).unwrap()
@@ -89,10 +84,7 @@ impl FakeRuntime {
                 .add_service(ImageServiceServer::new(self.clone()))
                 .serve_with_incoming(UnixListenerStream::new(listener)),
         );
-        Running {
-            threads: Some(threads),
-            socket: socket.to_owned(),
-        }
+        Running { threads: Some(threads), socket: socket.to_owned() }
     }
 
     /// Changes the world and wakes whoever waits for a change.
@@ -110,11 +102,7 @@ impl FakeRuntime {
 
     /// Returns once the world looks so.
     pub(crate) async fn until(&self, is_so: impl Fn(&World) -> bool) {
-        self.world
-            .subscribe()
-            .wait_for(|world| is_so(&world.lock().unwrap()))
-            .await
-            .unwrap();
+        self.world.subscribe().wait_for(|world| is_so(&world.lock().unwrap())).await.unwrap();
     }
 
     /// What happens at the start of every call.
@@ -154,9 +142,7 @@ impl FakeRuntime {
 }
 
 fn selected(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 #[tonic::async_trait]
@@ -198,9 +184,7 @@ impl RuntimeService for FakeRuntime {
     ) -> Result<Response<RuntimeConfigResponse>, Status> {
         self.enter("RuntimeConfig", request).await?;
         Ok(Response::new(RuntimeConfigResponse {
-            linux: Some(LinuxRuntimeConfiguration {
-                cgroup_driver: CgroupDriver::Cgroupfs.into(),
-            }),
+            linux: Some(LinuxRuntimeConfiguration { cgroup_driver: CgroupDriver::Cgroupfs.into() }),
         }))
     }
 
@@ -241,10 +225,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         request: Request<RemovePodSandboxRequest>,
     ) -> Result<Response<RemovePodSandboxResponse>, Status> {
-        let id = self
-            .enter("RemovePodSandbox", request)
-            .await?
-            .pod_sandbox_id;
+        let id = self.enter("RemovePodSandbox", request).await?.pod_sandbox_id;
         self.known(&id)?;
         self.change(|world| world.sandboxes.remove(&id));
         Ok(Response::new(RemovePodSandboxResponse {}))
@@ -257,10 +238,8 @@ impl RuntimeService for FakeRuntime {
         let request = self.enter("ListPodSandbox", request).await?;
         let selector = request.filter.unwrap_or_default().label_selector;
         let items = self.look(|world| {
-            let matching = world
-                .sandboxes
-                .iter()
-                .filter(|(_, config)| selected(&config.labels, &selector));
+            let matching =
+                world.sandboxes.iter().filter(|(_, config)| selected(&config.labels, &selector));
             matching
                 .map(|(id, config)| PodSandbox {
                     id: id.clone(),
@@ -278,10 +257,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         request: Request<PodSandboxStatusRequest>,
     ) -> Result<Response<PodSandboxStatusResponse>, Status> {
-        let id = self
-            .enter("PodSandboxStatus", request)
-            .await?
-            .pod_sandbox_id;
+        let id = self.enter("PodSandboxStatus", request).await?.pod_sandbox_id;
         self.known(&id)?;
         let status = self.look(|world| PodSandboxStatus {
             metadata: world.sandboxes[&id].metadata.clone(),
@@ -290,10 +266,7 @@ impl RuntimeService for FakeRuntime {
             id: id.clone(),
             ..Default::default()
         });
-        Ok(Response::new(PodSandboxStatusResponse {
-            status: Some(status),
-            ..Default::default()
-        }))
+        Ok(Response::new(PodSandboxStatusResponse { status: Some(status), ..Default::default() }))
     }
 
     async fn create_container(
@@ -385,10 +358,7 @@ impl RuntimeService for FakeRuntime {
                 ..Default::default()
             }
         });
-        Ok(Response::new(ContainerStatusResponse {
-            status: Some(status),
-            ..Default::default()
-        }))
+        Ok(Response::new(ContainerStatusResponse { status: Some(status), ..Default::default() }))
     }
 
     async fn exec_sync(
@@ -489,12 +459,7 @@ impl ImageService for FakeRuntime {
         &self,
         request: Request<ImageStatusRequest>,
     ) -> Result<Response<ImageStatusResponse>, Status> {
-        let name = self
-            .enter("ImageStatus", request)
-            .await?
-            .image
-            .unwrap()
-            .image;
+        let name = self.enter("ImageStatus", request).await?.image.unwrap().image;
         Ok(Response::new(ImageStatusResponse {
             image: self.look(|world| world.images.get(&name).cloned()),
             ..Default::default()
@@ -526,12 +491,7 @@ impl ImageService for FakeRuntime {
         &self,
         request: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
-        let name = self
-            .enter("RemoveImage", request)
-            .await?
-            .image
-            .unwrap()
-            .image;
+        let name = self.enter("RemoveImage", request).await?.image.unwrap().image;
         match self.change(|world| world.images.remove(&name)) {
             Some(_) => Ok(Response::new(RemoveImageResponse {})),
             None => Err(Status::not_found(name)),

@@ -15,16 +15,12 @@ impl Images for CriClient {
         image: &'a str,
     ) -> Fut<'a, Result<Option<ImageInfo>, RuntimeError>> {
         Box::pin(async move {
-            let request = proto::ImageStatusRequest {
-                image: Some(encode::image(image)),
-                verbose: false,
-            };
+            let request =
+                proto::ImageStatusRequest { image: Some(encode::image(image)), verbose: false };
             let mut client = self.images();
             let call = self.call("ImageStatus");
             let answer = call
-                .run(request, |request| async move {
-                    client.image_status(request).await
-                })
+                .run(request, |request| async move { client.image_status(request).await })
                 .await;
             let Some(found) = found(answer)?.and_then(|answer| answer.image) else {
                 return Ok(None);
@@ -39,11 +35,7 @@ impl Images for CriClient {
 
     fn pull_image<'a>(&'a self, request: PullRequest<'a>) -> Fut<'a, Result<String, ImageError>> {
         Box::pin(async move {
-            let PullRequest {
-                image,
-                auth,
-                sandbox,
-            } = request;
+            let PullRequest { image, auth, sandbox } = request;
             let annotations = sandbox.map(|it| it.annotations.clone()).unwrap_or_default();
             let request = proto::PullImageRequest {
                 image: Some(proto::ImageSpec {
@@ -55,14 +47,9 @@ impl Images for CriClient {
             };
             let mut client = self.images();
             // No deadline: how long a pull may take is for its caller to say, by dropping it.
-            let call = Call {
-                method: "PullImage",
-                deadline: None,
-            };
+            let call = Call { method: "PullImage", deadline: None };
             let answer = call
-                .run(request, |request| async move {
-                    client.pull_image(request).await
-                })
+                .run(request, |request| async move { client.pull_image(request).await })
                 .await
                 .map_err(pull_error)?;
             if answer.image_ref.is_empty() {
@@ -78,10 +65,9 @@ impl Images for CriClient {
             let mut client = self.images();
             let answer = self
                 .call("ListImages")
-                .run(
-                    proto::ListImagesRequest { filter: None },
-                    |request| async move { client.list_images(request).await },
-                )
+                .run(proto::ListImagesRequest { filter: None }, |request| async move {
+                    client.list_images(request).await
+                })
                 .await?;
             Ok(answer.images.into_iter().map(decode::image).collect())
         })
@@ -89,15 +75,11 @@ impl Images for CriClient {
 
     fn remove_image<'a>(&'a self, image: &'a str) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::RemoveImageRequest {
-                image: Some(encode::image(image)),
-            };
+            let request = proto::RemoveImageRequest { image: Some(encode::image(image)) };
             let mut client = self.images();
             or_gone(
                 self.call("RemoveImage")
-                    .run(request, |request| async move {
-                        client.remove_image(request).await
-                    })
+                    .run(request, |request| async move { client.remove_image(request).await })
                     .await,
             )
         })

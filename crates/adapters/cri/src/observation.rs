@@ -35,18 +35,10 @@ pub(crate) fn pod(
         .find_map(pod_key);
     let mut sandboxes: Vec<_> = sandboxes.into_iter().map(sandbox).collect();
     sandboxes.sort_by_key(|sandbox| Reverse((sandbox.created_at, sandbox.attempt)));
-    let mut containers: Vec<_> = containers
-        .into_iter()
-        .map(|(sandbox, status)| container(sandbox, status))
-        .collect();
+    let mut containers: Vec<_> =
+        containers.into_iter().map(|(sandbox, status)| container(sandbox, status)).collect();
     containers.sort_by_key(|container| Reverse((container.created_at, container.restart_count)));
-    PodObservation {
-        uid,
-        key,
-        sandboxes,
-        containers,
-        at,
-    }
+    PodObservation { uid, key, sandboxes, containers, at }
 }
 
 fn sandbox(status: proto::PodSandboxStatus) -> ObservedSandbox {
@@ -57,18 +49,11 @@ fn sandbox(status: proto::PodSandboxStatus) -> ObservedSandbox {
         .and_then(|namespaces| namespaces.options.as_ref())
         .is_some_and(|options| options.network() == proto::NamespaceMode::Node);
     ObservedSandbox {
-        attempt: status
-            .metadata
-            .as_ref()
-            .map_or(0, |metadata| metadata.attempt),
+        attempt: status.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
         is_ready: status.state() == proto::PodSandboxState::SandboxReady,
         created_at: moment_or_epoch(status.created_at),
         ips: status.network.map_or_else(Vec::new, addresses),
-        network: if is_on_node {
-            NetworkMode::Node
-        } else {
-            NetworkMode::Pod
-        },
+        network: if is_on_node { NetworkMode::Node } else { NetworkMode::Pod },
         id: status.id.into(),
     }
 }
@@ -79,11 +64,7 @@ fn addresses(network: proto::PodSandboxNetworkStatus) -> Vec<String> {
         .filter(|ip| !ip.is_empty())
         .chain(network.additional_ips.into_iter().map(|ip| ip.ip))
         .collect();
-    if addresses.iter().all(|ip| ip.parse::<IpAddr>().is_ok()) {
-        addresses
-    } else {
-        Vec::new()
-    }
+    if addresses.iter().all(|ip| ip.parse::<IpAddr>().is_ok()) { addresses } else { Vec::new() }
 }
 
 fn container(sandbox: SandboxId, status: proto::ContainerStatus) -> ObservedContainer {
@@ -104,10 +85,7 @@ fn container(sandbox: SandboxId, status: proto::ContainerStatus) -> ObservedCont
         state: state(&status),
         created_at: moment_or_epoch(status.created_at),
         restart_count: number(annotations, RESTART_COUNT).unwrap_or(metadata.attempt),
-        spec_hash: annotations
-            .get(HASH)
-            .filter(|hash| !hash.is_empty())
-            .cloned(),
+        spec_hash: annotations.get(HASH).filter(|hash| !hash.is_empty()).cloned(),
         crash_streak: number(annotations, CRASH_STREAK),
         termination_message: TerminationMessageSource {
             path: annotations.get(MESSAGE_PATH).cloned().unwrap_or_default(),
@@ -138,9 +116,9 @@ fn container(sandbox: SandboxId, status: proto::ContainerStatus) -> ObservedCont
 fn state(status: &proto::ContainerStatus) -> ContainerState {
     match proto::ContainerState::try_from(status.state) {
         Ok(proto::ContainerState::ContainerCreated) => ContainerState::Created,
-        Ok(proto::ContainerState::ContainerRunning) => ContainerState::Running {
-            started_at: moment_or_epoch(status.started_at),
-        },
+        Ok(proto::ContainerState::ContainerRunning) => {
+            ContainerState::Running { started_at: moment_or_epoch(status.started_at) }
+        }
         Ok(proto::ContainerState::ContainerExited) => ContainerState::Exited(Exit {
             started_at: moment(status.started_at),
             finished_at: moment_or_epoch(status.finished_at),
@@ -163,11 +141,7 @@ fn number(annotations: &Labels, key: &str) -> Option<u32> {
 
 /// `SIGNAL_SIGRTMINPLUS3` is `SIGRTMIN+3` in the API.
 fn signal_name(signal: proto::Signal) -> String {
-    signal
-        .as_str_name()
-        .trim_start_matches("SIGNAL_")
-        .replace("PLUS", "+")
-        .replace("MINUS", "-")
+    signal.as_str_name().trim_start_matches("SIGNAL_").replace("PLUS", "+").replace("MINUS", "-")
 }
 
 fn mount(mount: proto::Mount) -> ObservedMount {
@@ -179,11 +153,7 @@ fn mount(mount: proto::Mount) -> ObservedMount {
 }
 
 fn user(user: proto::LinuxContainerUser) -> ObservedUser {
-    ObservedUser {
-        uid: user.uid,
-        gid: user.gid,
-        supplemental_groups: user.supplemental_groups,
-    }
+    ObservedUser { uid: user.uid, gid: user.gid, supplemental_groups: user.supplemental_groups }
 }
 
 fn resources(resources: &proto::LinuxContainerResources) -> ObservedResources {

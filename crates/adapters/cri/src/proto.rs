@@ -22,9 +22,7 @@ impl fmt::Debug for AuthConfig {
 
 impl fmt::Debug for KeyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyValue")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
+        f.debug_struct("KeyValue").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -30,15 +30,10 @@ const MAX_STATUS_CALLS: usize = 8;
 impl Runtime for CriClient {
     fn version(&self) -> Fut<'_, Result<RuntimeVersion, RuntimeError>> {
         Box::pin(async move {
-            let request = proto::VersionRequest {
-                version: KUBE_RUNTIME_API_VERSION.to_owned(),
-            };
+            let request = proto::VersionRequest { version: KUBE_RUNTIME_API_VERSION.to_owned() };
             let mut client = self.runtime();
             self.call("Version")
-                .run(
-                    request,
-                    |request| async move { client.version(request).await },
-                )
+                .run(request, |request| async move { client.version(request).await })
                 .await
                 .map(decode::version)
         })
@@ -47,10 +42,11 @@ impl Runtime for CriClient {
     fn status(&self) -> Fut<'_, Result<RuntimeStatus, RuntimeError>> {
         Box::pin(async move {
             let (mut status_client, mut config_client) = (self.runtime(), self.runtime());
-            let status = self.call("Status").run(
-                proto::StatusRequest { verbose: false },
-                |request| async move { status_client.status(request).await },
-            );
+            let status = self
+                .call("Status")
+                .run(proto::StatusRequest { verbose: false }, |request| async move {
+                    status_client.status(request).await
+                });
             let config = self
                 .call("RuntimeConfig")
                 .run(proto::RuntimeConfigRequest {}, |request| async move {
@@ -74,14 +70,8 @@ impl Runtime for CriClient {
         Box::pin(async move {
             let (sandboxes, containers) = self.list_labelled(&BTreeMap::new()).await?;
             Ok(RuntimeListing {
-                sandboxes: sandboxes
-                    .into_iter()
-                    .filter_map(decode::listed_sandbox)
-                    .collect(),
-                containers: containers
-                    .into_iter()
-                    .filter_map(decode::listed_container)
-                    .collect(),
+                sandboxes: sandboxes.into_iter().filter_map(decode::listed_sandbox).collect(),
+                containers: containers.into_iter().filter_map(decode::listed_container).collect(),
             })
         })
     }
@@ -127,14 +117,9 @@ impl Runtime for CriClient {
                 runtime_handler: spec.runtime_handler.clone(),
             };
             let mut client = self.runtime();
-            let call = Call {
-                method: "RunPodSandbox",
-                deadline: Some(self.timeouts().sandbox()),
-            };
+            let call = Call { method: "RunPodSandbox", deadline: Some(self.timeouts().sandbox()) };
             let answer = call
-                .run(request, |request| async move {
-                    client.run_pod_sandbox(request).await
-                })
+                .run(request, |request| async move { client.run_pod_sandbox(request).await })
                 .await?;
             if answer.pod_sandbox_id.is_empty() {
                 let message = format!("PodSandboxId is not set for sandbox {}", spec.key);
@@ -146,15 +131,11 @@ impl Runtime for CriClient {
 
     fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::StopPodSandboxRequest {
-                pod_sandbox_id: id.to_string(),
-            };
+            let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string() };
             let mut client = self.runtime();
             or_gone(
                 self.call("StopPodSandbox")
-                    .run(request, |request| async move {
-                        client.stop_pod_sandbox(request).await
-                    })
+                    .run(request, |request| async move { client.stop_pod_sandbox(request).await })
                     .await,
             )
         })
@@ -162,15 +143,11 @@ impl Runtime for CriClient {
 
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::RemovePodSandboxRequest {
-                pod_sandbox_id: id.to_string(),
-            };
+            let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string() };
             let mut client = self.runtime();
             or_gone(
                 self.call("RemovePodSandbox")
-                    .run(request, |request| async move {
-                        client.remove_pod_sandbox(request).await
-                    })
+                    .run(request, |request| async move { client.remove_pod_sandbox(request).await })
                     .await,
             )
         })
@@ -191,9 +168,7 @@ impl Runtime for CriClient {
             let mut client = self.runtime();
             let call = self.call("CreateContainer");
             let answer = call
-                .run(request, |request| async move {
-                    client.create_container(request).await
-                })
+                .run(request, |request| async move { client.create_container(request).await })
                 .await?;
             if answer.container_id.is_empty() {
                 let message = format!("ContainerId is not set for container {}", spec.name);
@@ -205,9 +180,7 @@ impl Runtime for CriClient {
 
     fn start_container<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::StartContainerRequest {
-                container_id: id.to_string(),
-            };
+            let request = proto::StartContainerRequest { container_id: id.to_string() };
             let (mut client, call) = (self.runtime(), self.call("StartContainer"));
             let start = async move {
                 let send = |request| async move { client.start_container(request).await };
@@ -237,30 +210,22 @@ impl Runtime for CriClient {
                 timeout: grace.as_secs(),
             };
             let mut client = self.runtime();
-            let call = Call {
-                method: "StopContainer",
-                deadline: Some(self.timeouts().stop(grace)),
-            };
+            let call =
+                Call { method: "StopContainer", deadline: Some(self.timeouts().stop(grace)) };
             or_gone(
-                call.run(request, |request| async move {
-                    client.stop_container(request).await
-                })
-                .await,
+                call.run(request, |request| async move { client.stop_container(request).await })
+                    .await,
             )
         })
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::RemoveContainerRequest {
-                container_id: id.to_string(),
-            };
+            let request = proto::RemoveContainerRequest { container_id: id.to_string() };
             let mut client = self.runtime();
             or_gone(
                 self.call("RemoveContainer")
-                    .run(request, |request| async move {
-                        client.remove_container(request).await
-                    })
+                    .run(request, |request| async move { client.remove_container(request).await })
                     .await,
             )
         })
@@ -279,9 +244,10 @@ impl Runtime for CriClient {
             };
             let mut client = self.runtime();
             self.call("UpdateContainerResources")
-                .run(request, |request| async move {
-                    client.update_container_resources(request).await
-                })
+                .run(
+                    request,
+                    |request| async move { client.update_container_resources(request).await },
+                )
                 .await
                 .map(drop)
         })
@@ -311,10 +277,7 @@ impl Runtime for CriClient {
                     if error.kind == RuntimeErrorKind::Unknown
                         && error.message.contains("not implemented") =>
                 {
-                    Err(RuntimeError {
-                        kind: RuntimeErrorKind::Unimplemented,
-                        ..error
-                    })
+                    Err(RuntimeError { kind: RuntimeErrorKind::Unimplemented, ..error })
                 }
                 told => told.map(drop),
             }
@@ -334,16 +297,9 @@ impl Runtime for CriClient {
                 timeout: whole_seconds(timeout),
             };
             let mut client = self.runtime();
-            let call = Call {
-                method: "ExecSync",
-                deadline: self.timeouts().exec(timeout),
-            };
-            let answer = call
-                .run(
-                    request,
-                    |request| async move { client.exec_sync(request).await },
-                )
-                .await?;
+            let call = Call { method: "ExecSync", deadline: self.timeouts().exec(timeout) };
+            let answer =
+                call.run(request, |request| async move { client.exec_sync(request).await }).await?;
             Ok(ExecOutput {
                 code: answer.exit_code,
                 stdout: bounded(answer.stdout),
@@ -356,16 +312,12 @@ impl Runtime for CriClient {
         Box::pin(async move {
             let request = proto::UpdateRuntimeConfigRequest {
                 runtime_config: Some(proto::RuntimeConfig {
-                    network_config: Some(proto::NetworkConfig {
-                        pod_cidr: cidr.to_owned(),
-                    }),
+                    network_config: Some(proto::NetworkConfig { pod_cidr: cidr.to_owned() }),
                 }),
             };
             let mut client = self.runtime();
             self.call("UpdateRuntimeConfig")
-                .run(request, |request| async move {
-                    client.update_runtime_config(request).await
-                })
+                .run(request, |request| async move { client.update_runtime_config(request).await })
                 .await
                 .map(drop)
         })
@@ -391,16 +343,12 @@ impl CriClient {
                 ..Default::default()
             }),
         };
-        let sandboxes = self
-            .call("ListPodSandbox")
-            .run(sandboxes, |request| async move {
-                sandbox_client.list_pod_sandbox(request).await
-            });
-        let containers = self
-            .call("ListContainers")
-            .run(containers, |request| async move {
-                container_client.list_containers(request).await
-            });
+        let sandboxes = self.call("ListPodSandbox").run(sandboxes, |request| async move {
+            sandbox_client.list_pod_sandbox(request).await
+        });
+        let containers = self.call("ListContainers").run(containers, |request| async move {
+            container_client.list_containers(request).await
+        });
         let (sandboxes, containers) = futures::future::try_join(sandboxes, containers).await?;
         Ok((sandboxes.items, containers.containers))
     }
@@ -410,16 +358,11 @@ impl CriClient {
         &self,
         id: String,
     ) -> Result<Option<proto::PodSandboxStatus>, RuntimeError> {
-        let request = proto::PodSandboxStatusRequest {
-            pod_sandbox_id: id,
-            verbose: false,
-        };
+        let request = proto::PodSandboxStatusRequest { pod_sandbox_id: id, verbose: false };
         let mut client = self.runtime();
         let answer = self
             .call("PodSandboxStatus")
-            .run(request, |request| async move {
-                client.pod_sandbox_status(request).await
-            })
+            .run(request, |request| async move { client.pod_sandbox_status(request).await })
             .await;
         Ok(found(answer)?.and_then(|answer| answer.status))
     }
@@ -429,16 +372,11 @@ impl CriClient {
         &self,
         id: String,
     ) -> Result<Option<proto::ContainerStatus>, RuntimeError> {
-        let request = proto::ContainerStatusRequest {
-            container_id: id,
-            verbose: false,
-        };
+        let request = proto::ContainerStatusRequest { container_id: id, verbose: false };
         let mut client = self.runtime();
         let answer = self
             .call("ContainerStatus")
-            .run(request, |request| async move {
-                client.container_status(request).await
-            })
+            .run(request, |request| async move { client.container_status(request).await })
             .await;
         Ok(found(answer)?.and_then(|answer| answer.status))
     }

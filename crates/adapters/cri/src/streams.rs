@@ -66,10 +66,7 @@ impl CriClient {
         let mut client = self.runtime();
         let answer = self
             .call("Attach")
-            .run(
-                request,
-                |request| async move { client.attach(request).await },
-            )
+            .run(request, |request| async move { client.attach(request).await })
             .await?;
         url("Attach", answer.url)
     }
@@ -80,16 +77,12 @@ impl CriClient {
         id: &SandboxId,
         ports: &[i32],
     ) -> Result<String, RuntimeError> {
-        let request = proto::PortForwardRequest {
-            pod_sandbox_id: id.to_string(),
-            port: ports.to_vec(),
-        };
+        let request =
+            proto::PortForwardRequest { pod_sandbox_id: id.to_string(), port: ports.to_vec() };
         let mut client = self.runtime();
         let answer = self
             .call("PortForward")
-            .run(request, |request| async move {
-                client.port_forward(request).await
-            })
+            .run(request, |request| async move { client.port_forward(request).await })
             .await?;
         url("PortForward", answer.url)
     }
@@ -98,14 +91,10 @@ impl CriClient {
 impl LogReopen for CriClient {
     fn reopen_log<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>> {
         Box::pin(async move {
-            let request = proto::ReopenContainerLogRequest {
-                container_id: id.to_string(),
-            };
+            let request = proto::ReopenContainerLogRequest { container_id: id.to_string() };
             let mut client = self.runtime();
             self.call("ReopenContainerLog")
-                .run(request, |request| async move {
-                    client.reopen_container_log(request).await
-                })
+                .run(request, |request| async move { client.reopen_container_log(request).await })
                 .await
                 .map(drop)
         })
@@ -129,35 +118,21 @@ impl Checkpoints for CriClient {
                 timeout: i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX),
             };
             let mut client = self.runtime();
-            let call = Call {
-                method: "CheckpointContainer",
-                deadline: Some(deadline),
-            };
-            call.run(request, |request| async move {
-                client.checkpoint_container(request).await
-            })
-            .await
-            .map(drop)
+            let call = Call { method: "CheckpointContainer", deadline: Some(deadline) };
+            call.run(request, |request| async move { client.checkpoint_container(request).await })
+                .await
+                .map(drop)
         })
     }
 }
 
 fn url(call: &'static str, url: String) -> Result<String, RuntimeError> {
-    if url.is_empty() {
-        Err(incomplete(call, "URL is not set".to_owned()))
-    } else {
-        Ok(url)
-    }
+    if url.is_empty() { Err(incomplete(call, "URL is not set".to_owned())) } else { Ok(url) }
 }
 
 impl From<WantedStreams> for StreamOptions {
     fn from(wanted: WantedStreams) -> Self {
-        Self {
-            tty: wanted.tty,
-            stdin: wanted.stdin,
-            stdout: wanted.stdout,
-            stderr: wanted.stderr,
-        }
+        Self { tty: wanted.tty, stdin: wanted.stdin, stdout: wanted.stdout, stderr: wanted.stderr }
     }
 }
 

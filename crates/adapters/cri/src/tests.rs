@@ -60,10 +60,7 @@ fn event(uid: &str, id: &str, kind: proto::ContainerEventType) -> proto::Contain
         container_id: id.to_owned(),
         container_event_type: kind.into(),
         pod_sandbox_status: (!uid.is_empty()).then(|| proto::PodSandboxStatus {
-            metadata: Some(proto::PodSandboxMetadata {
-                uid: uid.to_owned(),
-                ..Default::default()
-            }),
+            metadata: Some(proto::PodSandboxMetadata { uid: uid.to_owned(), ..Default::default() }),
             ..Default::default()
         }),
         ..Default::default()
@@ -83,12 +80,7 @@ async fn a_missing_socket_fails_at_once_and_is_named() {
     }
     let error = client.image_status("busybox").await.unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unavailable);
-    assert!(
-        client
-            .events()
-            .await
-            .is_err_and(|error| error.kind == RuntimeErrorKind::Unavailable)
-    );
+    assert!(client.events().await.is_err_and(|error| error.kind == RuntimeErrorKind::Unavailable));
 }
 
 #[tokio::test]
@@ -108,15 +100,10 @@ async fn a_lost_connection_is_made_again() {
 #[tokio::test]
 async fn a_call_in_flight_ends_when_the_runtime_dies() {
     let mut stage = stage();
-    stage
-        .fake
-        .change(|world| world.hanging.insert("StartContainer"));
+    stage.fake.change(|world| world.hanging.insert("StartContainer"));
     let (client, id) = (stage.client.clone(), ContainerId::from("c"));
     let call = tokio::spawn(async move { client.start_container(&id).await });
-    stage
-        .fake
-        .until(|world| world.deadlines.contains_key("StartContainer"))
-        .await;
+    stage.fake.until(|world| world.deadlines.contains_key("StartContainer")).await;
     stage.server = None;
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unavailable, "{error}");
@@ -192,10 +179,7 @@ async fn what_is_gone_already_stops_and_goes_without_complaint() {
     assert_eq!(client.remove_sandbox(&sandbox).await, Ok(()));
     assert_eq!(client.remove_image("busybox").await, Ok(()));
     let error = client.start_container(&container).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "rpc error: code = NotFound desc = \"c\": not found"
-    );
+    assert_eq!(error.to_string(), "rpc error: code = NotFound desc = \"c\": not found");
 }
 
 #[tokio::test]
@@ -204,9 +188,7 @@ async fn a_pod_is_made_observed_and_removed() {
     let (client, spec) = (&stage.client, rich_sandbox());
     let sandbox = client.run_sandbox(&spec).await.unwrap();
     let mut container_spec = rich_container();
-    container_spec
-        .annotations
-        .insert("ferrolet.dev/crash-streak".to_owned(), "4".to_owned());
+    container_spec.annotations.insert("ferrolet.dev/crash-streak".to_owned(), "4".to_owned());
     let container = client.create_container(&sandbox, &spec, &container_spec);
     let container = container.await.unwrap();
     client.start_container(&container).await.unwrap();
@@ -224,10 +206,7 @@ async fn a_pod_is_made_observed_and_removed() {
     let other = client.observe_pod(&PodUid::from("other")).await.unwrap();
     assert!(other.is_empty());
 
-    client
-        .stop_container(&container, GracePeriod::from_secs(1))
-        .await
-        .unwrap();
+    client.stop_container(&container, GracePeriod::from_secs(1)).await.unwrap();
     let listing = client.list().await.unwrap();
     assert_eq!(listing.sandboxes[0].key, spec.key);
     assert_eq!(listing.containers[0].state, ListedState::Exited);
@@ -258,14 +237,9 @@ async fn what_vanishes_between_list_and_status_is_left_out() {
     assert_eq!(observed.containers.len(), 19);
     assert_eq!(observed.key, Some(spec.key.clone()));
     let refusal = Status::internal("disk on fire");
-    stage
-        .fake
-        .change(|world| world.refusing.insert("ContainerStatus", refusal));
+    stage.fake.change(|world| world.refusing.insert("ContainerStatus", refusal));
     let error = client.observe_pod(&spec.uid).await.unwrap_err();
-    assert_eq!(
-        (error.call, error.kind),
-        ("ContainerStatus", RuntimeErrorKind::Internal)
-    );
+    assert_eq!((error.call, error.kind), ("ContainerStatus", RuntimeErrorKind::Internal));
 }
 
 #[tokio::test]
@@ -284,9 +258,7 @@ async fn a_runtime_may_keep_its_cgroup_driver_to_itself() {
     assert!(status.runtime.is_ok && status.network.is_ok);
     assert_eq!(status.cgroup_driver, Some(CgroupDriver::Cgroupfs));
     let refusal = Status::unimplemented("unknown method RuntimeConfig");
-    stage
-        .fake
-        .change(|world| world.refusing.insert("RuntimeConfig", refusal));
+    stage.fake.change(|world| world.refusing.insert("RuntimeConfig", refusal));
     assert_eq!(stage.client.status().await.unwrap().cgroup_driver, None);
 }
 
@@ -329,9 +301,7 @@ async fn a_quiet_stream_can_be_left_and_taken_up_again() {
 async fn a_runtime_without_events_says_so_when_asked() {
     let stage = stage();
     let refusal = Status::unimplemented("unknown method GetContainerEvents");
-    stage
-        .fake
-        .change(|world| world.refusing.insert("GetContainerEvents", refusal));
+    stage.fake.change(|world| world.refusing.insert("GetContainerEvents", refusal));
     let error = stage.client.events().await.err().unwrap();
     assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
 }
@@ -341,9 +311,7 @@ async fn a_commands_output_is_bounded() {
     let stage = stage();
     let command = ["echo".to_owned(), "hello".to_owned()];
     let id = ContainerId::from("c");
-    let output = stage
-        .client
-        .exec(&id, &command, Duration::from_millis(1500));
+    let output = stage.client.exec(&id, &command, Duration::from_millis(1500));
     let output = output.await.unwrap();
     assert_eq!((output.code, output.stdout.len()), (7, 256 * 1024));
     assert_eq!(output.stderr, b"echo hello");
@@ -354,16 +322,9 @@ async fn images_are_pulled_found_and_removed() {
     let stage = stage();
     let client = &stage.client;
     assert_eq!(client.image_status("busybox").await, Ok(None));
-    let auth = RegistryAuth {
-        username: "me".to_owned(),
-        ..Default::default()
-    };
+    let auth = RegistryAuth { username: "me".to_owned(), ..Default::default() };
     let sandbox = rich_sandbox();
-    let request = PullRequest {
-        image: "busybox",
-        auth: Some(&auth),
-        sandbox: Some(&sandbox),
-    };
+    let request = PullRequest { image: "busybox", auth: Some(&auth), sandbox: Some(&sandbox) };
     let pulled = client.pull_image(request).await.unwrap();
     assert_eq!(pulled, "sha256:busybox");
     let told = stage.fake.look(|world| world.pulled_as.clone());
@@ -376,13 +337,8 @@ async fn images_are_pulled_found_and_removed() {
     client.remove_image("busybox").await.unwrap();
     assert!(client.list_images().await.unwrap().is_empty());
     let refusal = Status::unknown("failed to resolve reference");
-    stage
-        .fake
-        .change(|world| world.refusing.insert("PullImage", refusal));
-    let error = client
-        .pull_image(PullRequest::of("busybox"))
-        .await
-        .unwrap_err();
+    stage.fake.change(|world| world.refusing.insert("PullImage", refusal));
+    let error = client.pull_image(PullRequest::of("busybox")).await.unwrap_err();
     assert_eq!(error.to_string(), "failed to resolve reference");
 }
 
@@ -394,27 +350,16 @@ async fn streams_and_live_changes_reach_the_runtime() {
     let (sandbox_spec, spec) = (rich_sandbox(), rich_container());
     let container = client.create_container(&sandbox, &sandbox_spec, &spec);
     let container = container.await.unwrap();
-    let streams = StreamOptions {
-        tty: true,
-        stdin: true,
-        stdout: true,
-        stderr: false,
-    };
+    let streams = StreamOptions { tty: true, stdin: true, stdout: true, stderr: false };
     let command = ["sh".to_owned(), "-l".to_owned()];
-    let url = client
-        .exec_url(&container, &command, streams)
-        .await
-        .unwrap();
+    let url = client.exec_url(&container, &command, streams).await.unwrap();
     assert_eq!(url, "http://[::1]/exec/sh+-l");
     let url = client.port_forward_url(&sandbox, &[80]).await.unwrap();
     assert_eq!(url, "http://[::1]/forward/[80]");
     // This runtime forgets to say where to attach.
     let error = client.attach_url(&container, streams).await.unwrap_err();
     assert_eq!(error.message, "URL is not set");
-    let less = LinuxResources {
-        cpu_shares: 2,
-        ..Default::default()
-    };
+    let less = LinuxResources { cpu_shares: 2, ..Default::default() };
     client.update_container(&container, &less).await.unwrap();
     let shares = stage.fake.look(|world| {
         let (_, config, _) = &world.containers[container.as_str()];
@@ -424,8 +369,5 @@ async fn streams_and_live_changes_reach_the_runtime() {
     assert_eq!(shares, 2);
     client.reopen_log(&container).await.unwrap();
     client.set_pod_cidr("10.0.0.0/24").await.unwrap();
-    assert_eq!(
-        stage.fake.look(|world| world.pod_cidr.clone()),
-        "10.0.0.0/24"
-    );
+    assert_eq!(stage.fake.look(|world| world.pod_cidr.clone()), "10.0.0.0/24");
 }

@@ -4,10 +4,7 @@
 //! `account_contract DIRECTORY`: on ext4 or XFS with project quotas. The end-to-end tests run it in a virtual machine, because
 //! not every kernel has them.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "the report of a program goes to its output"
-)]
+#![expect(clippy::print_stdout, reason = "the report of a program goes to its output")]
 
 use std::path::Path;
 

@@ -2,10 +2,7 @@
 //!
 //! `give_to_group GROUP DIRECTORY`; `cargo xtask bench volumes` times it against what upstream does.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "the report of a program goes to its output"
-)]
+#![expect(clippy::print_stdout, reason = "the report of a program goes to its output")]
 
 use std::{path::Path, sync::Arc};
 
@@ -19,10 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(group), Some(path)) = (words.next(), words.next()) else {
         return Err("give_to_group GROUP DIRECTORY".into());
     };
-    let gift = GroupGift {
-        group: group.parse()?,
-        change: GroupChange::Always,
-    };
+    let gift = GroupGift { group: group.parse()?, change: GroupChange::Always };
     let volumes = NodeVolumes::new(Path::new("/nowhere"));
     let began = Instant::now();
     volumes.give_to_group(&path, gift, Arc::default()).await?;

@@ -24,31 +24,19 @@ pub struct MachineAddresses {
 /// Reads the kernel's tables. A kernel without one of them has no such addresses.
 pub fn read_addresses() -> MachineAddresses {
     let text = |name: &str| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
-    describe(
-        &text("fib_trie"),
-        &text("route"),
-        &text("if_inet6"),
-        &text("ipv6_route"),
-    )
+    describe(&text("fib_trie"), &text("route"), &text("if_inet6"), &text("ipv6_route"))
 }
 
 fn describe(fib_trie: &str, route: &str, if_inet6: &str, ipv6_route: &str) -> MachineAddresses {
     let v4 = local_v4(fib_trie);
     let v6 = addresses_v6(if_inet6);
     let default_v4 = default_network_v4(route).and_then(|networks| {
-        v4.iter()
-            .find(|ip| networks.iter().any(|network| network.contains(**ip)))
-            .copied()
+        v4.iter().find(|ip| networks.iter().any(|network| network.contains(**ip))).copied()
     });
     let default_v6 = default_interface_v6(ipv6_route).and_then(|interface| {
-        v6.iter()
-            .find(|it| it.interface == interface && it.is_global)
-            .map(|it| it.ip)
+        v6.iter().find(|it| it.interface == interface && it.is_global).map(|it| it.ip)
     });
-    let all = v4
-        .into_iter()
-        .map(IpAddr::V4)
-        .chain(v6.into_iter().map(|it| IpAddr::V6(it.ip)));
+    let all = v4.into_iter().map(IpAddr::V4).chain(v6.into_iter().map(|it| IpAddr::V6(it.ip)));
     MachineAddresses {
         interfaces: all.collect(),
         default_v4: default_v4.map(IpAddr::V4),
@@ -86,33 +74,20 @@ impl Network {
 
 /// The networks that the interface of the default route is connected to.
 fn default_network_v4(route: &str) -> Option<Vec<Network>> {
-    let rows: Vec<Vec<&str>> = route
-        .lines()
-        .skip(1)
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let rows: Vec<Vec<&str>> =
+        route.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     // The table prints addresses as the machine stores them.
     let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::from_le);
     let field = |row: &[&str], index: usize| {
-        row.get(index)
-            .and_then(|text| number(text))
-            .map(u32::swap_bytes)
+        row.get(index).and_then(|text| number(text)).map(u32::swap_bytes)
     };
-    let default = rows
-        .iter()
-        .find(|row| field(row, 1) == Some(0) && field(row, 7) == Some(0))?;
+    let default = rows.iter().find(|row| field(row, 1) == Some(0) && field(row, 7) == Some(0))?;
     let interface = *default.first()?;
-    let connected = rows
-        .iter()
-        .filter(|row| row.first() == Some(&interface) && field(row, 2) == Some(0));
+    let connected =
+        rows.iter().filter(|row| row.first() == Some(&interface) && field(row, 2) == Some(0));
     Some(
         connected
-            .filter_map(|row| {
-                Some(Network {
-                    address: field(row, 1)?,
-                    mask: field(row, 7)?,
-                })
-            })
+            .filter_map(|row| Some(Network { address: field(row, 1)?, mask: field(row, 7)? }))
             .filter(|network| network.mask != 0)
             .collect(),
     )
@@ -125,14 +100,10 @@ struct AddressV6 {
 }
 
 fn addresses_v6(if_inet6: &str) -> Vec<AddressV6> {
-    let rows = if_inet6
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = if_inet6.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let parsed = rows.filter_map(|row| {
         Some(AddressV6 {
-            ip: u128::from_str_radix(row.first()?, 16)
-                .ok()
-                .map(Ipv6Addr::from)?,
+            ip: u128::from_str_radix(row.first()?, 16).ok().map(Ipv6Addr::from)?,
             is_global: *row.get(3)? == SCOPE_GLOBAL,
             interface: (*row.get(5)?).to_owned(),
         })
@@ -142,9 +113,7 @@ fn addresses_v6(if_inet6: &str) -> Vec<AddressV6> {
 
 /// The interface of the default route: destination and prefix are zero, and it is not the loopback's unreachable one.
 fn default_interface_v6(ipv6_route: &str) -> Option<String> {
-    let rows = ipv6_route
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = ipv6_route.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let is_zero = |text: &str| text.bytes().all(|byte| byte == b'0');
     let mut defaults =
         rows.filter(|row| row.len() >= 10 && is_zero(row[0]) && is_zero(row[1]) && row[9] != "lo");
@@ -187,14 +156,7 @@ fe8000000000000000fc00fffe000001 04 40 20 80     eth0
     fn the_kernels_tables_tell_every_address_and_the_default_ones() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let found = describe(TRIE, ROUTE, V6, V6_ROUTE);
-        let all = [
-            "127.0.0.1",
-            "192.0.2.2",
-            "fd00::2",
-            "::1",
-            "fe80::fc:ff:fe00:1",
-        ]
-        .map(ip);
+        let all = ["127.0.0.1", "192.0.2.2", "fd00::2", "::1", "fe80::fc:ff:fe00:1"].map(ip);
         assert_eq!(found.interfaces, all);
         assert_eq!(found.default_v4, Some(ip("192.0.2.2")));
         assert_eq!(found.default_v6, Some(ip("fd00::2")));

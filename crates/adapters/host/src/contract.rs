@@ -78,17 +78,13 @@ pub fn accounts(root: &Path) -> Result<(), Broken> {
     let is_right = used.is_some_and(|it| it.inodes == 3 && it.bytes > 3 << 20)
         && idle.is_some_and(|it| it.inodes == 1 && it.bytes < 1 << 20);
     if !is_right {
-        return Err(Broken::Differs(format!(
-            "one volume has {used:?}, the other {idle:?}"
-        )));
+        return Err(Broken::Differs(format!("one volume has {used:?}, the other {idle:?}")));
     }
     // Found again by itself, and not counted twice.
     let again = meter(&make("third")?, "uid/one").map_err(process("meter a volume"))?;
     let third = metered(&make("third")?);
     if !again || third.is_none_or(|it| it.inodes != 1) {
-        return Err(Broken::Differs(format!(
-            "an id that is taken was given again: {third:?}"
-        )));
+        return Err(Broken::Differs(format!("an id that is taken was given again: {third:?}")));
     }
     Ok(())
 }
@@ -105,10 +101,7 @@ impl PrivateRoot {
         let mut root = Self { made: Vec::new() };
         for mount in mounts(layout) {
             let path = mount.join(name);
-            let broken = |source| Broken::Root {
-                path: path.clone(),
-                source,
-            };
+            let broken = |source| Broken::Root { path: path.clone(), source };
             fs::create_dir(&path).map_err(broken)?;
             // Ours from here on, and only from here on.
             root.made.push(path.clone());
@@ -141,11 +134,7 @@ pub async fn cgroups(layout: CgroupLayout, root_name: &str) -> Result<(), Broken
         pids: Some(4096),
         ..CgroupLimits::NONE
     };
-    tree.ensure_node(ClassBounds {
-        all,
-        ..ClassBounds::default()
-    })
-    .await?;
+    tree.ensure_node(ClassBounds { all, ..ClassBounds::default() }).await?;
     let mut together = ClassBounds::default();
     together.burstable.cpu_shares = Some(102);
     together.burstable.memory_low = Some(8 << 20);
@@ -212,10 +201,10 @@ async fn removes(
     }
     // Reaped beside the removal: a dead process that nobody waited for still counts in its cgroup.
     // A removal that failed is told at once, and takes the process along that it should have ended.
-    let ((), ended) = tokio::try_join!(
-        async { Ok::<_, Broken>(tree.remove(&pod.uid).await?) },
-        async { child.wait().await.map_err(process("wait for the process")) },
-    )?;
+    let ((), ended) =
+        tokio::try_join!(async { Ok::<_, Broken>(tree.remove(&pod.uid).await?) }, async {
+            child.wait().await.map_err(process("wait for the process"))
+        },)?;
     equal("signal", &ended.signal(), &Some(9))?;
     tree.remove(&pod.uid).await?;
     equal("exists at the end", &tree.exists(pod).await?, &false)?;
@@ -245,10 +234,8 @@ fn path_of(root_name: &str) -> String {
 }
 
 fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broken> {
-    let (besteffort, kubepods) = (
-        format!("{root}/kubepods/besteffort"),
-        format!("{root}/kubepods"),
-    );
+    let (besteffort, kubepods) =
+        (format!("{root}/kubepods/besteffort"), format!("{root}/kubepods"));
     let burstable = format!("{root}/kubepods/burstable");
     match layout {
         CgroupLayout::V1 { hierarchies, .. } => {
@@ -259,18 +246,8 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
                 ("cpu", pod, "cpu.shares", "204".to_owned()),
                 ("cpu", pod, "cpu.cfs_quota_us", "20000".to_owned()),
                 ("cpu", pod, "cpu.cfs_period_us", "100000".to_owned()),
-                (
-                    "memory",
-                    &kubepods,
-                    "memory.limit_in_bytes",
-                    (1 << 30).to_string(),
-                ),
-                (
-                    "memory",
-                    pod,
-                    "memory.limit_in_bytes",
-                    (48 << 20).to_string(),
-                ),
+                ("memory", &kubepods, "memory.limit_in_bytes", (1 << 30).to_string()),
+                ("memory", pod, "memory.limit_in_bytes", (48 << 20).to_string()),
                 ("pids", &kubepods, "pids.max", "4096".to_owned()),
                 ("pids", pod, "pids.max", "64".to_owned()),
             ];
@@ -293,12 +270,7 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
             let offered =
                 fs::read_to_string(mount.join(root).join("cgroup.controllers")).unwrap_or_default();
             let expected = [
-                (
-                    "cpu",
-                    &*kubepods,
-                    "cpu.weight",
-                    cpu_weight(2048).to_string(),
-                ),
+                ("cpu", &*kubepods, "cpu.weight", cpu_weight(2048).to_string()),
                 ("cpu", &burstable, "cpu.weight", cpu_weight(102).to_string()),
                 ("cpu", &besteffort, "cpu.weight", "1".to_owned()),
                 ("cpu", pod, "cpu.weight", cpu_weight(204).to_string()),
@@ -332,11 +304,9 @@ fn check_lowered(layout: &CgroupLayout, pod: &str) -> Result<(), Broken> {
             ("cpu.cfs_quota_us", "20000"),
             ("memory.limit_in_bytes", "50331648"),
         ],
-        CgroupLayout::V2 { .. } => [
-            ("cpu.weight", "1"),
-            ("cpu.max", "20000 100000"),
-            ("memory.max", "50331648"),
-        ],
+        CgroupLayout::V2 { .. } => {
+            [("cpu.weight", "1"), ("cpu.max", "20000 100000"), ("memory.max", "50331648")]
+        }
     };
     for (file, text) in expected {
         let places = mounts(layout).map(|mount| mount.join(pod).join(file));
@@ -349,10 +319,7 @@ fn check_lowered(layout: &CgroupLayout, pod: &str) -> Result<(), Broken> {
 
 fn mounts(layout: &CgroupLayout) -> impl Iterator<Item = &PathBuf> {
     let (hierarchies, one): (&[_], _) = match layout {
-        CgroupLayout::V1 {
-            hierarchies,
-            unified,
-        } => (hierarchies, unified.as_ref()),
+        CgroupLayout::V1 { hierarchies, unified } => (hierarchies, unified.as_ref()),
         CgroupLayout::V2 { mount } => (&[], Some(mount)),
     };
     hierarchies.iter().map(|it| &it.mount).chain(one)
@@ -373,10 +340,8 @@ fn fill_cpuset(directory: &Path) -> io::Result<()> {
 }
 
 fn shows(path: &Path, text: &str) -> Result<(), Broken> {
-    let shown = fs::read_to_string(path).map_err(|source| Broken::Process {
-        attempt: "read a control file",
-        source,
-    })?;
+    let shown = fs::read_to_string(path)
+        .map_err(|source| Broken::Process { attempt: "read a control file", source })?;
     equal(&path.display().to_string(), shown.trim(), text)
 }
 
@@ -388,7 +353,5 @@ fn equal<T: PartialEq + std::fmt::Debug + ?Sized>(
     if found == expected {
         return Ok(());
     }
-    Err(Broken::Differs(format!(
-        "{what}: found {found:?}, expected {expected:?}"
-    )))
+    Err(Broken::Differs(format!("{what}: found {found:?}, expected {expected:?}")))
 }

@@ -42,10 +42,7 @@ impl Journal {
     }
 
     fn with(program: Option<PathBuf>) -> Self {
-        Self {
-            program,
-            readers: Arc::new(Semaphore::new(READERS)),
-        }
+        Self { program, readers: Arc::new(Semaphore::new(READERS)) }
     }
 
     /// Those of these services of which there is something.
@@ -75,10 +72,7 @@ impl Journal {
 
     /// What there is of services.
     pub(crate) async fn read(&self, ask: &JournalAsk) -> Result<Box<dyn LogPieces>, HostError> {
-        let program = self
-            .program
-            .as_ref()
-            .ok_or_else(|| failed("this machine has no journal"))?;
+        let program = self.program.as_ref().ok_or_else(|| failed("this machine has no journal"))?;
         if ask.services.is_empty() || !ask.services.iter().all(|it| is_plain(it)) {
             return Err(failed("a service's name is not plain"));
         }
@@ -97,20 +91,12 @@ impl Journal {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let child = command.spawn().map_err(|cause| failed(cause.to_string()))?;
-        Ok(Reading {
-            child,
-            until: Instant::now() + TIME,
-            _turn: turn,
-        })
+        Ok(Reading { child, until: Instant::now() + TIME, _turn: turn })
     }
 }
 
 fn failed(cause: impl Into<String>) -> HostError {
-    HostError {
-        attempt: "read the journal".to_owned(),
-        cause: cause.into(),
-        retry: Retry::Later,
-    }
+    HostError { attempt: "read the journal".to_owned(), cause: cause.into(), retry: Retry::Later }
 }
 
 /// Letters, digits and a few marks, none of which means anything to anybody.
@@ -207,10 +193,8 @@ mod tests {
     #[tokio::test]
     async fn a_service_is_read_with_what_was_asked_and_complaints_last() {
         let held = tempfile::tempdir().unwrap();
-        let journal = program(
-            held.path(),
-            "for word in \"$@\"; do echo \"[$word]\"; done; echo oh >&2",
-        );
+        let journal =
+            program(held.path(), "for word in \"$@\"; do echo \"[$word]\"; done; echo oh >&2");
         let ask = JournalAsk {
             since: Some(Timestamp::from_second(1_767_225_600)),
             until: Some(Timestamp::from_second(1_767_225_661)),

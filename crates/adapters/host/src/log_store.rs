@@ -36,10 +36,7 @@ pub struct NodeLogStore {
 impl NodeLogStore {
     /// Logs below `podLogsDir`, and links to them in another directory.
     pub fn new(pod_logs: impl Into<PathBuf>, links: impl Into<PathBuf>) -> Self {
-        Self {
-            pod_logs: pod_logs.into(),
-            links: links.into(),
-        }
+        Self { pod_logs: pod_logs.into(), links: links.into() }
     }
 
     /// Works in the directory of a log, off-thread.
@@ -60,9 +57,7 @@ impl NodeLogStore {
         let what = attempt.clone();
         let job = move || {
             let directory = Rooted::open(&root).and_then(|root| root.directory(&parent));
-            directory
-                .and_then(|directory| work(&directory))
-                .map_err(|cause| refused(what, &cause))
+            directory.and_then(|directory| work(&directory)).map_err(|cause| refused(what, &cause))
         };
         Box::pin(async move {
             match time {
@@ -165,9 +160,7 @@ impl LogStore for NodeLogStore {
     fn logs(&self) -> Fut<'_, Result<Vec<LogSize>, HostError>> {
         let root = self.pod_logs.clone();
         let attempt = "look at container logs";
-        Box::pin(off_thread(attempt, move || {
-            walk(&root).map_err(|cause| refused(attempt, &cause))
-        }))
+        Box::pin(off_thread(attempt, move || walk(&root).map_err(|cause| refused(attempt, &cause))))
     }
 
     fn sizes<'a>(&'a self, paths: &'a [String]) -> Fut<'a, Result<Vec<LogSize>, HostError>> {
@@ -210,9 +203,7 @@ impl LogStore for NodeLogStore {
 
     fn remove<'a>(&'a self, path: &'a str, name: &'a str) -> Fut<'a, Result<(), HostError>> {
         let (attempt, name) = (format!("remove {name} beside log {path}"), plain(name));
-        self.beside(attempt, path, None, move |directory| {
-            directory.unlink(name?)
-        })
+        self.beside(attempt, path, None, move |directory| directory.unlink(name?))
     }
 
     fn compress<'a>(&'a self, path: &'a str, name: &'a str) -> Fut<'a, Result<(), HostError>> {
@@ -275,10 +266,7 @@ impl Disks for NodeDisks {
             let stat = rustix::fs::statvfs(&path)
                 .map_err(|errno| refused(&attempt, &io::Error::from(errno)))?;
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-            Ok(DiskSpace {
-                capacity: bytes(stat.f_blocks),
-                available: bytes(stat.f_bavail),
-            })
+            Ok(DiskSpace { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
         }))
     }
 }
@@ -296,10 +284,7 @@ mod tests {
         fs::create_dir_all(&links).unwrap();
         let path = directory.join("0.log");
         fs::write(&path, "line\n".repeat(1000)).unwrap();
-        (
-            NodeLogStore::new(logs, links),
-            path.to_string_lossy().into_owned(),
-        )
+        (NodeLogStore::new(logs, links), path.to_string_lossy().into_owned())
     }
 
     #[tokio::test]
@@ -313,21 +298,11 @@ mod tests {
         symlink("/etc/passwd", beside.join("1.log")).unwrap();
         symlink("/", root.path().join("logs/evil")).unwrap();
         let found = store.logs().await.unwrap();
-        let expected = [LogSize {
-            path: path.clone(),
-            size: 5000,
-        }];
+        let expected = [LogSize { path: path.clone(), size: 5000 }];
         assert_eq!(found, expected);
-        let asked = [
-            path.clone(),
-            format!("{path}.gone"),
-            "/etc/passwd".to_owned(),
-        ];
+        let asked = [path.clone(), format!("{path}.gone"), "/etc/passwd".to_owned()];
         assert_eq!(store.sizes(&asked).await.unwrap(), expected);
-        assert_eq!(
-            store.rotated(&path).await.unwrap(),
-            ["0.log.20260101-000000"]
-        );
+        assert_eq!(store.rotated(&path).await.unwrap(), ["0.log.20260101-000000"]);
         assert!(store.remove("/etc/passwd", "passwd").await.is_err());
         assert!(store.remove(&path, "../x").await.is_err());
     }
@@ -341,9 +316,7 @@ mod tests {
         let packed = fs::File::open(format!("{path}.1.gz")).unwrap();
         assert!(packed.metadata().unwrap().len() < 500);
         let mut text = String::new();
-        flate2::read::GzDecoder::new(packed)
-            .read_to_string(&mut text)
-            .unwrap();
+        flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
         assert_eq!(text, "line\n".repeat(1000));
         assert_eq!(store.rotated(&path).await.unwrap(), ["0.log.1.gz"]);
         store.compress(&path, "0.log.absent").await.unwrap();

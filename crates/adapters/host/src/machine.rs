@@ -85,11 +85,7 @@ pub enum MachineError {
 pub fn read_machine() -> Result<MachineFacts, MachineError> {
     let names = rustix::system::uname();
     let memory_bytes = fact("/proc/meminfo", "the memory's size", total_memory)?;
-    let n_cpus = fact(
-        "/sys/devices/system/cpu/online",
-        "processors",
-        count_cpu_list,
-    )?;
+    let n_cpus = fact("/sys/devices/system/cpu/online", "processors", count_cpu_list)?;
     let boot_id = required("/proc/sys/kernel/random/boot_id")?;
     let machine_id = first_of(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
     let firmware = first_of(&[
@@ -99,10 +95,8 @@ pub fn read_machine() -> Result<MachineFacts, MachineError> {
         "/etc/machine-id",
     ]);
     let os_release = first_of(&["/etc/os-release", "/usr/lib/os-release"]);
-    let mounts = mountinfo::read().map_err(|source| MachineError::Read {
-        path: "/proc/self/mountinfo".into(),
-        source,
-    })?;
+    let mounts = mountinfo::read()
+        .map_err(|source| MachineError::Read { path: "/proc/self/mountinfo".into(), source })?;
     Ok(MachineFacts {
         hostname: names.nodename().to_string_lossy().into_owned(),
         kernel_version: names.release().to_string_lossy().into_owned(),
@@ -165,9 +159,7 @@ pub fn read_cores_and_sockets() -> (u64, u64) {
 /// Bytes of swap this machine has.
 pub fn read_swap_bytes() -> u64 {
     let meminfo = first_of(&["/proc/meminfo"]);
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("SwapTotal:"));
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("SwapTotal:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB"));
     let kilobytes: u64 = kilobytes.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
     kilobytes.saturating_mul(1024)
@@ -181,10 +173,8 @@ pub fn has_apparmor() -> bool {
 
 /// Reads a resolver file, at most ten mebibytes of it.
 pub fn read_resolver_file(path: &Path) -> Result<String, MachineError> {
-    read_bounded(path, RESOLVER_LIMIT).map_err(|source| MachineError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    read_bounded(path, RESOLVER_LIMIT)
+        .map_err(|source| MachineError::Read { path: path.to_owned(), source })
 }
 
 /// The machine's own hosts file; empty when there is none.
@@ -198,10 +188,7 @@ pub fn thermal_throttle_paths() -> Vec<String> {
 }
 
 fn thermal_throttle_below(processors: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(processors)
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = std::fs::read_dir(processors).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
@@ -209,9 +196,7 @@ fn thermal_throttle_below(processors: &Path) -> Vec<String> {
         })
         .collect();
     numbers.sort_unstable();
-    let paths = numbers
-        .into_iter()
-        .map(|n| processors.join(format!("cpu{n}/thermal_throttle")));
+    let paths = numbers.into_iter().map(|n| processors.join(format!("cpu{n}/thermal_throttle")));
     let found = paths.filter(|path| path.exists());
     found.map(|path| path.display().to_string()).collect()
 }
@@ -264,15 +249,11 @@ pub fn count_cpu_list(list: &str) -> Option<u32> {
 
 /// `PRETTY_NAME` of `os-release`, without its quotes.
 pub fn pretty_name(os_release: &str) -> Option<String> {
-    let value = os_release
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?
-        .trim();
-    let quoted = ['"', '\''].into_iter().find_map(|quote| {
-        value
-            .strip_prefix(quote)
-            .and_then(|rest| rest.strip_suffix(quote))
-    });
+    let value =
+        os_release.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?.trim();
+    let quoted = ['"', '\'']
+        .into_iter()
+        .find_map(|quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)));
     let name = quoted.unwrap_or(value);
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -287,17 +268,12 @@ fn fact<T>(
     fact: &'static str,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, MachineError> {
-    parse(&required(path)?).ok_or_else(|| MachineError::Missing {
-        fact,
-        path: path.into(),
-    })
+    parse(&required(path)?).ok_or_else(|| MachineError::Missing { fact, path: path.into() })
 }
 
 fn required(path: &'static str) -> Result<String, MachineError> {
-    read_bounded(Path::new(path), FACT_LIMIT).map_err(|source| MachineError::Read {
-        path: path.into(),
-        source,
-    })
+    read_bounded(Path::new(path), FACT_LIMIT)
+        .map_err(|source| MachineError::Read { path: path.into(), source })
 }
 
 fn first_of(paths: &[&str]) -> String {
@@ -310,9 +286,7 @@ fn first_of(paths: &[&str]) -> String {
 
 fn read_bounded(path: &Path, limit: u64) -> io::Result<String> {
     let mut content = Vec::new();
-    File::open(path)?
-        .take(limit + 1)
-        .read_to_end(&mut content)?;
+    File::open(path)?.take(limit + 1).read_to_end(&mut content)?;
     if u64::try_from(content.len()).is_ok_and(|length| length > limit) {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
@@ -344,10 +318,7 @@ mod tests {
     fn memory_is_counted_in_bytes() {
         let check =
             |text: &str, bytes: Option<u64>| assert_eq!(total_memory(text), bytes, "{text}");
-        check(
-            "MemTotal:       24681244 kB\nMemFree: 1 kB\n",
-            Some(25_273_593_856),
-        );
+        check("MemTotal:       24681244 kB\nMemFree: 1 kB\n", Some(25_273_593_856));
         check("MemFree: 1 kB\n", None);
         check("MemTotal: many kB\n", None);
     }
@@ -419,10 +390,7 @@ mod tests {
         let path = dir.path().join("resolv.conf");
         std::fs::write(&path, "nameserver 10.0.0.1\n").unwrap();
         assert_eq!(read_resolver_file(&path).unwrap(), "nameserver 10.0.0.1\n");
-        File::create(&path)
-            .unwrap()
-            .set_len(RESOLVER_LIMIT + 1)
-            .unwrap();
+        File::create(&path).unwrap().set_len(RESOLVER_LIMIT + 1).unwrap();
         assert!(read_resolver_file(&path).is_err());
         assert!(read_resolver_file(Path::new("/dev/zero")).is_err());
     }
@@ -430,12 +398,9 @@ mod tests {
     #[test]
     fn processors_that_tell_their_warmth_are_found_in_order() {
         let held = tempfile::tempdir().unwrap();
-        for path in [
-            "cpu10/thermal_throttle",
-            "cpu2/thermal_throttle",
-            "cpu1",
-            "cpufreq/thermal_throttle",
-        ] {
+        for path in
+            ["cpu10/thermal_throttle", "cpu2/thermal_throttle", "cpu1", "cpufreq/thermal_throttle"]
+        {
             std::fs::create_dir_all(held.path().join(path)).unwrap();
         }
         let at = |name: &str| held.path().join(name).display().to_string();

@@ -77,22 +77,15 @@ pub enum ManifestsError {
 /// Reads every manifest at `path`, sorted by name; a path that names a file gives that one.
 pub fn read_manifest_dir(path: &Path) -> Result<Vec<ManifestFile>, ManifestsError> {
     let unreadable = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => ManifestsError::Missing {
-            path: path.to_owned(),
-        },
-        _ => ManifestsError::Unreadable {
-            path: path.to_owned(),
-            source,
-        },
+        io::ErrorKind::NotFound => ManifestsError::Missing { path: path.to_owned() },
+        _ => ManifestsError::Unreadable { path: path.to_owned(), source },
     };
     let kind = fs::metadata(path).map_err(unreadable)?;
     if kind.is_file() {
         return Ok(vec![(path.to_owned(), read_file(path))]);
     }
     if !kind.is_dir() {
-        return Err(ManifestsError::NotDirectoryOrFile {
-            path: path.to_owned(),
-        });
+        return Err(ManifestsError::NotDirectoryOrFile { path: path.to_owned() });
     }
     let mut candidates = Vec::new();
     for entry in fs::read_dir(path).map_err(unreadable)? {
@@ -117,19 +110,12 @@ pub fn is_hidden(name: &OsStr) -> bool {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ReadProblem> {
-    let unreadable = |source| ReadProblem::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let not_regular = || ReadProblem::NotRegular {
-        path: path.to_owned(),
-    };
+    let unreadable = |source| ReadProblem::Unreadable { path: path.to_owned(), source };
+    let not_regular = || ReadProblem::NotRegular { path: path.to_owned() };
     // Looked at before opening too: opening a device can have effects, and a socket cannot be opened at all.
     let kind = fs::metadata(path).map_err(unreadable)?;
     if kind.is_dir() {
-        return Err(ReadProblem::Directory {
-            path: path.to_owned(),
-        });
+        return Err(ReadProblem::Directory { path: path.to_owned() });
     }
     if !kind.is_file() {
         return Err(not_regular());
@@ -144,13 +130,9 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ReadProblem> {
         return Err(not_regular());
     }
     let mut content = Vec::new();
-    file.take(MANIFEST_LIMIT + 1)
-        .read_to_end(&mut content)
-        .map_err(unreadable)?;
+    file.take(MANIFEST_LIMIT + 1).read_to_end(&mut content).map_err(unreadable)?;
     if u64::try_from(content.len()).is_ok_and(|length| length > MANIFEST_LIMIT) {
-        return Err(ReadProblem::TooLarge {
-            path: path.to_owned(),
-        });
+        return Err(ReadProblem::TooLarge { path: path.to_owned() });
     }
     Ok(content)
 }
@@ -228,9 +210,6 @@ mod tests {
         let missing = read_manifest_dir(Path::new("/nowhere/manifests"));
         assert!(matches!(missing, Err(ManifestsError::Missing { .. })));
         let odd = read_manifest_dir(Path::new("/dev/null"));
-        assert!(matches!(
-            odd,
-            Err(ManifestsError::NotDirectoryOrFile { .. })
-        ));
+        assert!(matches!(odd, Err(ManifestsError::NotDirectoryOrFile { .. })));
     }
 }

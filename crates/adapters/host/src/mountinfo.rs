@@ -111,11 +111,7 @@ not a line
     fn what_is_mounted_below_is_found_by_whole_components() {
         let mounts = parse(TABLE);
         let check = |directory: &str, n: usize| {
-            assert_eq!(
-                points_at_or_below(&mounts, Path::new(directory)).count(),
-                n,
-                "{directory}"
-            );
+            assert_eq!(points_at_or_below(&mounts, Path::new(directory)).count(), n, "{directory}");
         };
         check("/sys/fs/cgroup", 2);
         check("/sys/fs/cgroup/cpu", 0);

@@ -21,9 +21,7 @@ pub struct NameFiles {
 impl NameFiles {
     /// Takes the path of the resolver's configuration (`resolvConf`), unless pods shall have none; touches nothing.
     pub fn new(resolver: Option<&Path>) -> Self {
-        Self {
-            resolver: resolver.map(Path::to_owned),
-        }
+        Self { resolver: resolver.map(Path::to_owned) }
     }
 }
 

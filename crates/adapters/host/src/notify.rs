@@ -108,11 +108,7 @@ mod tests {
     fn without_an_address_nothing_is_said_and_nothing_fails() {
         Notifier::new(None).ready().unwrap();
         Notifier::new(Some(OsString::new())).ready().unwrap();
-        assert!(
-            Notifier::new(Some("/nowhere/socket".into()))
-                .ready()
-                .is_err()
-        );
+        assert!(Notifier::new(Some("/nowhere/socket".into())).ready().is_err());
     }
 
     #[test]

@@ -37,21 +37,18 @@ pub struct OfflineCopies {
 impl OfflineCopies {
     /// Takes the agent's root directory, `/var/lib/kubelet`; touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 
     /// Removes every copy: secrets of a node that no longer wants to start offline do not stay on its disk.
     pub async fn discard(&self) -> Result<(), HostError> {
-        self.run(
-            "remove copies of pods".to_owned(),
-            |root| match Rooted::open(root).and_then(|root| root.directory(OURS)) {
+        self.run("remove copies of pods".to_owned(), |root| {
+            match Rooted::open(root).and_then(|root| root.directory(OURS)) {
                 Ok(ours) => ours.remove_tree(COPIES),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(cause) => Err(cause),
-            },
-        )
+            }
+        })
         .await
     }
 

@@ -30,11 +30,8 @@ where
     T: Send + 'static,
     F: FnOnce() -> Result<T, HostError> + Send + 'static,
 {
-    let later = |cause: String| HostError {
-        attempt: attempt.to_string(),
-        cause,
-        retry: Retry::Later,
-    };
+    let later =
+        |cause: String| HostError { attempt: attempt.to_string(), cause, retry: Retry::Later };
     match tokio::time::timeout(deadline, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(join)) => Err(later(join.to_string())),
@@ -44,20 +41,12 @@ where
 
 /// The kernel's refusal as the port's error.
 pub(crate) fn refused(attempt: impl fmt::Display, cause: &io::Error) -> HostError {
-    HostError {
-        attempt: attempt.to_string(),
-        cause: cause.to_string(),
-        retry: retry_of(cause),
-    }
+    HostError { attempt: attempt.to_string(), cause: cause.to_string(), retry: retry_of(cause) }
 }
 
 /// Our own refusal of an input that will never be acceptable.
 pub(crate) fn never(attempt: impl fmt::Display, cause: impl fmt::Display) -> HostError {
-    HostError {
-        attempt: attempt.to_string(),
-        cause: cause.to_string(),
-        retry: Retry::Never,
-    }
+    HostError { attempt: attempt.to_string(), cause: cause.to_string(), retry: Retry::Never }
 }
 
 fn retry_of(cause: &io::Error) -> Retry {
@@ -82,9 +71,7 @@ mod tests {
             held.recv().ok();
             Ok(())
         };
-        let error = within(Duration::from_millis(5), "stat /mnt/dead", stuck)
-            .await
-            .unwrap_err();
+        let error = within(Duration::from_millis(5), "stat /mnt/dead", stuck).await.unwrap_err();
         release.send(()).ok();
         assert_eq!(error.retry, Retry::Later);
         assert_eq!(error.attempt, "stat /mnt/dead");
@@ -93,11 +80,7 @@ mod tests {
     #[test]
     fn refusals_know_whether_trying_again_can_help() {
         let check = |errno: Errno, retry: Retry| {
-            assert_eq!(
-                refused("try", &io::Error::from(errno)).retry,
-                retry,
-                "{errno}"
-            );
+            assert_eq!(refused("try", &io::Error::from(errno)).retry, retry, "{errno}");
         };
         check(Errno::BUSY, Retry::Later);
         check(Errno::NOSPC, Retry::Later);

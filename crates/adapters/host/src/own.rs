@@ -51,41 +51,25 @@ fn figures(texts: &Texts<'_>) -> Vec<Sample> {
     let words: Vec<&str> = rest.split_ascii_whitespace().collect();
     // Counted from the third field, the state.
     let number = |field: usize| words.get(field - 3).and_then(|it| it.parse::<f64>().ok());
-    let ticks = number(14)
-        .zip(number(15))
-        .map(|(user, kernel)| user + kernel);
-    add(
-        "process_cpu_seconds_total",
-        ticks.map(|ticks| ticks / TICKS),
-    );
+    let ticks = number(14).zip(number(15)).map(|(user, kernel)| user + kernel);
+    add("process_cpu_seconds_total", ticks.map(|ticks| ticks / TICKS));
     add("process_max_fds", limit(texts.limits, "Max open files"));
     let (received, sent) = network(texts.network);
     add("process_network_receive_bytes_total", Some(received));
     add("process_network_transmit_bytes_total", Some(sent));
     add("process_open_fds", Some(texts.n_open as f64));
-    let resident = texts
-        .status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = texts.status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|it| it.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
     let resident = resident.map(|kilobytes| kilobytes * 1024.0);
     add("process_resident_memory_bytes", resident);
-    let boot = texts
-        .boot
-        .lines()
-        .find_map(|line| line.strip_prefix("btime "));
+    let boot = texts.boot.lines().find_map(|line| line.strip_prefix("btime "));
     let boot = boot.and_then(|it| it.trim().parse::<f64>().ok());
-    let started = boot
-        .zip(number(22))
-        .map(|(boot, ticks)| boot + ticks / TICKS);
+    let started = boot.zip(number(22)).map(|(boot, ticks)| boot + ticks / TICKS);
     add("process_start_time_seconds", started);
     add("process_virtual_memory_bytes", number(23));
     let most = limit(texts.limits, "Max address space");
     // No limit is the largest number, as Prometheus' own collector has it.
-    add(
-        "process_virtual_memory_max_bytes",
-        Some(most.unwrap_or(u64::MAX as f64)),
-    );
+    add("process_virtual_memory_max_bytes", Some(most.unwrap_or(u64::MAX as f64)));
     samples
 }
 
@@ -104,10 +88,8 @@ fn network(text: &str) -> (f64, f64) {
         if name.trim() == "lo" {
             continue;
         }
-        let numbers: Vec<f64> = numbers
-            .split_ascii_whitespace()
-            .filter_map(|it| it.parse().ok())
-            .collect();
+        let numbers: Vec<f64> =
+            numbers.split_ascii_whitespace().filter_map(|it| it.parse().ok()).collect();
         sums.0 += numbers.first().unwrap_or(&0.0);
         sums.1 += numbers.get(8).unwrap_or(&0.0);
     }

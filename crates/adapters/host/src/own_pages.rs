@@ -87,17 +87,10 @@ mod tests {
     #[test]
     fn only_unwritten_pages_of_files_are_chosen() {
         let code = "1000-3000 r-xp 00001000 fd:00 12 /usr/bin/ferrolet";
-        let chosen = [CleanMapping {
-            start: 0x1000,
-            end: 0x3000,
-        }];
+        let chosen = [CleanMapping { start: 0x1000, end: 0x3000 }];
         let cases: [(&str, String, &[CleanMapping]); 9] = [
             ("code", listed(code, 8, 0), &chosen),
-            (
-                "constants",
-                listed("1000-3000 r--p 0 fd:00 12 /usr/bin/ferrolet", 8, 0),
-                &chosen,
-            ),
+            ("constants", listed("1000-3000 r--p 0 fd:00 12 /usr/bin/ferrolet", 8, 0), &chosen),
             (
                 "a path with a blank",
                 listed("1000-3000 r-xp 0 fd:00 12 /opt/my agent", 8, 0),
@@ -105,21 +98,9 @@ mod tests {
             ),
             ("nothing in memory", listed(code, 0, 0), &[]),
             ("relocated or patched", listed(code, 8, 4), &[]),
-            (
-                "writable",
-                listed("1000-3000 rw-p 0 fd:00 12 /usr/bin/ferrolet", 8, 0),
-                &[],
-            ),
-            (
-                "shared",
-                listed("1000-3000 r--s 0 fd:00 12 /usr/bin/ferrolet", 8, 0),
-                &[],
-            ),
-            (
-                "no file",
-                listed("1000-3000 r-xp 0 00:00 0 [vdso]", 8, 0),
-                &[],
-            ),
+            ("writable", listed("1000-3000 rw-p 0 fd:00 12 /usr/bin/ferrolet", 8, 0), &[]),
+            ("shared", listed("1000-3000 r--s 0 fd:00 12 /usr/bin/ferrolet", 8, 0), &[]),
+            ("no file", listed("1000-3000 r-xp 0 00:00 0 [vdso]", 8, 0), &[]),
             ("junk", "x-y r-xp\nRss:\nAnonymous: 0 kB\n".to_owned(), &[]),
         ];
         for (name, smaps, expected) in cases {

@@ -10,10 +10,7 @@ use ferrolet_ports::{FilterAnswer, Fut, HostError, IpFamily, PacketFilter, Retry
 use crate::children::{Bounds, run_for_code};
 
 /// Upstream's patience; tens of thousands of rules take the older kind of these programs long.
-const BOUNDS: Bounds = Bounds {
-    time: Duration::from_secs(300),
-    output: 4096,
-};
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(300), output: 4096 };
 
 /// The programs.
 #[derive(Clone, Debug)]
@@ -25,10 +22,7 @@ pub struct Iptables {
 impl Iptables {
     /// Those of this node.
     pub fn of_node() -> Self {
-        Self {
-            v4: "iptables".to_owned(),
-            v6: "ip6tables".to_owned(),
-        }
+        Self { v4: "iptables".to_owned(), v6: "ip6tables".to_owned() }
     }
 }
 
@@ -49,10 +43,7 @@ impl PacketFilter for Iptables {
                 cause: refusal.to_string(),
                 retry: Retry::Later,
             })?;
-            Ok(FilterAnswer {
-                code: ended.code,
-                complaint: ended.output,
-            })
+            Ok(FilterAnswer { code: ended.code, complaint: ended.output })
         })
     }
 }
@@ -72,10 +63,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path.display().to_string()
         };
-        Iptables {
-            v4: program("iptables"),
-            v6: program("ip6tables"),
-        }
+        Iptables { v4: program("iptables"), v6: program("ip6tables") }
     }
 
     #[tokio::test]
@@ -85,10 +73,7 @@ mod tests {
         let check = async |family, expected: &str| {
             let words = ["-C", "$(id); a b", "!"];
             let answer = filter.run(family, &words).await.unwrap();
-            assert_eq!(
-                (answer.code, answer.complaint.as_str()),
-                (Some(3), expected)
-            );
+            assert_eq!((answer.code, answer.complaint.as_str()), (Some(3), expected));
         };
         check(IpFamily::V4, "iptables 3 -C $(id); a b !\n").await;
         check(IpFamily::V6, "ip6tables 3 -C $(id); a b !\n").await;
@@ -110,10 +95,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_not_there_is_named() {
         let nowhere = "/nowhere/iptables".to_owned();
-        let filter = Iptables {
-            v4: nowhere.clone(),
-            v6: nowhere,
-        };
+        let filter = Iptables { v4: nowhere.clone(), v6: nowhere };
         let refused = filter.run(IpFamily::V4, &["-S"]).await.unwrap_err();
         assert_eq!(
             refused.to_string(),
@@ -126,9 +108,6 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let filter = programs(home.path(), "exec sleep 100000");
         let refused = filter.run(IpFamily::V4, &["-S"]).await.unwrap_err();
-        assert!(
-            refused.cause.ends_with("no answer within 300 s"),
-            "{refused}"
-        );
+        assert!(refused.cause.ends_with("no answer within 300 s"), "{refused}");
     }
 }

@@ -16,8 +16,7 @@ const USUAL_PAGE: usize = 4096;
 /// Bytes of a page of memory.
 pub fn page_size() -> usize {
     let told = std::fs::read(AUXILIARY).ok();
-    told.and_then(|told| page_size_in(&told))
-        .unwrap_or(USUAL_PAGE)
+    told.and_then(|told| page_size_in(&told)).unwrap_or(USUAL_PAGE)
 }
 
 /// Pairs of words, a number and what it stands for.
@@ -38,9 +37,7 @@ pub fn huge_page_sizes() -> Vec<String> {
         // A kernel without huge pages has no such directory.
         return Vec::new();
     };
-    let names = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut sizes: Vec<u64> = names.filter_map(|name| size_in_kib(&name)).collect();
     sizes.sort_unstable();
     sizes.into_iter().map(size_name).collect()
@@ -71,9 +68,8 @@ pub fn file_system_bytes(path: &Path) -> Option<u64> {
 pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
     match layout {
         CgroupLayout::V1 { hierarchies, .. } => {
-            let mut memory = hierarchies
-                .iter()
-                .filter(|it| it.controllers.iter().any(|name| name == "memory"));
+            let mut memory =
+                hierarchies.iter().filter(|it| it.controllers.iter().any(|name| name == "memory"));
             memory.any(|it| it.mount.join("memory.memsw.limit_in_bytes").exists())
         }
         // The top has no such file of its own, and no cgroup has one when swap is not counted (`swapaccount=0`), whatever
@@ -87,18 +83,13 @@ pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
 
 /// Whether the cgroup that a `/proc/PID/cgroup` names has a bound for swap.
 fn counts_swap(mount: &Path, proc_cgroup: &str) -> bool {
-    let own = proc_cgroup
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"));
+    let own = proc_cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
     own.is_some_and(|path| mount.join(path).join("memory.swap.max").exists())
 }
 
 /// `hugepages-2048kB` → 2048.
 fn size_in_kib(name: &str) -> Option<u64> {
-    name.strip_prefix("hugepages-")?
-        .strip_suffix("kB")?
-        .parse()
-        .ok()
+    name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()
 }
 
 fn size_name(kib: u64) -> String {
@@ -121,10 +112,7 @@ mod tests {
             let bytes = pairs.iter().flat_map(|word| word.to_ne_bytes());
             bytes.collect()
         };
-        assert_eq!(
-            page_size_in(&words(&[3, 7, PAGE_SIZE, 65_536, 0, 0])),
-            Some(65_536)
-        );
+        assert_eq!(page_size_in(&words(&[3, 7, PAGE_SIZE, 65_536, 0, 0])), Some(65_536));
         assert_eq!(page_size_in(&words(&[3, 7, 0, 0])), None);
         assert_eq!(page_size_in(b"short"), None);
         assert!(page_size().is_power_of_two());

@@ -55,11 +55,7 @@ pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
 }
 
 fn done_if(changed: bool) -> Tuned {
-    if changed {
-        Tuned::Done
-    } else {
-        Tuned::Unchanged
-    }
+    if changed { Tuned::Done } else { Tuned::Unchanged }
 }
 
 #[cfg(test)]
@@ -68,11 +64,7 @@ mod tests {
 
     #[test]
     fn the_allocator_takes_its_bounds_and_gives_memory_back() {
-        let expected = if cfg!(target_env = "gnu") {
-            Tuned::Done
-        } else {
-            Tuned::Unsupported
-        };
+        let expected = if cfg!(target_env = "gnu") { Tuned::Done } else { Tuned::Unsupported };
         assert_eq!(tune_allocator(), expected);
         drop(std::hint::black_box(vec![1_u8; 64 << 20]));
         // Whether anything was left to trim is the allocator's business.

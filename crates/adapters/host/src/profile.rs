@@ -35,15 +35,10 @@ impl Profiler for OwnProfiler {
                 for stack in taking.end() {
                     *counted.entry(stack.frames().to_vec()).or_default() += 1;
                 }
-                let samples = counted.into_iter().map(|(stack, n)| ProfileSample {
-                    stack,
-                    figures: vec![n, n * period],
-                });
-                Ok(Profile {
-                    samples: samples.collect(),
-                    mappings: mappings()?,
-                    period,
-                })
+                let samples = counted
+                    .into_iter()
+                    .map(|(stack, n)| ProfileSample { stack, figures: vec![n, n * period] });
+                Ok(Profile { samples: samples.collect(), mappings: mappings()?, period })
             })
             .await
         })
@@ -196,18 +191,10 @@ mod tests {
         let found = mapping(code).unwrap();
         assert_eq!(
             (found.start, found.end, found.offset, found.file.as_str()),
-            (
-                0x55d0_c000_1000,
-                0x55d0_c020_1000,
-                0x1000,
-                "/usr/bin/ferrolet"
-            )
+            (0x55d0_c000_1000, 0x55d0_c020_1000, 0x1000, "/usr/bin/ferrolet")
         );
         let data = code.replace("r-xp", "rw-p");
         assert_eq!(mapping(&data), None);
-        assert_eq!(
-            mapping("7fff00000000-7fff00001000 rw-p 00000000 00:00 0"),
-            None
-        );
+        assert_eq!(mapping("7fff00000000-7fff00001000 rw-p 00000000 00:00 0"), None);
     }
 }

@@ -37,9 +37,8 @@ fn read(path: &Path) -> Option<String> {
 /// The value of `key = "value"`; comments begin with a semicolon or a hash.
 fn setting(text: &str, key: &str) -> Option<String> {
     let lines = text.lines().map(str::trim);
-    let mut pairs = lines
-        .filter(|line| !line.starts_with([';', '#']))
-        .filter_map(|line| line.split_once('='));
+    let mut pairs =
+        lines.filter(|line| !line.starts_with([';', '#'])).filter_map(|line| line.split_once('='));
     let (_, value) = pairs.find(|(name, _)| name.trim() == key)?;
     let value = value.trim().trim_matches('"').trim();
     (!value.is_empty()).then(|| value.to_owned())
@@ -55,16 +54,8 @@ mod tests {
             assert_eq!(setting(text, key).as_deref(), expected, "{text:?}");
         };
         let contexts = "; none\nprocess = \"system_u:system_r:container_t:s0\"\ncontent = \"x\"\nfile = \"system_u:object_r:container_file_t:s0\"\n# file = no\n";
-        check(
-            contexts,
-            "file",
-            Some("system_u:object_r:container_file_t:s0"),
-        );
-        check(
-            "#SELINUXTYPE=mls\nSELINUXTYPE=targeted\n",
-            "SELINUXTYPE",
-            Some("targeted"),
-        );
+        check(contexts, "file", Some("system_u:object_r:container_file_t:s0"));
+        check("#SELINUXTYPE=mls\nSELINUXTYPE=targeted\n", "SELINUXTYPE", Some("targeted"));
         check("file =\n", "file", None);
         check("ro_file = \"x\"\n", "file", None);
         check("", "file", None);

@@ -26,10 +26,7 @@ pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
 
 /// Shows the sockets in a directory until nobody looks any more.
 pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
-    let made = fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(&directory);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(&directory);
     if let Err(error) = made {
         tracing::warn!(directory = %directory.display(), %error, "Directory for plugins cannot be made");
     }
@@ -63,10 +60,7 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
 /// finds the old one or the new one, never one that nobody listens to.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(directory)?;
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     match fs::remove_file(&draft) {

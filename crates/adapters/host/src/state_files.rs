@@ -28,9 +28,7 @@ pub struct NodeState {
 impl NodeState {
     /// Takes the agent's root directory; touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 }
 
@@ -76,10 +74,7 @@ mod tests {
         files.write("a_state", b"one".to_vec()).await.unwrap();
         files.write("a_state", b"two".to_vec()).await.unwrap();
         assert_eq!(files.read("a_state").await.unwrap().unwrap(), b"two");
-        let mode = std::fs::metadata(root.path().join("a_state"))
-            .unwrap()
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(root.path().join("a_state")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
         for bad in ["../x", "", ".", ".hidden", "a/b"] {
             assert!(files.write(bad, Vec::new()).await.is_err(), "{bad:?}");

@@ -52,9 +52,7 @@ pub fn read_sub_ids() -> Result<Option<(u32, u32)>, SubIdsError> {
 }
 
 fn has_user(passwd: &str, name: &str) -> bool {
-    passwd
-        .lines()
-        .any(|line| line.split(':').next() == Some(name))
+    passwd.lines().any(|line| line.split(':').next() == Some(name))
 }
 
 /// `0: kubelet 65536 2147483648`.
@@ -75,10 +73,7 @@ mod tests {
     #[test]
     fn one_range_is_read_and_nothing_else() {
         let check = |text: &str, expected| assert_eq!(parse(text), expected, "{text:?}");
-        check(
-            "0: kubelet 65536 2147483648\n",
-            Some((65_536, 2_147_483_648)),
-        );
+        check("0: kubelet 65536 2147483648\n", Some((65_536, 2_147_483_648)));
         check("", None);
         check("0: kubelet 65536", None);
         check("0: kubelet 65536 many", None);

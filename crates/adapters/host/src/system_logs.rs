@@ -27,10 +27,7 @@ pub struct SystemLogs {
 impl SystemLogs {
     /// Everything beneath this directory (upstream: `/var/log`).
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self {
-            root: root.into(),
-            journal: Journal::find(),
-        }
+        Self { root: root.into(), journal: Journal::find() }
     }
 }
 
@@ -51,10 +48,7 @@ impl SystemLogFiles for SystemLogs {
                 }
                 if let Ok(file) = root.open_file(&path) {
                     let left = file.metadata().map_or(0, |it| it.len());
-                    let pieces = Pieces {
-                        file: Some(file),
-                        left,
-                    };
+                    let pieces = Pieces { file: Some(file), left };
                     return Ok(Some(SystemLog::File(Box::new(pieces))));
                 }
                 let below = root.directory(&path).ok();
@@ -80,12 +74,7 @@ fn listing(directory: &Rooted) -> SystemLog {
     let entries = directory.entries().unwrap_or_default().into_iter();
     let mut names: Vec<(String, bool)> = entries
         .filter(|entry| matches!(entry.kind, Kind::Directory | Kind::File))
-        .filter_map(|entry| {
-            Some((
-                entry.name.into_string().ok()?,
-                entry.kind == Kind::Directory,
-            ))
-        })
+        .filter_map(|entry| Some((entry.name.into_string().ok()?, entry.kind == Kind::Directory)))
         .take(MOST_NAMES)
         .collect();
     names.sort_unstable();
@@ -153,20 +142,12 @@ mod tests {
         std::os::unix::fs::symlink("../secret", root.join("planted")).unwrap();
         std::os::unix::fs::symlink("..", root.join("up")).unwrap();
         let logs = SystemLogs::new(&root);
-        assert_eq!(
-            told(&logs, "").await.unwrap(),
-            r#"[("app", true), ("syslog", false)]"#
-        );
+        assert_eq!(told(&logs, "").await.unwrap(), r#"[("app", true), ("syslog", false)]"#);
         assert_eq!(told(&logs, "syslog").await.unwrap().len(), 250_000);
         assert_eq!(told(&logs, "app/app.log").await.unwrap(), "hello\n");
-        for path in [
-            "planted",
-            "up/secret",
-            "../secret",
-            "app/../syslog",
-            "nothing",
-            "app//app.log",
-        ] {
+        for path in
+            ["planted", "up/secret", "../secret", "app/../syslog", "nothing", "app//app.log"]
+        {
             assert_eq!(told(&logs, path).await, None, "{path}");
         }
     }

@@ -80,14 +80,9 @@ impl DirectoryWatch {
 
     /// Watches one name through its parent, so that replacing the file by renaming is seen.
     pub fn file(path: &Path) -> Self {
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        Self {
-            only: path.file_name().map(OsStr::to_owned),
-            ..Self::directory(parent)
-        }
+        let parent =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self { only: path.file_name().map(OsStr::to_owned), ..Self::directory(parent) }
     }
 
     /// Waits for the next hint. Cancel-safe: what was gathered stays in the watch.
@@ -141,10 +136,7 @@ impl DirectoryWatch {
                 let cause = refusal.to_string();
                 let is_news = self.told.as_ref() != Some(&cause);
                 self.told = Some(cause.clone());
-                is_news.then(|| Hint::Unwatchable {
-                    directory: self.directory.clone(),
-                    cause,
-                })
+                is_news.then(|| Hint::Unwatchable { directory: self.directory.clone(), cause })
             }
         }
     }
@@ -167,10 +159,7 @@ impl DirectoryWatch {
         if let Some(name) = event.name
             && self.only.as_ref().is_none_or(|only| *only == name)
         {
-            if event
-                .mask
-                .intersects(EventMask::DELETE | EventMask::MOVED_FROM)
-            {
+            if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
                 self.gone.insert(name.clone());
             }
             self.pending.insert(name);
@@ -208,9 +197,7 @@ mod tests {
     use super::*;
 
     async fn within<T>(work: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(20), work)
-            .await
-            .expect("the watch says something")
+        tokio::time::timeout(Duration::from_secs(20), work).await.expect("the watch says something")
     }
 
     fn words(names: BTreeSet<OsString>) -> Vec<String> {

@@ -29,9 +29,8 @@ use crate::{
 /// Upstream's time for each call.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 /// Upstream's bounds for calls, in seconds.
-const BOUNDS: [f64; 13] = [
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
-];
+const BOUNDS: [f64; 13] =
+    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 /// Calls of drivers, of this process (ADR 0018).
 static CALLS: Tally = Tally::new();
@@ -57,9 +56,7 @@ impl Registry {
 
     async fn abilities_of(&self, driver: &str) -> Result<CsiAbilities, CsiError> {
         let mut client = self.client(driver)?;
-        let call = timed(NodeGetCapabilitiesRequest {}, |it| {
-            client.node_get_capabilities(it)
-        });
+        let call = timed(NodeGetCapabilitiesRequest {}, |it| client.node_get_capabilities(it));
         let asked = counted(driver, "NodeGetCapabilities", call);
         let mut abilities = CsiAbilities::default();
         for capability in asked.await?.capabilities {
@@ -174,10 +171,7 @@ impl CsiDrivers for Registry {
             let request = NodeExpandVolumeRequest {
                 volume_id: ask.volume.clone(),
                 volume_path: ask.path.clone(),
-                capacity_range: Some(CapacityRange {
-                    required_bytes: ask.bytes,
-                    limit_bytes: 0,
-                }),
+                capacity_range: Some(CapacityRange { required_bytes: ask.bytes, limit_bytes: 0 }),
                 staging_target_path: ask.staging_path.clone(),
                 volume_capability: Some(self.capability(driver, &ask.capability).await?),
                 secrets: ask.secrets.clone(),
@@ -230,14 +224,11 @@ impl CsiDrivers for Registry {
     fn storage_health<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>> {
         Box::pin(async move {
             let mut client = self.client(driver)?;
-            let call = timed(NodeGetStorageHealthRequest {}, |it| {
-                client.node_get_storage_health(it)
-            });
+            let call =
+                timed(NodeGetStorageHealthRequest {}, |it| client.node_get_storage_health(it));
             let told = counted(driver, "NodeGetStorageHealth", call).await?;
-            storage_ailments(told.backend_health).map_err(|message| CsiError {
-                message,
-                fate: CsiFate::Final,
-            })
+            storage_ailments(told.backend_health)
+                .map_err(|message| CsiError { message, fate: CsiFate::Final })
         })
     }
 
@@ -284,16 +275,10 @@ fn encode(wanted: &CsiCapability, tells_writers: bool) -> VolumeCapability {
         _ => Mode::Unknown,
     };
     VolumeCapability {
-        access_mode: Some(AccessMode {
-            mode: i32::from(mode),
-        }),
+        access_mode: Some(AccessMode { mode: i32::from(mode) }),
         access_type: Some(match &wanted.form {
             CsiForm::Device => AccessType::Block(BlockVolume {}),
-            CsiForm::Files {
-                file_system,
-                options,
-                group,
-            } => AccessType::Mount(MountVolume {
+            CsiForm::Files { file_system, options, group } => AccessType::Mount(MountVolume {
                 fs_type: file_system.clone(),
                 mount_flags: options.clone(),
                 volume_mount_group: group.map(|it| it.to_string()).unwrap_or_default(),

@@ -21,12 +21,7 @@ pub(crate) fn volume_ailments(told: VolumeHealth) -> Vec<CsiAilment> {
             VolumeHealthErrorType::DataLoss => "DataLoss",
             VolumeHealthErrorType::UnknownVolumeHealthType => return None,
         };
-        Some(CsiAilment {
-            kind,
-            reason: entry.reason,
-            message: entry.message,
-            concerns: None,
-        })
+        Some(CsiAilment { kind, reason: entry.reason, message: entry.message, concerns: None })
     });
     ailments.collect()
 }
@@ -106,10 +101,8 @@ mod tests {
                 entry(3, "E"),
             ],
         };
-        let found: Vec<_> = volume_ailments(told)
-            .into_iter()
-            .map(|it| (it.kind, it.reason))
-            .collect();
+        let found: Vec<_> =
+            volume_ailments(told).into_iter().map(|it| (it.kind, it.reason)).collect();
         let expected = [("Degraded", "A"), ("Inaccessible", "D"), ("DataLoss", "E")];
         assert_eq!(found, expected.map(|(kind, it)| (kind, it.to_owned())));
     }
@@ -151,27 +144,15 @@ mod tests {
             Some(capability(Mode::MultiNodeSingleWriter, files())),
             Ok(Some(("ReadWriteMany", "Filesystem"))),
         );
+        check(Some(capability(Mode::MultiNodeMultiWriter, None)), Err("access type is required"));
         check(
-            Some(capability(Mode::MultiNodeMultiWriter, None)),
-            Err("access type is required"),
-        );
-        check(
-            Some(VolumeCapability {
-                access_mode: None,
-                access_type: files(),
-            }),
+            Some(VolumeCapability { access_mode: None, access_type: files() }),
             Err("access mode is required"),
         );
         let many = vec![StorageBackendHealth::default(); 17];
         let refused = storage_ailments(many).unwrap_err();
-        assert_eq!(
-            refused,
-            "NodeGetStorageHealth returned 17 conditions, maximum is 16"
-        );
+        assert_eq!(refused, "NodeGetStorageHealth returned 17 conditions, maximum is 16");
         // One that we do not know is no condition.
-        assert_eq!(
-            storage_ailments(vec![StorageBackendHealth::default()]),
-            Ok(vec![])
-        );
+        assert_eq!(storage_ailments(vec![StorageBackendHealth::default()]), Ok(vec![]));
     }
 }

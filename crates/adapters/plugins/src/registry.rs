@@ -167,9 +167,7 @@ impl Measured for Registry {
         let actual = drivers.values();
         let actual = actual.map(|it| sample(&it.registration, "actual_state_of_world"));
         let sockets = self.sockets.borrow();
-        let desired = sockets
-            .iter()
-            .map(|path| sample(path, "desired_state_of_world"));
+        let desired = sockets.iter().map(|path| sample(path, "desired_state_of_world"));
         actual.chain(desired).collect()
     }
 }
@@ -261,10 +259,8 @@ fn check(info: &PluginInfo, registration: &Path) -> Result<(), String> {
 /// Tells a plugin how its registration went. Whether it listens is its own business.
 async fn tell(registration: &Path, fault: Option<String>) {
     let mut client = RegistrationClient::new(channel(registration));
-    let status = RegistrationStatus {
-        plugin_registered: fault.is_none(),
-        error: fault.unwrap_or_default(),
-    };
+    let status =
+        RegistrationStatus { plugin_registered: fault.is_none(), error: fault.unwrap_or_default() };
     let told = client.notify_registration_status(Request::new(status));
     if let Ok(Err(status)) = tokio::time::timeout(GREETING, told).await {
         tracing::debug!(socket = %registration.display(), %status, "Plugin does not hear how its registration went");

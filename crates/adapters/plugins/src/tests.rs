@@ -94,13 +94,9 @@ impl csi_wire::node_server::Node for Arc<FakeDriver> {
             rpc::Type::GetVolumeHealth,
         ];
         let capabilities = kinds.map(|kind| NodeServiceCapability {
-            r#type: Some(Type::Rpc(Rpc {
-                r#type: i32::from(kind),
-            })),
+            r#type: Some(Type::Rpc(Rpc { r#type: i32::from(kind) })),
         });
-        Ok(Response::new(NodeGetCapabilitiesResponse {
-            capabilities: capabilities.into(),
-        }))
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: capabilities.into() }))
     }
 
     async fn node_get_volume_health(
@@ -111,10 +107,7 @@ impl csi_wire::node_server::Node for Arc<FakeDriver> {
         let entry = VolumeHealthEntry {
             status: i32::from(VolumeHealthErrorType::Degraded),
             reason: "Slow".to_owned(),
-            message: format!(
-                "{} {}",
-                asked.volume_publish_path, asked.staging_target_path
-            ),
+            message: format!("{} {}", asked.volume_publish_path, asked.staging_target_path),
         };
         Ok(Response::new(NodeGetVolumeHealthResponse {
             volume_health: Some(VolumeHealth {
@@ -148,17 +141,12 @@ type Heard = (
 fn serve(socket: &Path, kind: &'static str) -> Heard {
     let (told, heard) = mpsc::unbounded_channel();
     let (published, requests) = mpsc::unbounded_channel();
-    let driver = Arc::new(FakeDriver {
-        kind,
-        told,
-        published,
-        limit: AtomicI64::new(3),
-    });
+    let driver = Arc::new(FakeDriver { kind, told, published, limit: AtomicI64::new(3) });
     let listener = UnixListener::bind(socket).unwrap();
     let server = Server::builder()
-        .add_service(
-            registration_wire::registration_server::RegistrationServer::new(driver.clone()),
-        )
+        .add_service(registration_wire::registration_server::RegistrationServer::new(
+            driver.clone(),
+        ))
         .add_service(csi_wire::node_server::NodeServer::new(driver))
         .serve_with_incoming(UnixListenerStream::new(listener));
     tokio::spawn(server);
@@ -196,10 +184,7 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
 
     let error = registry.abilities("d").await.unwrap_err();
     let expected = "driver name d not found in the list of registered CSI drivers";
-    assert_eq!(
-        (error.message.as_str(), error.is_final()),
-        (expected, false)
-    );
+    assert_eq!((error.message.as_str(), error.is_final()), (expected, false));
 
     sender.send_replace(Sockets::from([(socket.clone(), (1, 1))]));
     registered.wait_for(|all| all.len() == 1).await.unwrap();
@@ -221,30 +206,17 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
         staging_path: "/s".to_owned(),
     };
     let ailing = registry.volume_health("d", &ask).await.unwrap();
-    assert_eq!(
-        (ailing[0].kind, ailing[0].message.as_str()),
-        ("Degraded", "/p /s")
-    );
+    assert_eq!((ailing[0].kind, ailing[0].message.as_str()), ("Degraded", "/p /s"));
     let refused = registry.storage_health("d").await.unwrap_err();
-    assert!(
-        refused.message.contains("code = Unimplemented"),
-        "{refused}"
-    );
+    assert!(refused.message.contains("code = Unimplemented"), "{refused}");
     let refused = registry.stage("d", &stage()).await.unwrap_err();
     assert_eq!(refused.message, "rpc error: code = Aborted desc = at it");
     assert!(!refused.is_final());
-    let ask = CsiPublish {
-        stage: stage(),
-        staging_path: "/s".to_owned(),
-        is_read_only: true,
-    };
+    let ask = CsiPublish { stage: stage(), staging_path: "/s".to_owned(), is_read_only: true };
     let refused = registry.publish("d", &ask).await.unwrap_err();
     assert!(refused.is_final());
     let seen = requests.recv().await.unwrap();
-    assert_eq!(
-        (seen.target_path.as_str(), seen.staging_target_path.as_str()),
-        ("/p", "/s")
-    );
+    assert_eq!((seen.target_path.as_str(), seen.staging_target_path.as_str()), ("/p", "/s"));
     let capability = seen.volume_capability.unwrap();
     // SINGLE_NODE_SINGLE_WRITER: the driver tells one writer from many.
     assert_eq!(capability.access_mode.unwrap().mode, 6);
@@ -287,10 +259,6 @@ async fn a_plugin_of_another_kind_is_told_that_nobody_is_there_for_it() {
     tokio::spawn(async move { own.run(sockets).await });
     let status = told.recv().await.unwrap();
     assert!(!status.plugin_registered);
-    assert!(
-        status.error.contains("plugin type: Toaster"),
-        "{}",
-        status.error
-    );
+    assert!(status.error.contains("plugin type: Toaster"), "{}", status.error);
     drop(sender);
 }

@@ -22,11 +22,7 @@ impl<'a> Clause<'a> {
         let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
         let quality = parameters.iter().find(|(name, _)| *name == "q");
         let quality = quality.and_then(|(_, value)| value.parse().ok());
-        Self {
-            media,
-            quality: quality.unwrap_or(1.0),
-            parameters,
-        }
+        Self { media, quality: quality.unwrap_or(1.0), parameters }
     }
 
     /// The first value of this name.

@@ -20,16 +20,12 @@ pub(crate) struct Activity {
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self {
-            n_busy: Arc::new(watch::Sender::new(0)),
-        }
+        Self { n_busy: Arc::new(watch::Sender::new(0)) }
     }
 
     pub(crate) fn begin(&self) -> Busy {
         self.n_busy.send_modify(|n| *n += 1);
-        Busy {
-            activity: self.clone(),
-        }
+        Busy { activity: self.clone() }
     }
 
     /// True while nothing is under way.

@@ -53,25 +53,15 @@ async fn written(main: &Main, path: &CheckpointPath, query: &str) -> Result<Stri
     let Some(doors) = &main.checkpoints else {
         return Err(Refusal::not_found("404 page not found\n"));
     };
-    let CheckpointPath {
-        namespace,
-        pod: name,
-        container,
-    } = path;
-    let pod_path = PodPath {
-        namespace: namespace.clone(),
-        pod: name.clone(),
-        uid: None,
-    };
+    let CheckpointPath { namespace, pod: name, container } = path;
+    let pod_path = PodPath { namespace: namespace.clone(), pod: name.clone(), uid: None };
     let pod = find_pod(main.views.pods.as_ref(), &pod_path)?;
     if has_container(&pod, container).is_none() {
         let words = format!("container {container} does not exist");
         return Err(Refusal::not_found(words));
     }
     let failed = |why: String| {
-        Refusal::failed(format!(
-            "checkpointing of {namespace}/{name}/{container} failed ({why})"
-        ))
+        Refusal::failed(format!("checkpointing of {namespace}/{name}/{container} failed ({why})"))
     };
     let timeout = timeout(query)?;
     let timeout = u32::try_from(timeout.max(-1)).map_err(|_| {
@@ -135,11 +125,7 @@ mod tests {
             // A file system that does not say how large it is has no end.
             (0, 0, true),
         ] {
-            let room = FileRoom {
-                capacity,
-                available,
-                ..FileRoom::default()
-            };
+            let room = FileRoom { capacity, available, ..FileRoom::default() };
             assert_eq!(has_room(&room), expected, "{available} of {capacity}");
         }
     }

@@ -36,13 +36,7 @@ struct Ended {
 
 impl<S> HalfClosed<S> {
     pub(crate) fn new(stream: S, answers: Activity, patience: Duration) -> Self {
-        Self {
-            stream,
-            answers,
-            patience,
-            has_unsent: false,
-            ended: None,
-        }
+        Self { stream, answers, patience, has_unsent: false, ended: None }
     }
 
     /// Ready when there is nothing left to wait for.

@@ -32,19 +32,15 @@ fn checks(views: &Views) -> impl Iterator<Item = &dyn HealthCheck> {
 /// Every check at once.
 pub(crate) async fn all(State(views): State<Views>, uri: Uri) -> Response {
     // A query that cannot be read asks for nothing.
-    let query = Query::<Vec<(String, String)>>::try_from_uri(&uri)
-        .map(|query| query.0)
-        .unwrap_or_default();
+    let query =
+        Query::<Vec<(String, String)>>::try_from_uri(&uri).map(|query| query.0).unwrap_or_default();
     let is_verbose = query.iter().any(|(name, _)| name == "verbose");
     let excluded = query.iter().filter(|(name, _)| name == "exclude");
     let excluded: Vec<&str> = excluded.map(|(_, value)| value.as_str()).collect();
     let report = Report::of(checks(&views), &excluded);
     match (report.n_failed, is_verbose) {
         (0, false) => text(StatusCode::OK, "ok".to_owned()),
-        (0, true) => text(
-            StatusCode::OK,
-            format!("{}healthz check passed\n", report.lines),
-        ),
+        (0, true) => text(StatusCode::OK, format!("{}healthz check passed\n", report.lines)),
         (_, _) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("{}healthz check failed\n", report.lines),
@@ -59,10 +55,9 @@ pub(crate) async fn one(State(views): State<Views>, Path(name): Path<String>) ->
     };
     match check.check() {
         Ok(()) => text(StatusCode::OK, "ok".to_owned()),
-        Err(reason) => text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("internal server error: {reason}\n"),
-        ),
+        Err(reason) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+        }
     }
 }
 

@@ -31,10 +31,7 @@ pub(crate) fn parse(pairs: &[(String, String)]) -> Result<Option<LogQuery>, Refu
     let words: Vec<&str> = values(pairs, "query").collect();
     let (files, services): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.contains(['/', '\\']));
-    let services: Vec<&str> = services
-        .into_iter()
-        .filter(|word| !word.trim().is_empty())
-        .collect();
+    let services: Vec<&str> = services.into_iter().filter(|word| !word.trim().is_empty()).collect();
     if !words.is_empty() && files.is_empty() && services.is_empty() {
         return Err(unreadable("query", &listed(&words), "may not be empty"));
     }
@@ -48,18 +45,13 @@ pub(crate) fn parse(pairs: &[(String, String)]) -> Result<Option<LogQuery>, Refu
         (0, 0) => Ok(None),
         (0, _) => {
             let names = services.iter().map(|it| (*it).to_owned()).collect();
-            let ask = JournalAsk {
-                services: names,
-                ..options
-            };
+            let ask = JournalAsk { services: names, ..options };
             check(&ask)?;
             Ok(Some(LogQuery::Services(ask)))
         }
-        (1, 0) if has_options => Err(senseless(
-            "query",
-            &listed(&files),
-            "cannot specify file with options",
-        )),
+        (1, 0) if has_options => {
+            Err(senseless("query", &listed(&files), "cannot specify file with options"))
+        }
         (1, 0) => {
             let file = files[0].replace('\\', "/");
             if file.split('/').any(|part| part == "..") {
@@ -68,17 +60,10 @@ pub(crate) fn parse(pairs: &[(String, String)]) -> Result<Option<LogQuery>, Refu
             }
             Ok(Some(LogQuery::File(file.trim_matches('/').to_owned())))
         }
-        (_, 0) => Err(senseless(
-            "query",
-            &listed(&files),
-            "cannot specify more than one file",
-        )),
+        (_, 0) => Err(senseless("query", &listed(&files), "cannot specify more than one file")),
         _ => Err(senseless(
             "query",
-            &format!(
-                "{:?}",
-                format!("[{}], [{}]", files.join(" "), services.join(" "))
-            ),
+            &format!("{:?}", format!("[{}], [{}]", files.join(" "), services.join(" "))),
             "cannot specify a file and service",
         )),
     }
@@ -205,10 +190,7 @@ mod tests {
         check("query=a&query=b", Ok(Some("services a,b")));
         check("query=/app/out.log", Ok(Some("file app/out.log")));
         check("query=app%5Cout.log", Ok(Some("file app/out.log")));
-        check(
-            "query=kubelet&tailLines=5&boot=-1",
-            Ok(Some("services kubelet")),
-        );
+        check("query=kubelet&tailLines=5&boot=-1", Ok(Some("services kubelet")));
         check("query=", Err(400));
         check("query=%20", Err(400));
         check("query=kubelet&tailLines=many", Err(400));
@@ -234,10 +216,7 @@ mod tests {
     fn refusals_are_in_upstreams_words() {
         for (query, expected) in [
             ("query=", "query: Invalid value: [\"\"]: may not be empty\n"),
-            (
-                "tailLines=1",
-                "query: Required value: cannot be empty with options\n",
-            ),
+            ("tailLines=1", "query: Required value: cannot be empty with options\n"),
             (
                 "query=a&tailLines=-1",
                 "tailLines: Invalid value: -1: must be between 0 and 100000, inclusive\n",
@@ -246,10 +225,7 @@ mod tests {
                 "query=a&boot=x",
                 "boot: Invalid value: \"x\": strconv.Atoi: parsing \"x\": invalid syntax\n",
             ),
-            (
-                "query=a&boot=1",
-                "boot: Invalid value: 1: must be less than 1\n",
-            ),
+            ("query=a&boot=1", "boot: Invalid value: 1: must be less than 1\n"),
             (
                 "query=a&query=b&query=c&query=d&query=e",
                 "query: Too many: 5: must have at most 4 items\n",
@@ -280,9 +256,6 @@ mod tests {
         };
         assert_eq!(ask.since, Some(Timestamp::from_second(1_767_225_600)));
         assert_eq!(ask.pattern.as_deref(), Some("x y"));
-        assert_eq!(
-            (ask.tail_lines, ask.boot, ask.until),
-            (Some(0), Some(0), None)
-        );
+        assert_eq!((ask.tail_lines, ask.boot, ask.until), (Some(0), Some(0), None));
     }
 }

@@ -94,25 +94,17 @@ impl Deref for Main {
 type Row = (&'static str, fn() -> MethodRouter<Main>);
 
 const INTO_PODS: &[Row] = &[
-    ("/containerLogs/{namespace}/{pod}/{container}", || {
-        reading(get(container_logs::answer))
-    }),
+    ("/containerLogs/{namespace}/{pod}/{container}", || reading(get(container_logs::answer))),
     ("/exec/{namespace}/{pod}/{container}", exec),
     ("/exec/{namespace}/{pod}/{uid}/{container}", exec),
     ("/attach/{namespace}/{pod}/{container}", attach),
     ("/attach/{namespace}/{pod}/{uid}/{container}", attach),
     ("/portForward/{namespace}/{pod}", port_forward),
     ("/portForward/{namespace}/{pod}/{uid}", port_forward),
-    ("/run/{namespace}/{pod}/{container}", || {
-        writing(post(streams::run))
-    }),
-    ("/run/{namespace}/{pod}/{uid}/{container}", || {
-        writing(post(streams::run))
-    }),
+    ("/run/{namespace}/{pod}/{container}", || writing(post(streams::run))),
+    ("/run/{namespace}/{pod}/{uid}/{container}", || writing(post(streams::run))),
     ("/runningpods", || any(with_slash)),
-    ("/runningpods/", || {
-        reading(get(running_pods::list).route_layer(from_fn(only_json)))
-    }),
+    ("/runningpods/", || reading(get(running_pods::list).route_layer(from_fn(only_json)))),
     ("/configz", || any(configz)),
 ];
 
@@ -129,14 +121,8 @@ fn port_forward() -> MethodRouter<Main> {
 }
 
 /// What upstream's router has where debugging handlers are on.
-const SERVICES: [&str; 6] = [
-    "run",
-    "exec",
-    "attach",
-    "portForward",
-    "containerLogs",
-    "runningpods",
-];
+const SERVICES: [&str; 6] =
+    ["run", "exec", "attach", "portForward", "containerLogs", "runningpods"];
 
 /// What says that it is switched off, and everything below.
 const SWITCHED_OFF: [&str; 8] = [
@@ -173,8 +159,7 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
             own.route("/logs/", reading(get(system_logs::root)))
                 .route("/logs/{*path}", reading(get(system_logs::below)))
         } else {
-            own.route("/logs/", any(logs_off))
-                .route("/logs/{*path}", any(logs_off))
+            own.route("/logs/", any(logs_off)).route("/logs/{*path}", any(logs_off))
         };
         own = own.route("/logs", any(with_slash));
         services.extend(SERVICES);
@@ -196,9 +181,7 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
             let path = "/checkpoint/{namespace}/{pod}/{container}";
             let answer = writing(post(checkpoint::write).route_layer(from_fn(only_json)));
             services.push("checkpoint");
-            own = own
-                .route(path, answer)
-                .route("/checkpoint", any(with_slash));
+            own = own.route(path, answer).route("/checkpoint", any(with_slash));
         }
         if doors.pages.has_flagz {
             own = own.route("/flagz", any(pages::flagz));
@@ -210,9 +193,7 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
     } else {
         own = own.merge(switched_off());
     }
-    let own = own
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(Main::new(doors));
+    let own = own.method_not_allowed_fallback(wrong_method).with_state(Main::new(doors));
     let services = Services::new(&services);
     // The gate is a layer around everything, fallbacks included.
     Router::new()
@@ -247,9 +228,7 @@ async fn logs_off() -> Response {
 
 async fn configz(State(main): State<Main>) -> Response {
     let json = format!("{{\"kubeletconfig\":{}}}", main.configuration);
-    let headers = [
-        (header::CONTENT_TYPE, "application/json"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
+    let headers =
+        [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (headers, json).into_response()
 }

@@ -86,10 +86,7 @@ enum Encoding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    Object {
-        version: &'static str,
-        encoding: Encoding,
-    },
+    Object { version: &'static str, encoding: Encoding },
 }
 
 /// What the client accepts, best first; none when nothing of it can be had.
@@ -98,9 +95,7 @@ fn form(headers: &HeaderMap, kind: &str, pages: Pages) -> Option<Form> {
     if clauses.is_empty() {
         return Some(Form::Text);
     }
-    let mut forms = clauses
-        .iter()
-        .filter_map(|clause| clause_form(clause, kind, pages));
+    let mut forms = clauses.iter().filter_map(|clause| clause_form(clause, kind, pages));
     forms.next()
 }
 
@@ -189,11 +184,7 @@ fn yaml(name: &str, value: &Value, indent: &str, out: &mut String) {
 }
 
 fn not_acceptable(pages: Pages) -> Response {
-    let cbor = if pages.has_cbor {
-        "application/cbor, "
-    } else {
-        ""
-    };
+    let cbor = if pages.has_cbor { "application/cbor, " } else { "" };
     let status = format!(
         "{{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {{}},\n  \"status\": \"Failure\",\n  \
          \"message\": \"only the following media types are accepted: {cbor}application/json, application/yaml, \
@@ -204,11 +195,8 @@ fn not_acceptable(pages: Pages) -> Response {
 }
 
 fn flags_text(about: &About) -> String {
-    let mut flags: Vec<String> = about
-        .flags
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}\n"))
-        .collect();
+    let mut flags: Vec<String> =
+        about.flags.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     flags.sort_unstable();
     format!("\nkubelet flagz\n{WARNING}\n{}", flags.concat())
 }
@@ -247,19 +235,13 @@ mod tests {
         };
         let flags = flags_text(&about);
         assert!(flags.starts_with("\nkubelet flagz\nWarning: "));
-        assert!(
-            flags.ends_with("purposes only.\naddress: 0.0.0.0\nv: 2\n"),
-            "{flags}"
-        );
+        assert!(flags.ends_with("purposes only.\naddress: 0.0.0.0\nv: 2\n"), "{flags}");
         let status = status_text(&about, Timestamp::from_second(1_767_225_600 + 3723));
         assert!(
             status.contains("\n\nStarted= Thu Jan  1 00:00:00 UTC 2026\nUp= 1 hr 02 min 03 sec\n"),
             "{status}"
         );
-        assert!(
-            status.contains("Binary version= 1.37.1\nEmulation version= 1.37\n"),
-            "{status}"
-        );
+        assert!(status.contains("Binary version= 1.37.1\nEmulation version= 1.37\n"), "{status}");
     }
 
     #[test]
@@ -269,23 +251,11 @@ mod tests {
             if let Some(accept) = accept {
                 headers.insert(header::ACCEPT, accept.parse().unwrap());
             }
-            let pages = |has_cbor| Pages {
-                has_flagz: true,
-                has_statusz: true,
-                has_cbor,
-            };
-            assert_eq!(
-                form(&headers, "Flagz", pages(false)),
-                expected,
-                "{accept:?}"
-            );
+            let pages = |has_cbor| Pages { has_flagz: true, has_statusz: true, has_cbor };
+            assert_eq!(form(&headers, "Flagz", pages(false)), expected, "{accept:?}");
             let cbor = accept.is_some_and(|it| it.contains("cbor"));
             let with_cbor = form(&headers, "Flagz", pages(true));
-            assert_eq!(
-                with_cbor != expected,
-                cbor,
-                "{accept:?} where there is CBOR"
-            );
+            assert_eq!(with_cbor != expected, cbor, "{accept:?} where there is CBOR");
         };
         let object = |version, encoding| Some(Form::Object { version, encoding });
         let named = "application/json;as=Flagz;v=v1beta1;g=config.k8s.io";

@@ -67,10 +67,8 @@ impl Written {
     /// Writes out these pods, as far as that was not done before.
     fn new(pods: &[Pod], before: Option<Written>) -> Self {
         let before = before.map_or_else(Vec::new, |it| it.items);
-        let known: HashMap<_, &Bytes> = before
-            .iter()
-            .map(|(pod, item)| (Arc::as_ptr(pod), item))
-            .collect();
+        let known: HashMap<_, &Bytes> =
+            before.iter().map(|(pod, item)| (Arc::as_ptr(pod), item)).collect();
         let items = pods.iter().map(|pod| {
             let item = known.get(&Arc::as_ptr(pod)).map(|item| (*item).clone());
             let item = item.unwrap_or_else(|| {
@@ -91,10 +89,7 @@ impl Written {
             text.extend(item);
         }
         text.extend(END);
-        Self {
-            items,
-            text: Bytes::from(text),
-        }
+        Self { items, text: Bytes::from(text) }
     }
 
     fn is_of(&self, pods: &[Pod]) -> bool {
@@ -151,10 +146,7 @@ struct PodList {
 
 impl PodList {
     fn new(pods: Vec<Pod>) -> Self {
-        Self {
-            pods: pods.into_iter(),
-            next: Part::Head,
-        }
+        Self { pods: pods.into_iter(), next: Part::Head }
     }
 
     fn piece(&mut self) -> Option<Vec<u8>> {
@@ -241,11 +233,8 @@ mod tests {
         assert!(fewer.len() < new.len());
         // Of pods that changed only those are written, and the text is what one who is alone gets.
         let changed = vec![other[0].clone(), pod("c"), other[1].clone()];
-        let item = |at: usize| {
-            last.state.lock().unwrap().kept.as_ref().unwrap().items[at]
-                .1
-                .clone()
-        };
+        let item =
+            |at: usize| last.state.lock().unwrap().kept.as_ref().unwrap().items[at].1.clone();
         let before = item(0);
         let text = last.text_of(&changed, at(505)).unwrap();
         assert_eq!(item(0).as_ptr(), before.as_ptr(), "the same item");

@@ -101,16 +101,11 @@ pub(crate) const SERVICES: [&str; 2] = ["pods", "stats"];
 pub fn router(listener: Listener, views: Views) -> Router {
     let views = match listener {
         // Whoever asks here wants to know that the process answers; what it does is told to those who are known.
-        Listener::Health => Views {
-            checks: Arc::new([]),
-            ..views
-        },
+        Listener::Health => Views { checks: Arc::new([]), ..views },
         Listener::ReadOnly | Listener::Main => views,
     };
     let rows = TABLE.iter().filter(|row| row.listeners.contains(&listener));
-    let router = rows.fold(Router::new(), |router, row| {
-        router.route(row.path, (row.answer)())
-    });
+    let router = rows.fold(Router::new(), |router, row| router.route(row.path, (row.answer)()));
     let router = match listener {
         Listener::Health => router.fallback(not_found),
         // As upstream's: it names what it does not do.
@@ -124,10 +119,7 @@ pub fn router(listener: Listener, views: Views) -> Router {
     };
     router
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Shown {
-            views,
-            last_list: Arc::default(),
-        })
+        .with_state(Shown { views, last_list: Arc::default() })
 }
 
 /// What the read-only listener serves when there are figures to show.
@@ -147,10 +139,7 @@ pub(crate) fn figure_routes(doors: FigureDoors) -> Router {
         .route("/metrics/resource", any(metrics::resources))
         .route("/metrics/probes", any(metrics::probes))
         .route("/metrics/cadvisor", any(metrics::cadvisor))
-        .route(
-            "/metrics/slis",
-            any(metrics::health).delete(metrics::forget_health),
-        )
+        .route("/metrics/slis", any(metrics::health).delete(metrics::forget_health))
         .route("/stats/summary", summary())
         .route("/stats/summary/", summary())
         .method_not_allowed_fallback(wrong_method)
@@ -165,10 +154,8 @@ fn summary() -> MethodRouter<FigureDoors> {
 
 /// A plain text answer, marked so that no browser guesses otherwise.
 pub(crate) fn text(status: StatusCode, body: String) -> Response {
-    let headers = [
-        ("content-type", "text/plain; charset=utf-8"),
-        ("x-content-type-options", "nosniff"),
-    ];
+    let headers =
+        [("content-type", "text/plain; charset=utf-8"), ("x-content-type-options", "nosniff")];
     (status, headers, body).into_response()
 }
 
@@ -178,10 +165,7 @@ pub(crate) async fn not_found() -> Response {
 }
 
 pub(crate) async fn wrong_method() -> Response {
-    let mut answer = text(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "405: Method Not Allowed".to_owned(),
-    );
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed".to_owned());
     let allowed = axum::http::HeaderValue::from_static("GET, HEAD");
     answer.headers_mut().insert("allow", allowed);
     answer

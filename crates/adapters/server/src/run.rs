@@ -121,8 +121,7 @@ impl Server {
 
     /// Answers until `shutdown` completes, then lets go of every connection before it returns.
     pub async fn serve(self, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
-        self.answer(router, Transport::Plain, limits, shutdown)
-            .await;
+        self.answer(router, Transport::Plain, limits, shutdown).await;
     }
 
     /// The same over TLS, HTTP/1.1 or HTTP/2 as the client chooses, with connections that may become streams.

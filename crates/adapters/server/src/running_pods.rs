@@ -97,9 +97,6 @@ mod tests {
             json!({"name": "pod-1", "namespace": "default", "uid": "1"})
         );
         let own = &items[0]["spec"]["containers"];
-        assert_eq!(
-            *own,
-            json!([{"name": "main", "image": "sha256:1", "resources": {}}])
-        );
+        assert_eq!(*own, json!([{"name": "main", "image": "sha256:1", "resources": {}}]));
     }
 }

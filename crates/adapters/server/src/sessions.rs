@@ -21,17 +21,11 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn new(to_listener: mpsc::UnboundedSender<Session>) -> Self {
-        Self {
-            to_listener,
-            slot: None,
-        }
+        Self { to_listener, slot: None }
     }
 
     pub(crate) fn holding(self, slot: OwnedSemaphorePermit) -> Self {
-        Self {
-            slot: Some(Arc::new(slot)),
-            ..self
-        }
+        Self { slot: Some(Arc::new(slot)), ..self }
     }
 
     /// Has the work run. A listener that is gone drops it.

@@ -25,11 +25,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(stranger: Duration, guest: Duration) -> Self {
-        Self {
-            stranger,
-            guest,
-            is_guest: Arc::new(AtomicBool::new(false)),
-        }
+        Self { stranger, guest, is_guest: Arc::new(AtomicBool::new(false)) }
     }
 
     /// From now on as with guests.
@@ -38,11 +34,7 @@ impl Patience {
     }
 
     fn span(&self) -> Duration {
-        if self.is_guest.load(Ordering::Relaxed) {
-            self.guest
-        } else {
-            self.stranger
-        }
+        if self.is_guest.load(Ordering::Relaxed) { self.guest } else { self.stranger }
     }
 }
 
@@ -55,11 +47,7 @@ pub(crate) struct Impatient {
 
 impl Impatient {
     pub(crate) fn new(stream: TcpStream, patience: Patience) -> Self {
-        Self {
-            stream,
-            patience,
-            alarm: None,
-        }
+        Self { stream, patience, alarm: None }
     }
 
     /// Lets progress through; lets waiting through until the alarm rings.
@@ -69,15 +57,11 @@ impl Impatient {
             return poll;
         }
         let patience = self.patience.span();
-        let alarm = self
-            .alarm
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        alarm.as_mut().poll(context).map(|()| {
-            Err(Error::new(
-                ErrorKind::TimedOut,
-                "the client does not read its answer",
-            ))
-        })
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        alarm
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
     }
 }
 

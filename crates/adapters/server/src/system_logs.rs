@@ -83,22 +83,13 @@ async fn told(found: Result<Option<SystemLog>, HostError>) -> Response {
 /// What the journal has of services, then the files of those that it does not know; words in between are upstream's.
 async fn services(main: &Main, ask: JournalAsk) -> Response {
     let known = main.system_logs.in_journal(&ask.services).await;
-    let (natives, others): (Vec<String>, Vec<String>) = ask
-        .services
-        .iter()
-        .cloned()
-        .partition(|service| known.contains(service));
-    let plain = JournalAsk {
-        services: ask.services.clone(),
-        ..JournalAsk::default()
-    };
+    let (natives, others): (Vec<String>, Vec<String>) =
+        ask.services.iter().cloned().partition(|service| known.contains(service));
+    let plain = JournalAsk { services: ask.services.clone(), ..JournalAsk::default() };
     let has_options = ask != plain;
     let mut parts: VecDeque<Box<dyn LogPieces>> = VecDeque::new();
     if !natives.is_empty() {
-        let ask = JournalAsk {
-            services: natives,
-            ..ask
-        };
+        let ask = JournalAsk { services: natives, ..ask };
         match main.system_logs.journal(&ask).await {
             Ok(pieces) => parts.push_back(pieces),
             Err(error) => {
@@ -125,11 +116,7 @@ async fn services(main: &Main, ask: JournalAsk) -> Response {
 
 /// The file that a service writes, at the first of the usual places.
 async fn file_of(main: &Main, service: &str) -> Box<dyn LogPieces> {
-    let places = [
-        service.to_owned(),
-        format!("{service}.log"),
-        format!("{service}/{service}.log"),
-    ];
+    let places = [service.to_owned(), format!("{service}.log"), format!("{service}/{service}.log")];
     for place in places {
         if let Ok(Some(SystemLog::File(pieces))) = main.system_logs.look(&place).await {
             return pieces;

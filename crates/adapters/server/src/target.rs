@@ -47,23 +47,15 @@ pub(crate) async fn observe(
 /// The container of that name that runs.
 pub(crate) fn running_container(observed: &PodObservation, name: &str) -> Option<ContainerId> {
     let mut running = observed.running();
-    running
-        .find(|container| container.name.as_str() == name)
-        .map(|container| container.id.clone())
+    running.find(|container| container.name.as_str() == name).map(|container| container.id.clone())
 }
 
 /// A container of any kind in the specification: whether there is one, and whether it has a terminal.
 pub(crate) fn has_container(pod: &Pod, name: &str) -> Option<HasTerminal> {
     let spec = pod.spec.as_ref()?;
-    let plain = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten());
+    let plain = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let terminal = |container: &Container| container.tty.unwrap_or(false);
-    let found = plain
-        .filter(|container| container.name == name)
-        .map(terminal)
-        .next();
+    let found = plain.filter(|container| container.name == name).map(terminal).next();
     let ephemeral = spec.ephemeral_containers.iter().flatten();
     let ephemeral = ephemeral
         .filter(|container| container.name == name)

@@ -57,21 +57,14 @@ struct Running {
 async fn serve(listener: Listener, pods: Vec<Pod>, checks: Vec<Check>, limits: Limits) -> Running {
     let checks = checks.into_iter();
     let checks = checks.map(|check| Arc::new(check) as Arc<dyn HealthCheck>);
-    let views = Views {
-        pods: Arc::new(Pods(pods)),
-        checks: checks.collect(),
-    };
+    let views = Views { pods: Arc::new(Pods(pods)), checks: checks.collect() };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::bind(any).await.unwrap();
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async { stopped.await.unwrap_or(()) };
     let task = tokio::spawn(server.serve(router(listener, views), limits, shutdown));
-    Running {
-        address,
-        stop: Some(stop),
-        task,
-    }
+    Running { address, stop: Some(stop), task }
 }
 
 impl Running {
@@ -278,10 +271,7 @@ async fn slow_clients_hold_up_nobody_for_long() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_dropped() {
     let pods: Vec<Pod> = (0..200_000).map(|i| pod(&format!("p{i}"))).collect();
-    let limits = Limits {
-        connections: 1,
-        ..QUICK
-    };
+    let limits = Limits { connections: 1, ..QUICK };
     let server = serve(Listener::ReadOnly, pods, Vec::new(), limits).await;
     let mut deaf = server.connect().await;
     let request = b"GET /pods HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -301,19 +291,12 @@ async fn one_connection_serves_many_requests() {
     let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     stream.write_all(&request.repeat(3)).await.unwrap();
     let answers = read_all(&mut stream).await;
-    assert_eq!(
-        answers.matches("200 OK").count(),
-        3,
-        "then idle, then closed"
-    );
+    assert_eq!(answers.matches("200 OK").count(), 3, "then idle, then closed");
 }
 
 #[tokio::test]
 async fn shutdown_closes_idle_connections_and_frees_the_port() {
-    let limits = Limits {
-        head: Duration::from_secs(60),
-        ..QUICK
-    };
+    let limits = Limits { head: Duration::from_secs(60), ..QUICK };
     let mut server = serve(Listener::Health, Vec::new(), Vec::new(), limits).await;
     let mut idle = server.connect().await;
     let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -321,14 +304,9 @@ async fn shutdown_closes_idle_connections_and_frees_the_port() {
     let mut first = [0; 15];
     idle.read_exact(&mut first).await.unwrap();
     server.stop.take().unwrap().send(()).unwrap();
-    tokio::time::timeout(SOON, &mut server.task)
-        .await
-        .expect("shutdown ends")
-        .unwrap();
+    tokio::time::timeout(SOON, &mut server.task).await.expect("shutdown ends").unwrap();
     assert!(read_all(&mut idle).await.ends_with("ok"));
-    Server::bind(server.address)
-        .await
-        .expect("the port is free");
+    Server::bind(server.address).await.expect("the port is free");
 }
 
 #[tokio::test]

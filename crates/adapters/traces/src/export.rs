@@ -43,19 +43,15 @@ impl Exporter {
         node_name: String,
         spans: mpsc::Receiver<Span>,
     ) -> Result<Self, EndpointError> {
-        let socket = endpoint
-            .strip_prefix("unix://")
-            .or_else(|| endpoint.strip_prefix("unix:"));
+        let socket = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:"));
         let host = endpoint.strip_prefix("dns:").unwrap_or(endpoint);
         let address = match socket {
             // The address only fills in HTTP's authority.
             Some(_) => "http://localhost".to_owned(),
             None => format!("http://{}", host.trim_start_matches('/')),
         };
-        let parsed = Endpoint::from_shared(address).map_err(|source| EndpointError {
-            endpoint: endpoint.to_owned(),
-            source,
-        })?;
+        let parsed = Endpoint::from_shared(address)
+            .map_err(|source| EndpointError { endpoint: endpoint.to_owned(), source })?;
         Ok(Self {
             endpoint: parsed.connect_timeout(DEADLINE).timeout(DEADLINE),
             socket: socket.map(str::to_owned),
@@ -90,21 +86,17 @@ impl Exporter {
     fn channel(&self) -> Channel {
         match self.socket.clone() {
             None => self.endpoint.connect_lazy(),
-            Some(path) => self
-                .endpoint
-                .connect_with_connector_lazy(service_fn(move |_| {
-                    let path = path.clone();
-                    async move { UnixStream::connect(path).await.map(TokioIo::new) }
-                })),
+            Some(path) => self.endpoint.connect_with_connector_lazy(service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            })),
         }
     }
 
     fn message(&self, spans: Vec<Span>) -> ExportTraceServiceRequest {
         let attribute = |key: &str, text: &str| KeyValue {
             key: key.to_owned(),
-            value: Some(AnyValue {
-                value: Some(Value::Text(text.to_owned())),
-            }),
+            value: Some(AnyValue { value: Some(Value::Text(text.to_owned())) }),
         };
         let resource = Resource {
             attributes: vec![
@@ -112,17 +104,12 @@ impl Exporter {
                 attribute("service.instance.id", &self.node_name),
             ],
         };
-        let scope = Scope {
-            name: "ferrolet".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
+        let scope =
+            Scope { name: "ferrolet".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
         ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
                 resource: Some(resource),
-                scope_spans: vec![ScopeSpans {
-                    scope: Some(scope),
-                    spans,
-                }],
+                scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
             }],
         }
     }

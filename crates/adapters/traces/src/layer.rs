@@ -34,11 +34,7 @@ struct Open(Option<Box<Span>>);
 
 impl TraceLayer {
     pub(crate) fn new(per_million: u32, clock: Arc<dyn Clock>, ended: mpsc::Sender<Span>) -> Self {
-        Self {
-            per_million,
-            clock,
-            ended,
-        }
+        Self { per_million, clock, ended }
     }
 
     fn now(&self) -> u64 {
@@ -67,11 +63,7 @@ where
         let parent = parent.and_then(|parent| {
             let open = parent.extensions();
             let open = open.get::<Open>()?;
-            Some(
-                open.0
-                    .as_ref()
-                    .map(|it| (it.trace_id.clone(), it.span_id.clone())),
-            )
+            Some(open.0.as_ref().map(|it| (it.trace_id.clone(), it.span_id.clone())))
         });
         let family = match parent {
             Some(Some((trace, parent))) => Some((trace, parent)),
@@ -145,11 +137,7 @@ impl Remote {
         let (trace, span) = (bytes(trace)?, bytes(span)?);
         let is_whole = [version.len(), trace.len(), span.len(), flags.len()] == [1, 16, 8, 1];
         let is_named = [&trace, &span].iter().all(|it| it.iter().any(|b| *b != 0));
-        (is_whole && is_named).then(|| Self {
-            is_traced: flags[0] & 1 == 1,
-            trace,
-            span,
-        })
+        (is_whole && is_named).then(|| Self { is_traced: flags[0] & 1 == 1, trace, span })
     }
 }
 
@@ -159,9 +147,7 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
         return None;
     }
     let pairs = (0..digits.len()).step_by(2).map(|at| &digits[at..at + 2]);
-    pairs
-        .map(|pair| u8::from_str_radix(pair, 16).ok())
-        .collect()
+    pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
 fn digits(bytes: &[u8]) -> String {
@@ -203,10 +189,7 @@ impl Visit for Noted<'_> {
             // Read when the span began.
             TRACE_PARENT => {}
             "otel.error" => {
-                self.0.status = Some(Status {
-                    message: text.to_owned(),
-                    code: Code::Error.into(),
-                });
+                self.0.status = Some(Status { message: text.to_owned(), code: Code::Error.into() });
             }
             _ => self.add(field, Value::Text(text.to_owned())),
         }
@@ -231,10 +214,7 @@ impl Visit for Noted<'_> {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.add(
-            field,
-            Value::Number(i64::try_from(value).unwrap_or(i64::MAX)),
-        );
+        self.add(field, Value::Number(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {

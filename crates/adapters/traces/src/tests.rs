@@ -23,10 +23,7 @@ use crate::{TraceSettings, traces};
 
 mod server {
     #![expect(unreachable_pub, clippy::allow_attributes, reason = "generated code")]
-    include!(concat!(
-        env!("OUT_DIR"),
-        "/server/opentelemetry.proto.collector.trace.v1.rs"
-    ));
+    include!(concat!(env!("OUT_DIR"), "/server/opentelemetry.proto.collector.trace.v1.rs"));
 }
 use server::trace_service_server::{TraceService, TraceServiceServer};
 
@@ -82,12 +79,7 @@ impl Collecting {
         let (layer, exporter) = traces(settings(&endpoint, per_million), clock()).unwrap();
         let exporting = tokio::spawn(exporter.run());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), traced);
-        Collecting {
-            received,
-            collector,
-            exporting,
-            _held: held,
-        }
+        Collecting { received, collector, exporting, _held: held }
     }
 
     /// The first spans that arrive, with whose they are; nothing is sent after them.
@@ -106,11 +98,7 @@ fn find<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 }
 
 fn settings(endpoint: &str, per_million: u32) -> TraceSettings {
-    TraceSettings {
-        endpoint: endpoint.to_owned(),
-        per_million,
-        node_name: "node-1".to_owned(),
-    }
+    TraceSettings { endpoint: endpoint.to_owned(), per_million, node_name: "node-1".to_owned() }
 }
 
 fn clock() -> Arc<dyn Clock> {

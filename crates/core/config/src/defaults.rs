@@ -63,54 +63,33 @@ impl RawConfig {
 
     /// The gates named in `featureGates`.
     pub(crate) fn gate_settings(&self) -> BTreeMap<String, bool> {
-        let entries = self
-            .get("featureGates")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
-        entries
-            .filter_map(|(name, on)| Some((name.clone(), on.as_bool()?)))
-            .collect()
+        let entries = self.get("featureGates").and_then(Value::as_object).into_iter().flatten();
+        entries.filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))).collect()
     }
 
     /// Must run before the table: these look at whether other fields were given.
     fn fill_dependent(&mut self, gates: &FeatureGates) {
         if self.is_unset("nodeStatusReportFrequency") && !self.is_unset("nodeStatusUpdateFrequency")
         {
-            let update = self
-                .get("nodeStatusUpdateFrequency")
-                .cloned()
-                .unwrap_or_default();
+            let update = self.get("nodeStatusUpdateFrequency").cloned().unwrap_or_default();
             self.set("nodeStatusReportFrequency", update);
         }
         let parallel = self.get("maxParallelImagePulls").and_then(Value::as_i64);
         if self.get("serializeImagePulls").is_none() {
-            self.set(
-                "serializeImagePulls",
-                json!(parallel.is_none_or(|pulls| pulls < 2)),
-            );
+            self.set("serializeImagePulls", json!(parallel.is_none_or(|pulls| pulls < 2)));
         }
-        if self
-            .get("podPidsLimit")
-            .and_then(Value::as_i64)
-            .is_some_and(|limit| limit < 0)
-        {
+        if self.get("podPidsLimit").and_then(Value::as_i64).is_some_and(|limit| limit < 0) {
             self.set("podPidsLimit", json!(-1));
         }
         if gates.enabled("KubeletCrashLoopBackOffMax")
-            && self
-                .get("crashLoopBackOff.maxContainerRestartPeriod")
-                .is_none()
+            && self.get("crashLoopBackOff.maxContainerRestartPeriod").is_none()
         {
             self.set("crashLoopBackOff.maxContainerRestartPeriod", json!("5m0s"));
         }
         if gates.enabled("KubeletEnsureSecretPulledImages")
             && self.is_unset("imagePullCredentialsVerificationPolicy")
         {
-            self.set(
-                "imagePullCredentialsVerificationPolicy",
-                json!("NeverVerifyPreloadedImages"),
-            );
+            self.set("imagePullCredentialsVerificationPolicy", json!("NeverVerifyPreloadedImages"));
         }
     }
 

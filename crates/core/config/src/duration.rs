@@ -31,9 +31,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     while !rest.is_empty() {
         let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, next) = tail.split_at(unit_end);
         let (_, nanos) = NANOS.iter().find(|(name, _)| *name == unit)?;
         total = total.checked_add(scaled(number, *nanos)?)?;
@@ -48,11 +46,7 @@ fn scaled(number: &str, nanos: u64) -> Option<i128> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let whole: i128 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let mut total = whole.checked_mul(i128::from(nanos))?;
     let mut unit = i128::from(nanos);
     let mut part: i128 = 0;
@@ -126,18 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_duration_is_refused() {
-        for text in [
-            "",
-            "5",
-            "s",
-            "1 m",
-            "1x",
-            "1..5s",
-            ".s",
-            "-",
-            "999999999999h",
-            "1m-5s",
-        ] {
+        for text in ["", "5", "s", "1 m", "1x", "1..5s", ".s", "-", "999999999999h", "1m-5s"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

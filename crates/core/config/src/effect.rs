@@ -103,15 +103,12 @@ pub const EFFECTIVE: &[&str] = &[
 pub fn fields_without_effect(given: &RawConfig) -> Vec<String> {
     let defaults = RawConfig::defaults();
     let paths = given.paths().into_iter();
-    paths
-        .filter(|path| !is_effective(path) && given.get(path) != defaults.get(path))
-        .collect()
+    paths.filter(|path| !is_effective(path) && given.get(path) != defaults.get(path)).collect()
 }
 
 fn is_effective(path: &str) -> bool {
     let inside = |field: &str| {
-        path.strip_prefix(field)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     EFFECTIVE.iter().any(|field| inside(field))
 }

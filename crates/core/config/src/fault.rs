@@ -30,22 +30,12 @@ impl FieldError {
         } else {
             value.to_string()
         };
-        Self {
-            origin: None,
-            path,
-            value,
-            message,
-        }
+        Self { origin: None, path, value, message }
     }
 
     /// A fault of a text as a whole.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self {
-            origin: None,
-            path: String::new(),
-            value: String::new(),
-            message: message.into(),
-        }
+        Self { origin: None, path: String::new(), value: String::new(), message: message.into() }
     }
 
     /// The same fault, with the place it came from.

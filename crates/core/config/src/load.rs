@@ -69,10 +69,7 @@ pub fn load(
 
     let raw = effective(command_line, file, dropins, &gates);
     let (mut config, remarks) = Config::from_raw(&raw, &gates).map_err(|found| LoadError {
-        faults: found
-            .into_iter()
-            .map(|fault| origins.blame(fault))
-            .collect(),
+        faults: found.into_iter().map(|fault| origins.blame(fault)).collect(),
     })?;
     if given.get("serializeImagePulls").is_none() && given.get("maxParallelImagePulls").is_none() {
         // Upstream's default value stays what it is; what it means when nobody gave it is ours to say (docs/adr).
@@ -84,17 +81,9 @@ pub fn load(
     warnings.extend(cgroup_remark(&config));
     let idle = effect::fields_without_effect(&given);
     if !idle.is_empty() {
-        warnings.push(format!(
-            "configuration fields that have no effect yet: {}",
-            idle.join(", ")
-        ));
+        warnings.push(format!("configuration fields that have no effect yet: {}", idle.join(", ")));
     }
-    Ok(Loaded {
-        flags: command_line.flags.clone(),
-        raw,
-        config,
-        warnings,
-    })
+    Ok(Loaded { flags: command_line.flags.clone(), raw, config, warnings })
 }
 
 /// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already filled in.
@@ -128,8 +117,7 @@ struct Origins {
 
 impl Origins {
     fn add(&mut self, name: &str, raw: &RawConfig) {
-        self.fields
-            .extend(raw.paths().into_iter().map(|path| (path, name.to_owned())));
+        self.fields.extend(raw.paths().into_iter().map(|path| (path, name.to_owned())));
     }
 
     fn add_patch(&mut self, dropin: &NamedText) {
@@ -140,12 +128,8 @@ impl Origins {
     }
 
     fn add_command_line(&mut self, command_line: &CommandLine) {
-        let paths = command_line
-            .overrides()
-            .iter()
-            .map(|(path, _)| (*path).to_owned());
-        self.fields
-            .extend(paths.map(|path| (path, "command line".to_owned())));
+        let paths = command_line.overrides().iter().map(|(path, _)| (*path).to_owned());
+        self.fields.extend(paths.map(|path| (path, "command line".to_owned())));
     }
 
     /// Names the text that a fault comes from. A field nobody set is nobody's.
@@ -162,10 +146,8 @@ impl Origins {
 }
 
 fn cgroup_remark(config: &Config) -> Option<String> {
-    let (kubelet, kube) = (
-        config.cgroups.kubelet.as_deref()?,
-        config.reservations.kube_cgroup.as_deref()?,
-    );
+    let (kubelet, kube) =
+        (config.cgroups.kubelet.as_deref()?, config.reservations.kube_cgroup.as_deref()?);
     (!kubelet.starts_with(kube))
         .then(|| format!("kubeletCgroups = {kubelet} is not inside kubeReservedCgroup = {kube}"))
 }
@@ -175,9 +157,7 @@ fn cgroup_remark(config: &Config) -> Option<String> {
 pub fn effective_json(raw: &RawConfig) -> Value {
     let mut json = raw.to_json();
     if let Some(Value::Object(headers)) = json.get_mut("staticPodURLHeader") {
-        headers
-            .values_mut()
-            .for_each(|value| *value = serde_json::json!(["<masked>"]));
+        headers.values_mut().for_each(|value| *value = serde_json::json!(["<masked>"]));
     }
     json
 }

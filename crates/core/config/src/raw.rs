@@ -28,10 +28,7 @@ impl RawConfig {
     /// Reads a configuration file's text strictly; relative paths in it are resolved against its directory.
     pub fn decode(text: &NamedText) -> Result<Self, Vec<FieldError>> {
         let mut fields = checked(text, Nulls::Dropped)?;
-        let directory = text
-            .name
-            .rsplit_once('/')
-            .map_or("", |(directory, _)| directory);
+        let directory = text.name.rsplit_once('/').map_or("", |(directory, _)| directory);
         resolve_paths(&mut fields, FIELDS, directory);
         Ok(Self { fields })
     }
@@ -52,9 +49,8 @@ impl RawConfig {
 
     /// Sets the value at a dotted path; objects on the way are made.
     pub(crate) fn set(&mut self, path: &str, value: Value) {
-        let (parents, name) = path
-            .rsplit_once('.')
-            .map_or(("", path), |(parents, name)| (parents, name));
+        let (parents, name) =
+            path.rsplit_once('.').map_or(("", path), |(parents, name)| (parents, name));
         let mut at = &mut self.fields;
         for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
             let slot = at.entry(parent).or_insert_with(|| json!({}));
@@ -89,10 +85,7 @@ impl RawConfig {
 /// Checks one text against the schema; the result has neither `apiVersion` nor `kind`.
 fn checked(text: &NamedText, nulls: Nulls) -> Result<Map<String, Value>, Vec<FieldError>> {
     let named = |faults: Vec<FieldError>| {
-        faults
-            .into_iter()
-            .map(|fault| fault.blamed_on(&text.name))
-            .collect()
+        faults.into_iter().map(|fault| fault.blamed_on(&text.name)).collect()
     };
     if text.text.trim().is_empty() {
         return Err(named(vec![FieldError::whole("the file is empty")]));
@@ -112,20 +105,14 @@ fn checked(text: &NamedText, nulls: Nulls) -> Result<Map<String, Value>, Vec<Fie
     for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         match object.remove(name) {
             Some(Value::String(given)) if given == wanted => {}
-            Some(Value::Null) | None => faults.push(FieldError::at(
-                name,
-                "",
-                format!("is missing, must be {wanted}"),
-            )),
+            Some(Value::Null) | None => {
+                faults.push(FieldError::at(name, "", format!("is missing, must be {wanted}")))
+            }
             Some(given) => faults.push(FieldError::at(name, given, format!("must be {wanted}"))),
         }
     }
     let fields = check_object(&object, FIELDS, "", nulls, &mut faults);
-    if faults.is_empty() {
-        Ok(fields)
-    } else {
-        Err(named(faults))
-    }
+    if faults.is_empty() { Ok(fields) } else { Err(named(faults)) }
 }
 
 fn check_object(
@@ -168,10 +155,7 @@ fn check_value(
     faults: &mut Vec<FieldError>,
 ) -> Option<Value> {
     let integer = |lowest: i64, highest: i64| {
-        value
-            .as_i64()
-            .filter(|n| (lowest..=highest).contains(n))
-            .map(Value::from)
+        value.as_i64().filter(|n| (lowest..=highest).contains(n)).map(Value::from)
     };
     let checked = match (kind, value) {
         (Kind::Bool, Value::Bool(_)) | (Kind::Float, Value::Number(_)) => Some(value.clone()),
@@ -185,9 +169,9 @@ fn check_value(
         (Kind::DurationOrNanos, Value::Number(nanos)) => {
             nanos.as_i64().map(|nanos| json!(duration::format(nanos)))
         }
-        (Kind::Quantity, Value::String(text)) => ferrolet_types::Quantity::parse(text)
-            .ok()
-            .map(|_| json!(text)),
+        (Kind::Quantity, Value::String(text)) => {
+            ferrolet_types::Quantity::parse(text).ok().map(|_| json!(text))
+        }
         (Kind::Quantity, Value::Number(number)) => Some(json!(number.to_string())),
         (Kind::List(inner), Value::Array(items)) => {
             let items = items.iter().enumerate();
@@ -201,17 +185,12 @@ fn check_value(
                 if item.is_null() && nulls == Nulls::Kept {
                     return Some((key.clone(), Value::Null));
                 }
-                Some((
-                    key.clone(),
-                    check_value(item, *inner, &join(path, key), nulls, faults)?,
-                ))
+                Some((key.clone(), check_value(item, *inner, &join(path, key), nulls, faults)?))
             });
             return Some(Value::Object(entries.collect()));
         }
         (Kind::Object(fields), Value::Object(object)) => {
-            return Some(Value::Object(check_object(
-                object, fields, path, nulls, faults,
-            )));
+            return Some(Value::Object(check_object(object, fields, path, nulls, faults)));
         }
         _ => None,
     };
@@ -255,11 +234,7 @@ fn describe(value: &Value) -> &'static str {
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// RFC 7386.
@@ -274,10 +249,7 @@ fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
                 if !slot.is_object() {
                     *slot = json!({});
                 }
-                merge_patch(
-                    slot.as_object_mut().expect("it was just made an object"),
-                    inner,
-                );
+                merge_patch(slot.as_object_mut().expect("it was just made an object"), inner);
             }
             other => {
                 target.insert(name, other);

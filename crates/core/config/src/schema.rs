@@ -66,21 +66,11 @@ use Kind::{
 };
 
 const fn plain(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
-    Field {
-        name,
-        kind,
-        presence: Presence::Plain,
-        fallback,
-    }
+    Field { name, kind, presence: Presence::Plain, fallback }
 }
 
 const fn pointer(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
-    Field {
-        name,
-        kind,
-        presence: Presence::Pointer,
-        fallback,
-    }
+    Field { name, kind, presence: Presence::Pointer, fallback }
 }
 
 /// The kind at a dotted path such as `logging.options.text.splitStream`.
@@ -90,34 +80,19 @@ pub(crate) fn kind_at(path: &str) -> Option<Kind> {
     for name in path.split('.') {
         let field = fields.iter().find(|field| field.name == name)?;
         found = Some(field.kind);
-        fields = if let Object(inner) = field.kind {
-            inner
-        } else {
-            &[]
-        };
+        fields = if let Object(inner) = field.kind { inner } else { &[] };
     }
     found
 }
 
 const AUTHENTICATION: &[Field] = &[
-    plain(
-        "x509",
-        Object(&[plain("clientCAFile", Path, Nothing)]),
-        Nothing,
-    ),
+    plain("x509", Object(&[plain("clientCAFile", Path, Nothing)]), Nothing),
     plain(
         "webhook",
-        Object(&[
-            pointer("enabled", Bool, Yes),
-            plain("cacheTTL", Duration, Word("2m")),
-        ]),
+        Object(&[pointer("enabled", Bool, Yes), plain("cacheTTL", Duration, Word("2m"))]),
         Nothing,
     ),
-    plain(
-        "anonymous",
-        Object(&[pointer("enabled", Bool, No)]),
-        Nothing,
-    ),
+    plain("anonymous", Object(&[pointer("enabled", Bool, No)]), Nothing),
 ];
 
 const AUTHORIZATION: &[Field] = &[
@@ -137,10 +112,8 @@ const MEMORY_SWAP: &[Field] = &[plain("swapBehavior", Text, Nothing)];
 // The default depends on a feature gate: see `defaults`.
 const CRASH_LOOP: &[Field] = &[pointer("maxContainerRestartPeriod", Duration, Nothing)];
 
-const RESERVED_MEMORY: &[Field] = &[
-    pointer("numaNode", Int32, Number(0)),
-    pointer("limits", Map(&Quantity), Nothing),
-];
+const RESERVED_MEMORY: &[Field] =
+    &[pointer("numaNode", Int32, Number(0)), pointer("limits", Map(&Quantity), Nothing)];
 
 const SHUTDOWN_BY_PRIORITY: &[Field] = &[
     pointer("priority", Int32, Number(0)),
@@ -154,17 +127,13 @@ const TAINT: &[Field] = &[
     plain("timeAdded", Text, Nothing),
 ];
 
-const TRACING: &[Field] = &[
-    pointer("endpoint", Text, Nothing),
-    pointer("samplingRatePerMillion", Int32, Nothing),
-];
+const TRACING: &[Field] =
+    &[pointer("endpoint", Text, Nothing), pointer("samplingRatePerMillion", Int32, Nothing)];
 
 const USER_NAMESPACES: &[Field] = &[pointer("idsPerPod", Int64, Nothing)];
 
-const LOG_OUTPUT: &[Field] = &[
-    plain("splitStream", Bool, Nothing),
-    pointer("infoBufferSize", Quantity, Word("0")),
-];
+const LOG_OUTPUT: &[Field] =
+    &[plain("splitStream", Bool, Nothing), pointer("infoBufferSize", Quantity, Word("0"))];
 
 const LOGGING: &[Field] = &[
     plain("format", Text, Word("text")),

@@ -23,18 +23,12 @@ pub(crate) fn read(text: &str) -> Result<Tree, String> {
 
 impl<'de> serde::Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Node {
-            path: String::new(),
-        }
-        .deserialize(deserializer)
+        Node { path: String::new() }.deserialize(deserializer)
     }
 }
 
 fn leaf<E>(value: impl Into<Value>) -> Result<Tree, E> {
-    Ok(Tree {
-        value: value.into(),
-        duplicates: Vec::new(),
-    })
+    Ok(Tree { value: value.into(), duplicates: Vec::new() })
 }
 
 /// A place in the document that is being read.
@@ -91,35 +85,26 @@ impl<'de> Visitor<'de> for Node {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree, A::Error> {
         let (mut list, mut duplicates) = (Vec::new(), Vec::new());
-        while let Some(item) = items.next_element_seed(Node {
-            path: format!("{}[{}]", self.path, list.len()),
-        })? {
+        while let Some(item) =
+            items.next_element_seed(Node { path: format!("{}[{}]", self.path, list.len()) })?
+        {
             list.push(item.value);
             duplicates.extend(item.duplicates);
         }
-        Ok(Tree {
-            value: Value::Array(list),
-            duplicates,
-        })
+        Ok(Tree { value: Value::Array(list), duplicates })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tree, A::Error> {
         let (mut map, mut duplicates) = (Map::new(), Vec::new());
         while let Some(key) = entries.next_key::<String>()? {
-            let path = if self.path.is_empty() {
-                key.clone()
-            } else {
-                format!("{}.{key}", self.path)
-            };
+            let path =
+                if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
             let item = entries.next_value_seed(Node { path: path.clone() })?;
             duplicates.extend(item.duplicates);
             if map.insert(key, item.value).is_some() {
                 duplicates.push(path);
             }
         }
-        Ok(Tree {
-            value: Value::Object(map),
-            duplicates,
-        })
+        Ok(Tree { value: Value::Object(map), duplicates })
     }
 }

@@ -91,17 +91,12 @@ fn login(place: &str, entry: &Value) -> Result<Login, DockerConfigError> {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(_) => Err(bad()),
     };
-    let mut login = Login {
-        username: text("username")?,
-        password: text("password")?,
-        email: text("email")?,
-    };
+    let mut login =
+        Login { username: text("username")?, password: text("password")?, email: text("email")? };
     let auth = text("auth")?;
     if !auth.is_empty() {
-        let decoded = BASE64
-            .decode(auth.trim())
-            .ok()
-            .and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded =
+            BASE64.decode(auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let (user, password) = decoded
             .as_deref()
             .and_then(|pair| pair.split_once(':'))
@@ -121,10 +116,7 @@ mod tests {
         let json = br#"{"auths": {"a.test": {"auth": "YW5uOnM6Y3JldA==", "username": "other"}, "b.test": {"username": "bob", "password": "p"}}, "credHelpers": {}}"#;
         let read = DockerConfig::parse_json(json).unwrap();
         let a = &read.logins["a.test"];
-        assert_eq!(
-            (a.username.as_str(), a.password.as_str()),
-            ("ann", "s:cret")
-        );
+        assert_eq!((a.username.as_str(), a.password.as_str()), ("ann", "s:cret"));
         assert_eq!(read.logins["b.test"].username, "bob");
         let old = br#"{"a.test": {"auth": "YW5uOnM6Y3JldA"}}"#;
         assert_eq!(DockerConfig::parse_old(old).unwrap().logins["a.test"], *a);
@@ -138,10 +130,7 @@ mod tests {
             assert_eq!(error.to_string(), message);
         };
         check("secret", "is not a JSON object");
-        check(
-            r#"{"auths": {"a.test": "x"}}"#,
-            "entry \"a.test\" is not an object of texts",
-        );
+        check(r#"{"auths": {"a.test": "x"}}"#, "entry \"a.test\" is not an object of texts");
         check(
             r#"{"auths": {"a.test": {"auth": "c2VjcmV0"}}}"#,
             "auth of entry \"a.test\" is not the base64 of user:password",

@@ -96,14 +96,8 @@ impl Keyring {
             let Some(pattern) = pattern_of(&place) else {
                 continue;
             };
-            let credential = Credential {
-                login,
-                source: source.clone(),
-            };
-            self.by_pattern
-                .entry(Reverse(pattern))
-                .or_default()
-                .push(credential);
+            let credential = Credential { login, source: source.clone() };
+            self.by_pattern.entry(Reverse(pattern)).or_default().push(credential);
         }
     }
 
@@ -130,10 +124,8 @@ impl Keyring {
 
 /// An entry's key without scheme; `/v1/` and `/v2/` in front of a path mean the API, not the path.
 fn pattern_of(place: &str) -> Option<String> {
-    let bare = place
-        .strip_prefix("https://")
-        .or_else(|| place.strip_prefix("http://"))
-        .unwrap_or(place);
+    let bare =
+        place.strip_prefix("https://").or_else(|| place.strip_prefix("http://")).unwrap_or(place);
     let parsed = Place::parse(bare).ok()?;
     let path = match parsed.path.get(..4) {
         Some("/v1/" | "/v2/") => &parsed.path[3..],
@@ -153,10 +145,7 @@ mod tests {
     fn keyring(entries: &[(&str, &str)]) -> Keyring {
         let mut keyring = Keyring::default();
         for (place, user) in entries {
-            let login = Login {
-                username: (*user).to_owned(),
-                ..Login::default()
-            };
+            let login = Login { username: (*user).to_owned(), ..Login::default() };
             let logins = BTreeMap::from([((*place).to_owned(), login)]);
             keyring.add(&Source::Node, DockerConfig { logins });
         }
@@ -176,11 +165,8 @@ mod tests {
         ]);
         let check = |image: &str, users: &[&str]| {
             let place = ImageName::parse(image).unwrap().place();
-            let found: Vec<String> = ring
-                .lookup(&place)
-                .into_iter()
-                .map(|it| it.login.username)
-                .collect();
+            let found: Vec<String> =
+                ring.lookup(&place).into_iter().map(|it| it.login.username).collect();
             assert_eq!(found, users, "{image}");
         };
         check("registry.example/team/app:1", &["team", "all", "again"]);

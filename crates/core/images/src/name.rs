@@ -28,10 +28,7 @@ pub struct ImageName {
 impl ImageName {
     /// Reads a name as people write it.
     pub fn parse(name: &str) -> Result<Self, ImageNameError> {
-        let refuse = |fault: String| ImageNameError {
-            name: name.to_owned(),
-            fault,
-        };
+        let refuse = |fault: String| ImageNameError { name: name.to_owned(), fault };
         let (rest, digest) = match name.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (name, None),
@@ -44,15 +41,9 @@ impl ImageName {
         let path = repository_path(repository);
         if path.chars().any(char::is_uppercase) {
             // Names without a registry of their own are told with the path they would have in the usual one.
-            let is_usual = matches!(
-                domain(repository),
-                None | Some(DEFAULT_REGISTRY | "index.docker.io")
-            );
-            let prefix = if is_usual && !path.contains('/') {
-                "library/"
-            } else {
-                ""
-            };
+            let is_usual =
+                matches!(domain(repository), None | Some(DEFAULT_REGISTRY | "index.docker.io"));
+            let prefix = if is_usual && !path.contains('/') { "library/" } else { "" };
             return Err(refuse(format!(
                 "invalid reference format: repository name ({prefix}{path}) must be lowercase"
             )));
@@ -137,9 +128,8 @@ fn is_domain_ok(repository: &str) -> bool {
                 && (port.is_empty() || port.strip_prefix(':').is_some_and(is_number))
         });
     }
-    let (host, port) = domain
-        .split_once(':')
-        .map_or((domain, None), |(host, port)| (host, Some(port)));
+    let (host, port) =
+        domain.split_once(':').map_or((domain, None), |(host, port)| (host, Some(port)));
     port.is_none_or(is_number)
         && host.split('.').all(|label| {
             !label.is_empty()
@@ -180,9 +170,7 @@ fn is_component(text: &str) -> bool {
 fn is_tag(text: &str) -> bool {
     text.len() <= 128
         && text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
 fn is_digest(text: &str) -> bool {
@@ -207,15 +195,9 @@ mod tests {
         for (name, full) in [
             ("busybox", "busybox:latest"),
             ("busybox:1.37", "busybox:1.37"),
-            (
-                "docker.io/library/busybox",
-                "docker.io/library/busybox:latest",
-            ),
+            ("docker.io/library/busybox", "docker.io/library/busybox:latest"),
             ("localhost:5000/a/b_c", "localhost:5000/a/b_c:latest"),
-            (
-                "registry.example:5000/x--y:v1",
-                "registry.example:5000/x--y:v1",
-            ),
+            ("registry.example:5000/x--y:v1", "registry.example:5000/x--y:v1"),
             ("[::1]:5000/a", "[::1]:5000/a:latest"),
             (digest.as_str(), digest.as_str()),
         ] {
@@ -228,25 +210,10 @@ mod tests {
     fn a_name_knows_its_registry_and_place() {
         let digest = format!("localhost:5000/a/b:v1@sha256:{}", "ab".repeat(32));
         for (name, repository, registry, place) in [
-            (
-                "busybox",
-                "busybox",
-                "docker.io",
-                "docker.io/library/busybox",
-            ),
+            ("busybox", "busybox", "docker.io", "docker.io/library/busybox"),
             ("team/app:1", "team/app", "docker.io", "docker.io/team/app"),
-            (
-                "index.docker.io/x",
-                "index.docker.io/x",
-                "docker.io",
-                "docker.io/library/x",
-            ),
-            (
-                digest.as_str(),
-                "localhost:5000/a/b",
-                "localhost:5000",
-                "localhost:5000/a/b",
-            ),
+            ("index.docker.io/x", "index.docker.io/x", "docker.io", "docker.io/library/x"),
+            (digest.as_str(), "localhost:5000/a/b", "localhost:5000", "localhost:5000/a/b"),
         ] {
             let parsed = ImageName::parse(name).unwrap();
             assert_eq!(parsed.repository(), repository);
@@ -275,21 +242,10 @@ mod tests {
                 ),
             );
         }
-        for name in [
-            "",
-            "a b",
-            "busybox:",
-            "x@sha256:12",
-            "a//b",
-            "-a",
-            "a/",
-            "host:port/x",
-            "a..b",
-        ] {
-            check(
-                name,
-                &format!("couldn't parse image name {name:?}: invalid reference format"),
-            );
+        for name in
+            ["", "a b", "busybox:", "x@sha256:12", "a//b", "-a", "a/", "host:port/x", "a..b"]
+        {
+            check(name, &format!("couldn't parse image name {name:?}: invalid reference format"));
         }
     }
 }

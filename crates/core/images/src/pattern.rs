@@ -23,13 +23,8 @@ impl<'a> Place<'a> {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
-        let host = authority
-            .rsplit_once('@')
-            .map_or(authority, |(_, host)| host);
-        if host
-            .chars()
-            .any(|c| c.is_whitespace() || c.is_control() || "<>\"^`{|}".contains(c))
-        {
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        if host.chars().any(|c| c.is_whitespace() || c.is_control() || "<>\"^`{|}".contains(c)) {
             return Err(PatternError("it has a character that no host name has"));
         }
         if path.chars().any(char::is_control) {
@@ -104,10 +99,7 @@ struct Class {
 
 impl Class {
     fn holds(&self, c: char) -> bool {
-        self.ranges
-            .iter()
-            .any(|(low, high)| (*low..=*high).contains(&c))
-            != self.is_negated
+        self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != self.is_negated
     }
 }
 

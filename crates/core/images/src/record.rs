@@ -52,10 +52,7 @@ impl PullCredentials {
     #[must_use]
     pub fn of(used: Option<&Credential>) -> Self {
         match used.map(|it| (it, &it.source)) {
-            None | Some((_, Source::Node)) => Self {
-                is_node_wide: true,
-                ..Self::default()
-            },
+            None | Some((_, Source::Node)) => Self { is_node_wide: true, ..Self::default() },
             Some((credential, Source::Secret(secret))) => Self {
                 secrets: vec![SecretUse {
                     secret: secret.clone(),
@@ -63,10 +60,9 @@ impl PullCredentials {
                 }],
                 ..Self::default()
             },
-            Some((_, Source::ServiceAccount(account))) => Self {
-                service_accounts: vec![account.clone()],
-                ..Self::default()
-            },
+            Some((_, Source::ServiceAccount(account))) => {
+                Self { service_accounts: vec![account.clone()], ..Self::default() }
+            }
         }
     }
 
@@ -205,11 +201,8 @@ fn encode_credentials(credentials: &PullCredentials) -> Value {
         value["kubernetesSecrets"] = secrets.collect();
     }
     if !credentials.service_accounts.is_empty() {
-        value["kubernetesServiceAccounts"] = credentials
-            .service_accounts
-            .iter()
-            .map(coordinates)
-            .collect();
+        value["kubernetesServiceAccounts"] =
+            credentials.service_accounts.iter().map(coordinates).collect();
     }
     if credentials.is_node_wide {
         value["nodePodsAccessible"] = json!(true);
@@ -234,11 +227,7 @@ pub fn decode_record(text: &[u8]) -> Result<PulledRecord, RecordError> {
     for (repository, value) in object_field(&fields, "credentialMapping")? {
         credentials.insert(repository, decode_credentials(&value)?);
     }
-    Ok(PulledRecord {
-        last_updated,
-        image_ref: text_field(&fields, "imageRef")?,
-        credentials,
-    })
+    Ok(PulledRecord { last_updated, image_ref: text_field(&fields, "imageRef")?, credentials })
 }
 
 fn decode_credentials(value: &Value) -> Result<PullCredentials, RecordError> {
@@ -247,10 +236,9 @@ fn decode_credentials(value: &Value) -> Result<PullCredentials, RecordError> {
     known_only(fields, &[LISTS[0], LISTS[1], "nodePodsAccessible"])?;
     let list = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(items)) => items
-            .iter()
-            .map(|it| it.as_object().cloned().ok_or_else(|| bad(name)))
-            .collect(),
+        Some(Value::Array(items)) => {
+            items.iter().map(|it| it.as_object().cloned().ok_or_else(|| bad(name))).collect()
+        }
         Some(_) => Err(bad(name)),
     };
     let coordinates = |item: &Map<String, Value>| -> Result<Coordinates, RecordError> {
@@ -278,11 +266,7 @@ fn decode_credentials(value: &Value) -> Result<PullCredentials, RecordError> {
         Some(Value::Bool(is)) => *is,
         Some(_) => return Err(bad("nodePodsAccessible")),
     };
-    Ok(PullCredentials {
-        is_node_wide,
-        secrets,
-        service_accounts,
-    })
+    Ok(PullCredentials { is_node_wide, secrets, service_accounts })
 }
 
 fn bad(field: &str) -> RecordError {
@@ -298,11 +282,7 @@ fn typed(text: &[u8], kind: &str, known: &[&str]) -> Result<Map<String, Value>, 
         let (kind, version) = (said("kind").to_owned(), said("apiVersion").to_owned());
         return Err(RecordError::Unknown(kind, version));
     }
-    let known: Vec<&str> = ["kind", "apiVersion"]
-        .iter()
-        .chain(known)
-        .copied()
-        .collect();
+    let known: Vec<&str> = ["kind", "apiVersion"].iter().chain(known).copied().collect();
     known_only(&fields, &known)?;
     Ok(fields)
 }

@@ -6,28 +6,18 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn named(name: &str) -> Coordinates {
-    Coordinates {
-        namespace: "ns".to_owned(),
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-    }
+    Coordinates { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
 }
 
 fn secret(name: &str, fingerprint: &str) -> PullCredentials {
     PullCredentials {
-        secrets: vec![SecretUse {
-            secret: named(name),
-            fingerprint: fingerprint.to_owned(),
-        }],
+        secrets: vec![SecretUse { secret: named(name), fingerprint: fingerprint.to_owned() }],
         ..PullCredentials::default()
     }
 }
 
 fn account(name: &str) -> PullCredentials {
-    PullCredentials {
-        service_accounts: vec![named(name)],
-        ..PullCredentials::default()
-    }
+    PullCredentials { service_accounts: vec![named(name)], ..PullCredentials::default() }
 }
 
 fn node_wide() -> PullCredentials {
@@ -56,19 +46,10 @@ fn files_have_upstreams_shape_and_names() {
         ]),
     };
     let text = encode_record(&record);
-    assert!(
-        text.contains("\"lastUpdatedTime\":\"2026-01-01T00:00:00Z\""),
-        "{text}"
-    );
-    assert!(
-        text.contains("\"b.test/x\":{\"nodePodsAccessible\":true}"),
-        "{text}"
-    );
+    assert!(text.contains("\"lastUpdatedTime\":\"2026-01-01T00:00:00Z\""), "{text}");
+    assert!(text.contains("\"b.test/x\":{\"nodePodsAccessible\":true}"), "{text}");
     assert_eq!(decode_record(text.as_bytes()).unwrap(), record);
-    assert_eq!(
-        decode_intent(encode_intent("x").as_bytes()).unwrap(),
-        "x".to_owned()
-    );
+    assert_eq!(decode_intent(encode_intent("x").as_bytes()).unwrap(), "x".to_owned());
 }
 
 #[test]
@@ -77,21 +58,12 @@ fn an_older_version_is_read_and_a_stranger_is_not() {
         br#"{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"x"}"#;
     assert_eq!(decode_intent(old).unwrap(), "x");
     let check = |text: &str, message: &str| {
-        assert_eq!(
-            decode_record(text.as_bytes()).unwrap_err().to_string(),
-            message
-        );
+        assert_eq!(decode_record(text.as_bytes()).unwrap_err().to_string(), message);
     };
     check("}", "is not a JSON object");
-    check(
-        r#"{"kind":"Pod","apiVersion":"v1"}"#,
-        "kind \"Pod\" of \"v1\" is not known here",
-    );
+    check(r#"{"kind":"Pod","apiVersion":"v1"}"#, "kind \"Pod\" of \"v1\" is not known here");
     let head = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1""#;
-    check(
-        &format!("{head},\"more\":1}}"),
-        "field more is not what it should be",
-    );
+    check(&format!("{head},\"more\":1}}"), "field more is not what it should be");
     check(
         &format!("{head},\"lastUpdatedTime\":\"yesterday\"}}"),
         "field lastUpdatedTime is not what it should be",
@@ -118,16 +90,8 @@ fn credentials_add_up() {
     let (one, two) = (secret("one", "1"), secret("two", "2"));
     check(one.clone(), one.clone(), None);
     check(two.clone(), one.clone(), Some(both(&one, &two)));
-    check(
-        one.clone(),
-        secret("one", "new"),
-        Some(secret("one", "new")),
-    );
-    check(
-        one.clone(),
-        account("robot"),
-        Some(both(&one, &account("robot"))),
-    );
+    check(one.clone(), secret("one", "new"), Some(secret("one", "new")));
+    check(one.clone(), account("robot"), Some(both(&one, &account("robot"))));
     check(one.clone(), node_wide(), Some(node_wide()));
     check(node_wide(), one.clone(), None);
     check(one.clone(), PullCredentials::default(), None);
@@ -143,18 +107,12 @@ fn credentials_add_up() {
 
 #[test]
 fn what_opened_the_registry_says_who_may_use_the_image() {
-    let credential = |source| Credential {
-        login: Login::default(),
-        source,
-    };
+    let credential = |source| Credential { login: Login::default(), source };
     let node = credential(Source::Node);
     let robot = credential(Source::ServiceAccount(named("robot")));
     let pull = credential(Source::Secret(named("pull")));
     assert!(PullCredentials::of(None).is_node_wide);
     assert!(PullCredentials::of(Some(&node)).is_node_wide);
     assert_eq!(PullCredentials::of(Some(&robot)), account("robot"));
-    assert_eq!(
-        PullCredentials::of(Some(&pull)),
-        secret("pull", &pull.fingerprint())
-    );
+    assert_eq!(PullCredentials::of(Some(&pull)), secret("pull", &pull.fingerprint()));
 }

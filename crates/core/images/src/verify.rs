@@ -34,12 +34,10 @@ impl Verification {
             Self::UnlessPreloaded => is_pulled_by_us,
             Self::UnlessListed(patterns) => {
                 let name = image.repository();
-                !patterns
-                    .iter()
-                    .any(|pattern| match pattern.strip_suffix('*') {
-                        Some(beginning) => name.starts_with(beginning),
-                        None => name == pattern,
-                    })
+                !patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+                    Some(beginning) => name.starts_with(beginning),
+                    None => name == pattern,
+                })
             }
             Self::Always => true,
         }
@@ -154,13 +152,7 @@ mod tests {
     }
 
     fn credential(source: Source, password: &str) -> Credential {
-        Credential {
-            login: Login {
-                password: password.to_owned(),
-                ..Login::default()
-            },
-            source,
-        }
+        Credential { login: Login { password: password.to_owned(), ..Login::default() }, source }
     }
 
     fn secret(name: &str, password: &str) -> Credential {
@@ -204,10 +196,8 @@ mod tests {
             image_ref: "ref".to_owned(),
             credentials: BTreeMap::from([("a.test/app".to_owned(), credentials)]),
         };
-        let (open, closed) = (
-            record(PullCredentials::of(None)),
-            record(PullCredentials::default()),
-        );
+        let (open, closed) =
+            (record(PullCredentials::of(None)), record(PullCredentials::default()));
         let private = record(PullCredentials::of(Some(&secret("pull", "p"))));
         let look = |name: &str, record: Option<&PulledRecord>, has_intent| match first_look(
             &Verification::UnlessPreloaded,
@@ -263,9 +253,6 @@ mod tests {
             known.secrets.extend(used.secrets);
         }
         assert_eq!(compare(&known, &[secret("copy", "p7")]), Verdict::Allowed);
-        assert_eq!(
-            compare(&known, &[secret("s7", "changed")]),
-            Verdict::PullAgain
-        );
+        assert_eq!(compare(&known, &[secret("s7", "changed")]), Verdict::PullAgain);
     }
 }

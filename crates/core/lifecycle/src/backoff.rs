@@ -46,9 +46,7 @@ impl BackOffPolicy {
 
 /// `first`, doubled `times` times, at most `longest`.
 pub fn doubling(first: Duration, longest: Duration, times: u32) -> Duration {
-    first
-        .saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
-        .min(longest)
+    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(longest)
 }
 
 /// What follows from a container's end: the wait before its successor, and the streak the successor starts in.
@@ -65,14 +63,9 @@ pub(crate) fn aftermath(
     is_same_spec: bool,
     policy: &BackOffPolicy,
 ) -> Aftermath {
-    let ran = exit
-        .started_at
-        .map_or(Duration::ZERO, |started| exit.finished_at.since(started));
+    let ran = exit.started_at.map_or(Duration::ZERO, |started| exit.finished_at.since(started));
     if !is_same_spec || ran > STREAK_ENDS_AFTER {
-        return Aftermath {
-            wait: Duration::ZERO,
-            next_streak: 1,
-        };
+        return Aftermath { wait: Duration::ZERO, next_streak: 1 };
     }
     after_streak(own_streak(dead, is_same_spec), policy)
 }
@@ -83,10 +76,7 @@ pub(crate) fn after_streak(streak: u32, policy: &BackOffPolicy) -> Aftermath {
         0 => Duration::ZERO,
         crashes => doubling(policy.crash_initial, policy.crash_max, crashes - 1),
     };
-    Aftermath {
-        wait,
-        next_streak: streak.saturating_add(1),
-    }
+    Aftermath { wait, next_streak: streak.saturating_add(1) }
 }
 
 /// The streak a container was started in; a successor made from another image begins anew.

@@ -22,10 +22,7 @@ pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
             }
             // Trouble with the start is no reason to be late with the end.
             _ => {
-                let facts = Facts {
-                    pod_failure: None,
-                    ..*facts
-                };
+                let facts = Facts { pod_failure: None, ..*facts };
                 stop(&facts, grace_of(&facts), now, now)
             }
         },
@@ -47,7 +44,5 @@ fn grace_of(facts: &Facts<'_>) -> GracePeriod {
         Some(pod) => pod.deletion_grace().unwrap_or_else(|| pod.grace_period()),
         None => GracePeriod::from_secs(ORPHAN_GRACE_SECS),
     };
-    asked
-        .map_or(spec, |asked| asked.min(spec))
-        .max(GracePeriod::from_secs(1))
+    asked.map_or(spec, |asked| asked.min(spec)).max(GracePeriod::from_secs(1))
 }

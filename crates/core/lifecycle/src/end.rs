@@ -41,14 +41,7 @@ pub(crate) fn stop(
     if stages.is_empty() {
         return take_down(facts, now);
     }
-    held_back(
-        Step {
-            stages,
-            ..Step::rest(PodState::Stopping { grace, since })
-        },
-        facts,
-        now,
-    )
+    held_back(Step { stages, ..Step::rest(PodState::Stopping { grace, since }) }, facts, now)
 }
 
 /// Which of the pod's sidecars a container is, counted from the first.
@@ -60,10 +53,8 @@ fn sidecar_place(facts: &Facts<'_>, name: &str) -> Option<usize> {
 /// The stages that stop what runs: all containers at once, then sandboxes. Everybody's hook runs at once too, but a sidecar is signalled
 /// after the regular containers it serves and after the sidecars that were started later.
 pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stage> {
-    let regular = facts
-        .pod
-        .map(|pod| pod.containers_of(ContainerKind::Regular))
-        .unwrap_or_default();
+    let regular =
+        facts.pod.map(|pod| pod.containers_of(ContainerKind::Regular)).unwrap_or_default();
     let goes_before = |place: usize, other: &str| {
         regular.iter().any(|it| it.name == other)
             || sidecar_place(facts, other).is_some_and(|it| it > place)
@@ -82,18 +73,10 @@ pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stag
             after: before.map(|other| other.id.clone()).collect(),
         }
     };
-    let ready = facts
-        .seen
-        .sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.is_ready);
+    let ready = facts.seen.sandboxes.iter().filter(|sandbox| sandbox.is_ready);
     let mut stages: Vec<Stage> = vec![
         facts.seen.running().map(stop).collect(),
-        ready
-            .map(|sandbox| Action::StopSandbox {
-                id: sandbox.id.clone(),
-            })
-            .collect(),
+        ready.map(|sandbox| Action::StopSandbox { id: sandbox.id.clone() }).collect(),
     ];
     stages.retain(|stage| !stage.is_empty());
     stages
@@ -104,14 +87,7 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
     if is_running_anything(facts.seen) {
         // Something came to life after we looked, a container of a call that was given up for instance.
         let stages = stop_everything(facts, SHORTEST_STOP);
-        return held_back(
-            Step {
-                stages,
-                ..Step::rest(PodState::Stopped)
-            },
-            facts,
-            now,
-        );
+        return held_back(Step { stages, ..Step::rest(PodState::Stopped) }, facts, now);
     }
     if facts.setup.volumes != Presence::Absent {
         return held_back(release_volumes(facts), facts, now);
@@ -129,9 +105,7 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
 /// The cgroup stays until the volumes are gone, so that memory which they hold is counted there and not above. What is left of the pod in it,
 /// unknown to the runtime, gets little of the processors meanwhile (upstream: `cleanupOrphanedPodCgroups`).
 fn release_volumes(facts: &Facts<'_>) -> Step {
-    let release = Action::ReleaseVolumes {
-        lower_after: HOUSEKEEPING,
-    };
+    let release = Action::ReleaseVolumes { lower_after: HOUSEKEEPING };
     let step = Step::rest(PodState::Stopped);
     match facts.pod_failure {
         None => step.then(vec![release]),
@@ -165,15 +139,11 @@ pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
         .seen
         .sandboxes
         .iter()
-        .map(|dead| Action::RemoveSandbox {
-            id: dead.id.clone(),
-        })
+        .map(|dead| Action::RemoveSandbox { id: dead.id.clone() })
         .collect();
     if !containers.is_empty() || !sandboxes.is_empty() {
         return held_back(
-            Step::rest(PodState::Settled)
-                .then(containers)
-                .then(sandboxes),
+            Step::rest(PodState::Settled).then(containers).then(sandboxes),
             facts,
             now,
         );
@@ -210,14 +180,9 @@ pub(crate) fn surplus(seen: &PodObservation, n_kept: usize) -> Stage {
         }
     }
     for (index, sandbox) in seen.sandboxes.iter().enumerate() {
-        let is_used = seen
-            .containers
-            .iter()
-            .any(|container| container.sandbox == sandbox.id);
+        let is_used = seen.containers.iter().any(|container| container.sandbox == sandbox.id);
         if index > 0 && !sandbox.is_ready && !is_used {
-            stage.push(Action::RemoveSandbox {
-                id: sandbox.id.clone(),
-            });
+            stage.push(Action::RemoveSandbox { id: sandbox.id.clone() });
         }
     }
     stage
@@ -229,9 +194,7 @@ fn is_running_anything(seen: &PodObservation) -> bool {
 
 /// After a failure the same step waits its turn instead of spinning.
 pub(crate) fn held_back(mut step: Step, facts: &Facts<'_>, now: Timestamp) -> Step {
-    let due = facts
-        .pod_failure
-        .map(|failure| failure.retry_at(&facts.back_off));
+    let due = facts.pod_failure.map(|failure| failure.retry_at(&facts.back_off));
     if let Some(due) = due.filter(|due| *due > now && !step.stages.is_empty()) {
         step.stages.clear();
         step.wake(due);

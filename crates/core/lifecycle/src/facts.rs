@@ -187,10 +187,6 @@ impl Failure {
             FailureKind::ImagePull { .. } => (policy.image_initial, policy.image_max),
             FailureKind::Other => (policy.retry_initial, policy.retry_max),
         };
-        self.at.after(crate::doubling(
-            first,
-            longest,
-            self.count.saturating_sub(1),
-        ))
+        self.at.after(crate::doubling(first, longest, self.count.saturating_sub(1)))
     }
 }

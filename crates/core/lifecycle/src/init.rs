@@ -30,11 +30,7 @@ pub(crate) enum InitProgress {
 /// Plans init containers and sidecars, first to last.
 pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
     let pod = plan.pod;
-    let list = pod
-        .spec_ref()
-        .init_containers
-        .as_deref()
-        .unwrap_or_default();
+    let list = pod.spec_ref().init_containers.as_deref().unwrap_or_default();
     // A regular container in this sandbox proves that every init container was done once.
     let is_initialised = list.is_empty()
         || pod
@@ -42,10 +38,7 @@ pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
             .iter()
             .any(|it| here(plan, &it.name).is_some());
     if is_initialised {
-        for sidecar in list
-            .iter()
-            .filter(|it| init_kind(it) == ContainerKind::Sidecar)
-        {
+        for sidecar in list.iter().filter(|it| init_kind(it) == ContainerKind::Sidecar) {
             let seen = here(plan, &sidecar.name);
             keep_sidecar(plan, sidecar, seen);
         }
@@ -54,10 +47,7 @@ pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
     // Everything before the last one that left a trace was done before it; only sidecars among them still matter.
     let position = list.iter().rposition(|it| here(plan, &it.name).is_some());
     let earlier = &list[..position.unwrap_or(0)];
-    for sidecar in earlier
-        .iter()
-        .filter(|it| init_kind(it) == ContainerKind::Sidecar)
-    {
+    for sidecar in earlier.iter().filter(|it| init_kind(it) == ContainerKind::Sidecar) {
         let seen = here(plan, &sidecar.name);
         keep_sidecar(plan, sidecar, seen);
     }
@@ -84,10 +74,7 @@ pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
 
 /// The newest container of that name, if it lives in the sandbox that is in use.
 fn here<'a>(plan: &Plan<'a>, name: &str) -> Option<&'a ObservedContainer> {
-    plan.facts
-        .seen
-        .newest_container(name)
-        .filter(|it| it.sandbox == *plan.sandbox)
+    plan.facts.seen.newest_container(name).filter(|it| it.sandbox == *plan.sandbox)
 }
 
 enum Outcome {

@@ -28,9 +28,7 @@ pub(crate) fn due(pod: &Pod, seen: &PodObservation) -> Option<Timestamp> {
     let all: Vec<&Container> = init.chain(&spec.containers).collect();
     let (sources, _) = split(&all, seen);
     let exits = sources.into_iter().filter_map(|it| it.state.exit());
-    exits
-        .map(|exit| exit.started_at.unwrap_or(exit.finished_at).after(PACE))
-        .max()
+    exits.map(|exit| exit.started_at.unwrap_or(exit.finished_at).after(PACE)).max()
 }
 
 /// The stages that clear the pod of its containers.
@@ -58,11 +56,7 @@ fn split<'a>(
 ) -> (Vec<&'a ObservedContainer>, Vec<&'a ObservedContainer>) {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
     for container in containers {
-        for it in seen
-            .containers
-            .iter()
-            .filter(|it| it.name.as_str() == container.name)
-        {
+        for it in seen.containers.iter().filter(|it| it.name.as_str() == container.name) {
             match it.state.exit() {
                 Some(exit) if restarts_all(container, exit.code) => sources.push(it),
                 _ => targets.push(it),
@@ -83,9 +77,5 @@ fn kill(it: &ObservedContainer) -> Action {
 }
 
 fn remove(it: &ObservedContainer) -> Action {
-    Action::RemoveContainer {
-        id: it.id.clone(),
-        container: it.name.clone(),
-        log_path: None,
-    }
+    Action::RemoveContainer { id: it.id.clone(), container: it.name.clone(), log_path: None }
 }

@@ -56,15 +56,10 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
     if !deserves_sandbox(pod, facts, attempt) {
         return step;
     }
-    if let Some(due) = facts
-        .pod_failure
-        .map(|failure| failure.retry_at(&facts.back_off))
-        .filter(|due| *due > now)
+    if let Some(due) =
+        facts.pod_failure.map(|failure| failure.retry_at(&facts.back_off)).filter(|due| *due > now)
     {
-        return Step {
-            wake_at: Some(due),
-            ..Step::rest(PodState::Running)
-        };
+        return Step { wake_at: Some(due), ..Step::rest(PodState::Running) };
     }
     if let Some(trouble) = facts.network_trouble.filter(|_| !pod.is_host_network()) {
         return Step {
@@ -77,20 +72,13 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
     }
     step.then(init_remains(pod, facts))
         .then(missing_setup(facts))
-        .then(vec![Action::CreateSandbox {
-            attempt,
-            replaces: attempt > 0,
-        }])
+        .then(vec![Action::CreateSandbox { attempt, replaces: attempt > 0 }])
 }
 
 /// A pod that is done gets no new sandbox just to be torn down again.
 fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
     // A container that was made and never started is no history: the pod has yet to run.
-    let has_history = facts
-        .seen
-        .containers
-        .iter()
-        .any(|it| it.state != ContainerState::Created);
+    let has_history = facts.seen.containers.iter().any(|it| it.state != ContainerState::Created);
     let regular = pod.containers_of(ContainerKind::Regular);
     if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
         // A container's own policy or rule stands above the pod's. Upstream's kubelet leaves such a pod without a sandbox for ever.
@@ -108,9 +96,8 @@ fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
                 .newest_container(&container.name)
                 .is_some_and(|it| it.state.exit().is_some_and(|exit| exit.code == 0))
     };
-    let ran_before = regular
-        .iter()
-        .any(|container| facts.seen.newest_container(&container.name).is_some());
+    let ran_before =
+        regular.iter().any(|container| facts.seen.newest_container(&container.name).is_some());
     !(ran_before && regular.iter().all(is_done))
 }
 
@@ -152,16 +139,10 @@ fn missing_setup(facts: &Facts<'_>) -> Stage {
 fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> Step {
     if facts.is_restarting_all {
         if let Some(due) = reset::due(pod, facts.seen).filter(|due| *due > now) {
-            return Step {
-                wake_at: Some(due),
-                ..Step::rest(PodState::Running)
-            };
+            return Step { wake_at: Some(due), ..Step::rest(PodState::Running) };
         }
         let stages = reset::reset(pod, facts.seen);
-        return Step {
-            stages,
-            ..Step::rest(PodState::Running)
-        };
+        return Step { stages, ..Step::rest(PodState::Running) };
     }
     let mut plan = Plan::new(pod, sandbox, facts, now);
     for ephemeral in pod.spec_ref().ephemeral_containers.iter().flatten() {
@@ -381,10 +362,7 @@ impl<'a> Plan<'a> {
                         self.wait(
                             name,
                             due,
-                            Waiting {
-                                reason: failure.reason,
-                                message: failure.message.clone(),
-                            },
+                            Waiting { reason: failure.reason, message: failure.message.clone() },
                         );
                     }
                 };
@@ -417,13 +395,13 @@ impl<'a> Plan<'a> {
             crash_streak,
         };
         // A container that was made and never started stands in the way of its own successor.
-        let leftover = newest
-            .filter(|it| it.state == ContainerState::Created)
-            .map(|it| Action::RemoveContainer {
+        let leftover = newest.filter(|it| it.state == ContainerState::Created).map(|it| {
+            Action::RemoveContainer {
                 id: it.id.clone(),
                 container: it.name.clone(),
                 log_path: None,
-            });
+            }
+        });
         self.stops.extend(leftover);
         match (kind, self.starts.last_mut()) {
             // Regular containers do not wait for one another, but for the hooks that greet those before them.
@@ -478,15 +456,7 @@ impl<'a> Plan<'a> {
 }
 
 fn is_regular_stage(stage: &Stage) -> bool {
-    stage.iter().all(|action| {
-        matches!(
-            action,
-            Action::Start {
-                kind: ContainerKind::Regular,
-                ..
-            }
-        )
-    })
+    stage.iter().all(|action| matches!(action, Action::Start { kind: ContainerKind::Regular, .. }))
 }
 
 /// True when a hook runs after one of these starts.
@@ -523,9 +493,7 @@ fn wants_image(pod: &Pod, container: &Container, image: &str) -> bool {
 
 /// True when the container was made from the specification as it is now.
 pub(crate) fn is_same_spec(container: &Container, it: &ObservedContainer) -> bool {
-    it.spec_hash
-        .as_deref()
-        .is_none_or(|hash| hash == ferrolet_types::pod::spec_hash(container))
+    it.spec_hash.as_deref().is_none_or(|hash| hash == ferrolet_types::pod::spec_hash(container))
 }
 
 fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Waiting {
@@ -543,16 +511,11 @@ fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Wa
 }
 
 fn pull_back_off(image: &str, failure: &Failure) -> Waiting {
-    let Failure {
-        reason, message, ..
-    } = failure;
+    let Failure { reason, message, .. } = failure;
     let message = if message.is_empty() {
         format!("Back-off pulling image {image:?}")
     } else {
         format!("Back-off pulling image {image:?}: {reason}: {message}")
     };
-    Waiting {
-        reason: "ImagePullBackOff",
-        message,
-    }
+    Waiting { reason: "ImagePullBackOff", message }
 }

@@ -28,20 +28,9 @@ pub fn sandbox_need(pod: &Pod, seen: &PodObservation) -> SandboxNeed {
     let Some(newest) = seen.newest_sandbox() else {
         return SandboxNeed::First;
     };
-    let replace = |why| SandboxNeed::Replace {
-        attempt: newest.attempt + 1,
-        why,
-    };
-    let n_ready = seen
-        .sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.is_ready)
-        .count();
-    let wanted = if pod.is_host_network() {
-        NetworkMode::Node
-    } else {
-        NetworkMode::Pod
-    };
+    let replace = |why| SandboxNeed::Replace { attempt: newest.attempt + 1, why };
+    let n_ready = seen.sandboxes.iter().filter(|sandbox| sandbox.is_ready).count();
+    let wanted = if pod.is_host_network() { NetworkMode::Node } else { NetworkMode::Pod };
     if n_ready > 1 {
         replace("multiple pod sandboxes are ready")
     } else if !newest.is_ready {

@@ -162,11 +162,8 @@ impl StopCause {
             ContainerKind::Init | ContainerKind::Sidecar => "Init container",
             ContainerKind::Regular | ContainerKind::Ephemeral => "Container",
         };
-        let tail = if restarts && kind == ContainerKind::Regular {
-            ", will be restarted"
-        } else {
-            ""
-        };
+        let tail =
+            if restarts && kind == ContainerKind::Regular { ", will be restarted" } else { "" };
         match self {
             Self::PodEnds => format!("Stopping container {container}"),
             Self::Changed => format!("{subject} {container} definition changed{tail}"),
@@ -198,13 +195,7 @@ impl Step {
 
     /// Nothing to do in this state.
     pub(crate) fn rest(next: PodState) -> Self {
-        Self {
-            next,
-            stages: Vec::new(),
-            wake_at: None,
-            waiting: BTreeMap::new(),
-            hold: None,
-        }
+        Self { next, stages: Vec::new(), wake_at: None, waiting: BTreeMap::new(), hold: None }
     }
 
     /// Adds a stage, unless it is empty.

@@ -120,13 +120,9 @@ fn is_word_for_word(pod: &Pod, resources: &PodResources) -> bool {
 
 /// True when a resize asks for more CPU or memory than the pod was granted.
 pub fn is_growing(allocated: &Pod, desired: &Pod) -> bool {
-    let (old, new) = (
-        pod_requests(allocated, Overhead::Excluded),
-        pod_requests(desired, Overhead::Excluded),
-    );
-    ["cpu", "memory"]
-        .iter()
-        .any(|name| amount(&new, name) > amount(&old, name))
+    let (old, new) =
+        (pod_requests(allocated, Overhead::Excluded), pod_requests(desired, Overhead::Excluded));
+    ["cpu", "memory"].iter().any(|name| amount(&new, name) > amount(&old, name))
 }
 
 /// What a resize depends on besides the room on the node.
@@ -181,10 +177,7 @@ impl Infeasible {
 
 impl From<Infeasible> for Rejection {
     fn from(why: Infeasible) -> Self {
-        Self {
-            reason: Self::INFEASIBLE.to_owned(),
-            message: why.message().to_owned(),
-        }
+        Self { reason: Self::INFEASIBLE.to_owned(), message: why.message().to_owned() }
     }
 }
 
@@ -223,10 +216,7 @@ fn pairs<'a>(
 ) -> impl Iterator<Item = (&'a Container, &'a Container)> {
     let all = |pod: &'a Pod| {
         let spec = pod.spec_ref();
-        spec.init_containers
-            .iter()
-            .flatten()
-            .chain(&spec.containers)
+        spec.init_containers.iter().flatten().chain(&spec.containers)
     };
     all(desired).filter_map(move |it| {
         let other = all(allocated).find(|other| other.name == it.name)?;
@@ -263,10 +253,7 @@ fn is_memory_volume_resized(desired: &Pod, allocated: &Pod) -> bool {
                 let dir = volume.empty_dir.as_ref()?;
                 let is_memory = dir.medium.as_deref() == Some("Memory");
                 let limit = dir.size_limit.as_ref().filter(|_| is_memory)?;
-                Some((
-                    volume.name.clone(),
-                    ferrolet_types::Quantity::parse(&limit.0).ok(),
-                ))
+                Some((volume.name.clone(), ferrolet_types::Quantity::parse(&limit.0).ok()))
             })
             .collect()
     };
@@ -279,19 +266,13 @@ fn has_other_requests(desired: &Pod, allocated: &Pod, name: &str) -> bool {
 
 fn request(container: &Container, name: &str) -> ferrolet_types::Quantity {
     let resources = container.resources.as_ref();
-    amount(
-        &parse_amounts(resources.and_then(|it| it.requests.as_ref())),
-        name,
-    )
+    amount(&parse_amounts(resources.and_then(|it| it.requests.as_ref())), name)
 }
 
 /// The same amounts, however they are written.
 pub(crate) fn is_same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
     let amounts = |it: &ResourceRequirements| -> (Amounts, Amounts) {
-        (
-            parse_amounts(it.requests.as_ref()),
-            parse_amounts(it.limits.as_ref()),
-        )
+        (parse_amounts(it.requests.as_ref()), parse_amounts(it.limits.as_ref()))
     };
     amounts(one) == amounts(other)
 }

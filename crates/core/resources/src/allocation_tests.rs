@@ -9,11 +9,7 @@ fn node() -> NodeResources {
         cgroup_mode: CgroupMode::V1,
         cgroups: CgroupPolicy::default(),
         memory_capacity: 8 << 30,
-        swap: SwapPolicy {
-            is_controlled: true,
-            behavior: SwapBehavior::NoSwap,
-            capacity: 0,
-        },
+        swap: SwapPolicy { is_controlled: true, behavior: SwapBehavior::NoSwap, capacity: 0 },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: true,
     }
@@ -22,22 +18,13 @@ fn node() -> NodeResources {
 /// 8.10: the stored allocation replaces the specification.
 #[test]
 fn a_specification_gives_way_to_what_was_granted() {
-    let small = pod([
-        container("a", &[("cpu", "100m")], &[]),
-        container("b", &[], &[]),
-    ]);
-    let large = pod([
-        container("a", &[("cpu", "0.2")], &[]),
-        container("b", &[], &[]),
-    ]);
+    let small = pod([container("a", &[("cpu", "100m")], &[]), container("b", &[], &[])]);
+    let large = pod([container("a", &[("cpu", "0.2")], &[]), container("b", &[], &[])]);
     let granted = PodResources::of(&small);
     let laid_over = with_resources(&large, &granted).unwrap();
     assert!(PodResources::of(&laid_over).is_same(&granted));
     assert_eq!(with_resources(&small, &granted), None);
-    let spelled = pod([
-        container("a", &[("cpu", "0.1")], &[]),
-        container("b", &[], &[]),
-    ]);
+    let spelled = pod([container("a", &[("cpu", "0.1")], &[]), container("b", &[], &[])]);
     assert_eq!(with_resources(&spelled, &granted), None, "0.1 is 100m");
     let stranger = PodResources::default();
     assert_eq!(
@@ -74,19 +61,12 @@ fn what_this_node_can_never_resize_is_infeasible() {
         assert_eq!(said.unwrap_or_default(), expected);
     };
     let plain = node();
-    let rules = ResizeRules {
-        node: &plain,
-        has_static_cpus: false,
-        has_static_memory: false,
-    };
+    let rules = ResizeRules { node: &plain, has_static_cpus: false, has_static_memory: false };
     let burst = |memory: &str| pod([container("a", &[("memory", memory)], &[])]);
     check(&burst("1Mi"), &burst("2Mi"), rules, "");
     let mut swapping = node();
     swapping.swap.behavior = SwapBehavior::LimitedSwap;
-    let swap_rules = ResizeRules {
-        node: &swapping,
-        ..rules
-    };
+    let swap_rules = ResizeRules { node: &swapping, ..rules };
     check(
         &burst("1Mi"),
         &burst("2Mi"),
@@ -105,11 +85,7 @@ fn what_this_node_can_never_resize_is_infeasible() {
         pod([container("a", &both, &both)])
     };
     check(&sure("1", "1Mi"), &sure("1", "2Mi"), swap_rules, "");
-    let fixed = ResizeRules {
-        has_static_cpus: true,
-        has_static_memory: true,
-        ..rules
-    };
+    let fixed = ResizeRules { has_static_cpus: true, has_static_memory: true, ..rules };
     check(
         &sure("1", "1Mi"),
         &sure("2", "1Mi"),
@@ -149,11 +125,7 @@ fn what_a_container_starts_with_includes_its_pods_limits() {
     let both = json!({"limits": {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi"}});
     check(json!({}), json!({}), json!({}));
     check(json!({"requests": {"cpu": "1"}}), json!({}), json!({}));
-    check(
-        both.clone(),
-        json!({}),
-        json!({"limits": {"cpu": "2", "memory": "1Gi"}}),
-    );
+    check(both.clone(), json!({}), json!({"limits": {"cpu": "2", "memory": "1Gi"}}));
     check(
         both,
         json!({"limits": {"cpu": "500m"}, "requests": {"cpu": "500m"}}),

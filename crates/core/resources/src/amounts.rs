@@ -86,11 +86,8 @@ pub fn requests_in_use(pod: &Pod) -> Amounts {
         own
     };
     // Pod-level requests stand for the sum, so the status of single containers says nothing there.
-    let mut total = if has_pod_level_requests(pod) {
-        Amounts::new()
-    } else {
-        containers_total(pod, in_force)
-    };
+    let mut total =
+        if has_pod_level_requests(pod) { Amounts::new() } else { containers_total(pod, in_force) };
     raise(&mut total, &granted);
     total
 }
@@ -163,9 +160,7 @@ pub fn has_pod_level_limits(pod: &Pod) -> bool {
 }
 
 fn names_supported(list: Option<&BTreeMap<String, ApiQuantity>>) -> bool {
-    list.into_iter()
-        .flatten()
-        .any(|(name, _)| is_supported(name))
+    list.into_iter().flatten().any(|(name, _)| is_supported(name))
 }
 
 fn supported(amounts: Amounts) -> impl Iterator<Item = (String, Quantity)> {
@@ -182,10 +177,7 @@ fn pod_overhead(pod: &Pod) -> Amounts {
 
 fn add(total: &mut Amounts, more: &Amounts) {
     for (name, quantity) in more {
-        total
-            .entry(name.clone())
-            .and_modify(|sum| *sum = sum.plus(*quantity))
-            .or_insert(*quantity);
+        total.entry(name.clone()).and_modify(|sum| *sum = sum.plus(*quantity)).or_insert(*quantity);
     }
 }
 

@@ -4,10 +4,8 @@ use super::*;
 use crate::tests_pods::pod_json;
 
 fn text(amounts: &Amounts) -> String {
-    let parts: Vec<String> = amounts
-        .iter()
-        .map(|(name, amount)| format!("{name}={amount}"))
-        .collect();
+    let parts: Vec<String> =
+        amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
     parts.join(" ")
 }
 
@@ -22,11 +20,7 @@ fn regular_containers_and_sidecars_add_up_and_init_containers_set_a_floor() {
     let asks =
         |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
     let sidecar = |name: &str, cpu: &str| json!({"name": name, "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
-    check(
-        json!({"containers": [asks("a", "100m"), asks("b", "200m")]}),
-        "cpu=300m",
-        "",
-    );
+    check(json!({"containers": [asks("a", "100m"), asks("b", "200m")]}), "cpu=300m", "");
     check(
         json!({"initContainers": [asks("i", "1"), asks("j", "2")], "containers": [asks("a", "100m")]}),
         "cpu=2",

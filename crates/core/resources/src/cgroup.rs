@@ -88,14 +88,8 @@ impl ClassBounds {
         if mode == CgroupMode::V1 || has_reservations {
             return Self::default();
         }
-        let burstable = CgroupLimits {
-            memory_low: Some(0),
-            ..CgroupLimits::NONE
-        };
-        let all = CgroupLimits {
-            memory_min: Some(0),
-            ..burstable
-        };
+        let burstable = CgroupLimits { memory_low: Some(0), ..CgroupLimits::NONE };
+        let all = CgroupLimits { memory_min: Some(0), ..burstable };
         Self { all, burstable }
     }
 }
@@ -116,12 +110,7 @@ pub struct CgroupPolicy {
 impl Default for CgroupPolicy {
     /// Upstream's defaults on v1: quotas on, 100 ms, no bound on processes.
     fn default() -> Self {
-        Self {
-            cpu_cfs_quota: true,
-            cfs_period_micros: 100_000,
-            pids_limit: None,
-            memory_qos: None,
-        }
+        Self { cpu_cfs_quota: true, cfs_period_micros: 100_000, pids_limit: None, memory_qos: None }
     }
 }
 
@@ -153,11 +142,8 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
         Qos::BestEffort => MIN_SHARES,
         Qos::Guaranteed | Qos::Burstable => milli_cpu_to_shares(amount(&requests, "cpu").milli()),
     };
-    let protection = policy
-        .memory_qos
-        .as_ref()
-        .map(|memory| protection(pod, qos, memory))
-        .unwrap_or_default();
+    let protection =
+        policy.memory_qos.as_ref().map(|memory| protection(pod, qos, memory)).unwrap_or_default();
     let period = policy.cfs_period_micros;
     let quota = milli_cpu_to_quota(amount(&limits, "cpu").milli(), i64::from(period));
     let limits = CgroupLimits {
@@ -168,12 +154,7 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
         pids: policy.pids_limit,
         ..protection
     };
-    PodCgroup {
-        uid: pod.uid(),
-        qos,
-        limits,
-        huge_pages: huge_page_limits(pod),
-    }
+    PodCgroup { uid: pod.uid(), qos, limits, huge_pages: huge_page_limits(pod) }
 }
 
 /// What the classes get for these pods: the weight of the burstable ones is what they ask for together, and where memory is
@@ -232,9 +213,7 @@ fn huge_page_limits(pod: &Pod) -> BTreeMap<String, u64> {
     let requests: Amounts = pod_requests(pod, Overhead::Included);
     let mut limits = BTreeMap::new();
     for (name, quantity) in &requests {
-        let size = name
-            .strip_prefix("hugepages-")
-            .and_then(|size| Quantity::parse(size).ok());
+        let size = name.strip_prefix("hugepages-").and_then(|size| Quantity::parse(size).ok());
         if let Some(size) = size.and_then(|size| huge_page_size_name(size.value())) {
             *limits.entry(size).or_default() += u64::try_from(quantity.value()).unwrap_or(0);
         }
@@ -244,11 +223,7 @@ fn huge_page_limits(pod: &Pod) -> BTreeMap<String, u64> {
 
 fn is_bounded(pod: &Pod, name: &str) -> bool {
     let spec = pod.spec_ref();
-    let mut containers = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     !pod_level_limit(pod, name).is_zero()
         || containers.all(|container| !amount(&container_limits(container), name).is_zero())
 }

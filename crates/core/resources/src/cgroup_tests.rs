@@ -33,22 +33,9 @@ fn recorded_cgroups_of_the_three_classes_come_out_the_same() {
         memory: Some(50_331_648),
         ..CgroupLimits::NONE
     };
-    check(
-        &pod([container("g", &both, &both)]),
-        policy,
-        Qos::Guaranteed,
-        sure,
-    );
-    let loose = CgroupLimits {
-        cpu_shares: Some(2),
-        ..CgroupLimits::default()
-    };
-    check(
-        &pod([container("x", &[], &[])]),
-        policy,
-        Qos::BestEffort,
-        loose,
-    );
+    check(&pod([container("g", &both, &both)]), policy, Qos::Guaranteed, sure);
+    let loose = CgroupLimits { cpu_shares: Some(2), ..CgroupLimits::default() };
+    check(&pod([container("x", &[], &[])]), policy, Qos::BestEffort, loose);
 }
 
 #[test]
@@ -57,10 +44,7 @@ fn a_burstable_pod_is_bounded_where_every_container_is() {
         container("a", &[("cpu", "100m")], &[("cpu", "1"), ("memory", "1Gi")]),
         container("b", &[], &[("memory", "1Gi")]),
     ]);
-    let limits = CgroupLimits {
-        memory: Some(2 << 30),
-        ..RICH
-    };
+    let limits = CgroupLimits { memory: Some(2 << 30), ..RICH };
     check(&bounded, CgroupPolicy::default(), Qos::Burstable, limits);
 }
 
@@ -68,34 +52,18 @@ fn a_burstable_pod_is_bounded_where_every_container_is() {
 fn the_pods_own_limit_bounds_it_whatever_its_containers_say() {
     let own = pod_json(json!({"spec": {
         "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "2"}}, "containers": [{"name": "a"}, {"name": "b"}]}}));
-    let limits = CgroupLimits {
-        cpu_quota: Some(200_000),
-        cpu_period: Some(100_000),
-        ..RICH
-    };
+    let limits = CgroupLimits { cpu_quota: Some(200_000), cpu_period: Some(100_000), ..RICH };
     check(&own, CgroupPolicy::default(), Qos::Burstable, limits);
 }
 
 #[test]
 fn the_policy_can_lift_quotas_and_bound_processes() {
     let both = [("cpu", "100m"), ("memory", "1Gi")];
-    let policy = CgroupPolicy {
-        cpu_cfs_quota: false,
-        pids_limit: Some(64),
-        ..CgroupPolicy::default()
-    };
-    let limits = CgroupLimits {
-        cpu_period: Some(100_000),
-        memory: Some(1 << 30),
-        pids: Some(64),
-        ..RICH
-    };
-    check(
-        &pod([container("a", &both, &both)]),
-        policy,
-        Qos::Guaranteed,
-        limits,
-    );
+    let policy =
+        CgroupPolicy { cpu_cfs_quota: false, pids_limit: Some(64), ..CgroupPolicy::default() };
+    let limits =
+        CgroupLimits { cpu_period: Some(100_000), memory: Some(1 << 30), pids: Some(64), ..RICH };
+    check(&pod([container("a", &both, &both)]), policy, Qos::Guaranteed, limits);
 }
 
 #[test]
@@ -118,10 +86,8 @@ fn memory_is_reserved_by_class_and_throttled_where_the_pod_has_limits_of_its_own
         ..CgroupPolicy::default()
     };
     let whole = |request: &str, limit: &str| {
-        pod_json(
-            json!({"spec": {"containers": [{"name": "a"}], "resources": {
-            "requests": {"memory": request}, "limits": {"memory": limit}}}}),
-        )
+        pod_json(json!({"spec": {"containers": [{"name": "a"}], "resources": {
+            "requests": {"memory": request}, "limits": {"memory": limit}}}}))
     };
     let both = [("cpu", "1"), ("memory", "32Mi")];
     let sure = pod([container("a", &both, &both)]);
@@ -136,12 +102,7 @@ fn memory_is_reserved_by_class_and_throttled_where_the_pod_has_limits_of_its_own
         // Its container is throttled, not the pod.
         (&burst, Some(0.5), false, ""),
         (&whole("16Mi", "48Mi"), Some(0.5), false, "high 33554432"),
-        (
-            &whole("16Mi", "48Mi"),
-            Some(0.5),
-            true,
-            "low 16777216 high 33554432",
-        ),
+        (&whole("16Mi", "48Mi"), Some(0.5), true, "low 16777216 high 33554432"),
         // Whole pages, and nothing between a request and a limit that are one.
         (&whole("1", "8193"), Some(0.9), false, "high 4096"),
         (&whole("16Mi", "16Mi"), Some(0.5), false, ""),
@@ -191,23 +152,14 @@ fn the_burstable_class_weighs_what_its_pods_ask_for() {
         bounds.burstable.cpu_shares
     };
     assert_eq!(shares(&[&asks("100m")]), Some(102));
-    assert_eq!(
-        shares(&[&asks("100m"), &asks("400m"), &guaranteed]),
-        Some(512)
-    );
+    assert_eq!(shares(&[&asks("100m"), &asks("400m"), &guaranteed]), Some(512));
     assert_eq!(shares(&[]), Some(2));
 }
 
 #[test]
 fn huge_pages_are_bounded_by_size() {
     let pages = [("hugepages-2Mi", "4Mi"), ("memory", "1Gi")];
-    let both = pod([
-        container("a", &pages, &pages),
-        container("b", &pages, &pages),
-    ]);
+    let both = pod([container("a", &pages, &pages), container("b", &pages, &pages)]);
     let cgroup = pod_cgroup(&both, &CgroupPolicy::default());
-    assert_eq!(
-        cgroup.huge_pages,
-        BTreeMap::from([("2MB".to_owned(), 8 << 20)])
-    );
+    assert_eq!(cgroup.huge_pages, BTreeMap::from([("2MB".to_owned(), 8 << 20)]));
 }

@@ -138,13 +138,7 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeResources, quota: QuotaMode) -> L
     let limits = pod_limits(pod, Overhead::Excluded);
     let cpu_limit = amount(&limits, "cpu");
     let cpu_request = requests.get("cpu").copied().unwrap_or(cpu_limit);
-    bounds(
-        cpu_request,
-        cpu_limit,
-        amount(&limits, "memory"),
-        node,
-        quota,
-    )
+    bounds(cpu_request, cpu_limit, amount(&limits, "memory"), node, quota)
 }
 
 /// What to tell a runtime about a pod's overhead, which is request and limit at once; all zero without one.
@@ -191,9 +185,7 @@ fn bounds(
         };
     }
     if node.cgroup_mode == CgroupMode::V2 && !node.single_process_oom_kill {
-        result
-            .unified
-            .insert("memory.oom.group".to_owned(), "1".to_owned());
+        result.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
     result
 }
@@ -212,10 +204,7 @@ fn hugepage_limits(pod: &Pod, own: &Amounts, sizes: &[String]) -> Vec<(String, u
     let mut wanted = named_page_limits(&parse_amounts(pods));
     wanted.extend(named_page_limits(own));
     let limit = |size: &String| wanted.get(size).copied().unwrap_or(0);
-    sizes
-        .iter()
-        .map(|size| (size.clone(), limit(size)))
-        .collect()
+    sizes.iter().map(|size| (size.clone(), limit(size))).collect()
 }
 
 fn named_page_limits(limits: &Amounts) -> BTreeMap<String, u64> {
@@ -242,9 +231,7 @@ fn limit_swap(
         CgroupMode::V1 => result.memory_swap_limit = result.memory_limit,
         CgroupMode::V2 => {
             let bytes = swap_share(pod, requests, limits, node);
-            result
-                .unified
-                .insert("memory.swap.max".to_owned(), bytes.to_string());
+            result.unified.insert("memory.swap.max".to_owned(), bytes.to_string());
         }
     }
 }

@@ -18,38 +18,22 @@ fn node() -> NodeResources {
             ..CgroupPolicy::default()
         },
         memory_capacity: 8 * GIB,
-        swap: SwapPolicy {
-            is_controlled: true,
-            behavior: SwapBehavior::NoSwap,
-            capacity: 0,
-        },
+        swap: SwapPolicy { is_controlled: true, behavior: SwapBehavior::NoSwap, capacity: 0 },
         huge_page_sizes: vec!["2MB".to_owned(), "1GB".to_owned()],
         single_process_oom_kill: false,
     }
 }
 
 fn node_v2() -> NodeResources {
-    NodeResources {
-        cgroup_mode: CgroupMode::V2,
-        ..node()
-    }
+    NodeResources { cgroup_mode: CgroupMode::V2, ..node() }
 }
 
 fn of(pod: &Pod, node: &NodeResources) -> LinuxResources {
-    container_resources(
-        pod,
-        &pod.spec_ref().containers[0],
-        node,
-        QuotaMode::Enforced,
-    )
+    container_resources(pod, &pod.spec_ref().containers[0], node, QuotaMode::Enforced)
 }
 
 fn unified(resources: &LinuxResources) -> String {
-    let files: Vec<String> = resources
-        .unified
-        .iter()
-        .map(|(k, v)| format!("{k}={v}"))
-        .collect();
+    let files: Vec<String> = resources.unified.iter().map(|(k, v)| format!("{k}={v}")).collect();
     files.join(" ")
 }
 
@@ -86,10 +70,7 @@ fn recorded_numbers_of_bounded_and_unbounded_containers_come_out_the_same() {
         ..LinuxResources::default()
     };
     let spec = &rich.spec_ref().containers[1];
-    assert_eq!(
-        container_resources(&rich, spec, &node(), QuotaMode::Enforced),
-        side
-    );
+    assert_eq!(container_resources(&rich, spec, &node(), QuotaMode::Enforced), side);
 }
 
 #[test]
@@ -101,20 +82,12 @@ fn a_sandbox_is_told_the_sum_and_overhead_apart() {
             {"name": "b"}]}}));
     let sum = sandbox_resources(&costly, &node(), QuotaMode::Enforced);
     assert_eq!(
-        (
-            sum.cpu_shares,
-            sum.cpu_quota,
-            sum.memory_limit,
-            sum.oom_score_adj
-        ),
+        (sum.cpu_shares, sum.cpu_quota, sum.memory_limit, sum.oom_score_adj),
         (102, 50_000, 64 << 20, 0)
     );
     assert!(sum.hugepage_limits.is_empty() && sum.memory_swap_limit == 0);
     let cost = overhead_resources(&costly, &node());
-    assert_eq!(
-        (cost.cpu_shares, cost.cpu_quota, cost.memory_limit),
-        (256, 25_000, 16 << 20)
-    );
+    assert_eq!((cost.cpu_shares, cost.cpu_quota, cost.memory_limit), (256, 25_000, 16 << 20));
     assert_eq!(
         overhead_resources(&pod([container("a", &[], &[])]), &node()),
         LinuxResources::default()
@@ -127,10 +100,7 @@ fn quotas_vanish_without_enforcement_and_on_owned_cpus() {
     let mut lax = node();
     lax.cgroups.cpu_cfs_quota = false;
     let free = of(&bounded, &lax);
-    assert_eq!(
-        (free.cpu_period, free.cpu_quota, free.cpu_shares),
-        (0, 0, 2048)
-    );
+    assert_eq!((free.cpu_period, free.cpu_quota, free.cpu_shares), (0, 0, 2048));
     let spec = &bounded.spec_ref().containers[0];
     let owned = container_resources(&bounded, spec, &node(), QuotaMode::Exclusive);
     assert_eq!((owned.cpu_period, owned.cpu_quota), (100_000, -1));
@@ -142,10 +112,7 @@ fn a_container_without_limits_takes_the_pods() {
         "resources": {"limits": {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "8Mi"}, "requests": {"cpu": "1"}},
         "containers": [{"name": "a"}]}}));
     let taken = of(&own, &node());
-    assert_eq!(
-        (taken.cpu_shares, taken.cpu_quota, taken.memory_limit),
-        (1024, 100_000, GIB)
-    );
+    assert_eq!((taken.cpu_shares, taken.cpu_quota, taken.memory_limit), (1024, 100_000, GIB));
     assert_eq!(taken.hugepage_limits[0], ("2MB".to_owned(), 8 << 20));
 }
 
@@ -156,10 +123,7 @@ fn the_unified_files_follow_the_policy() {
         assert_eq!(unified(&of(&bounded(), node)), files);
     };
     check(&node(), "");
-    check(
-        &node_v2(),
-        "memory.low=0 memory.min=0 memory.oom.group=1 memory.swap.max=0",
-    );
+    check(&node_v2(), "memory.low=0 memory.min=0 memory.oom.group=1 memory.swap.max=0");
     let mut changed = node_v2();
     changed.single_process_oom_kill = true;
     changed.swap.is_controlled = false;
@@ -182,19 +146,9 @@ fn limited_swap_is_shared_by_request_among_burstable_pods() {
     node.swap.capacity = 4 * GIB;
     let swap = |pod: &Pod| of(pod, &node).unified["memory.swap.max"].clone();
     let half = (GIB / 2).to_string();
-    assert_eq!(
-        swap(&pod([container("a", &[("memory", "1Gi")], &[])])),
-        half
-    );
+    assert_eq!(swap(&pod([container("a", &[("memory", "1Gi")], &[])])), half);
     assert_eq!(swap(&pod([container("a", &[("cpu", "1")], &[])])), "0");
-    assert_eq!(
-        swap(&pod([container(
-            "a",
-            &[("memory", "1Gi")],
-            &[("memory", "1Gi")]
-        )])),
-        "0"
-    );
+    assert_eq!(swap(&pod([container("a", &[("memory", "1Gi")], &[("memory", "1Gi")])])), "0");
     let mut fixed = pod([container("a", &[("memory", "1Gi")], &[])]);
     let annotations =
         BTreeMap::from([("kubernetes.io/config.source".to_owned(), "file".to_owned())]);
@@ -204,12 +158,9 @@ fn limited_swap_is_shared_by_request_among_burstable_pods() {
 
 #[test]
 fn page_sizes_have_the_kernels_names() {
-    for (bytes, name) in [
-        (2 << 20, Some("2MB")),
-        (1 << 30, Some("1GB")),
-        (64 << 10, Some("64KB")),
-        (1500, None),
-    ] {
+    for (bytes, name) in
+        [(2 << 20, Some("2MB")), (1 << 30, Some("1GB")), (64 << 10, Some("64KB")), (1500, None)]
+    {
         assert_eq!(huge_page_size_name(bytes).as_deref(), name);
     }
 }

@@ -11,9 +11,7 @@ const MIN_QUOTA_MICROS: i64 = 1000;
 /// Weight in cgroup v1's scale; asking for nothing gives the smallest weight.
 pub fn milli_cpu_to_shares(milli: i64) -> u64 {
     let shares = milli.saturating_mul(SHARES_PER_CPU) / MILLI_PER_CPU;
-    u64::try_from(shares)
-        .unwrap_or(0)
-        .clamp(MIN_SHARES, MAX_SHARES)
+    u64::try_from(shares).unwrap_or(0).clamp(MIN_SHARES, MAX_SHARES)
 }
 
 /// The thousandths of a CPU that a weight stands for, rounded up so that they survive the way through shares and back.
@@ -57,14 +55,7 @@ mod tests {
 
     #[test]
     fn weights_lead_back_to_what_was_asked_for() {
-        for (shares, milli) in [
-            (0, 0),
-            (1, 0),
-            (2, 2),
-            (102, 100),
-            (1024, 1000),
-            (1536, 1500),
-        ] {
+        for (shares, milli) in [(0, 0), (1, 0), (2, 2), (102, 100), (1024, 1000), (1536, 1500)] {
             assert_eq!(shares_to_milli_cpu(shares), milli, "{shares}");
         }
     }
@@ -81,11 +72,7 @@ mod tests {
             (200, 5000, 1000),
             (500, 10_000, 5000),
         ] {
-            assert_eq!(
-                milli_cpu_to_quota(milli, period),
-                quota,
-                "{milli}m of {period}"
-            );
+            assert_eq!(milli_cpu_to_quota(milli, period), quota, "{milli}m of {period}");
         }
     }
 }

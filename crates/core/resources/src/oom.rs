@@ -108,11 +108,7 @@ mod tests {
                 "priority": priority, "priorityClassName": class, "containers": [{"name": "c"}]}}))
         };
         check(&critical("system-node-critical", 2_000_001_000), "c", -997);
-        check(
-            &critical("system-cluster-critical", 2_000_000_000),
-            "c",
-            1000,
-        );
+        check(&critical("system-cluster-critical", 2_000_000_000), "c", 1000);
         check(&critical("system-node-critical", 5), "c", 1000);
     }
 

@@ -50,11 +50,7 @@ impl OomLog {
             *begun = Shortage::Cgroup(cgroup.to_owned());
         }
         let (pid, process) = killed(line)?;
-        self.begun.take().map(|shortage| OomKill {
-            process: process.to_owned(),
-            pid,
-            shortage,
-        })
+        self.begun.take().map(|shortage| OomKill { process: process.to_owned(), pid, shortage })
     }
 }
 
@@ -93,11 +89,7 @@ mod tests {
         "4,10,1,-;tail invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=1000";
 
     fn kill(shortage: Shortage) -> OomKill {
-        OomKill {
-            process: "tail".to_owned(),
-            pid: 4242,
-            shortage,
-        }
+        OomKill { process: "tail".to_owned(), pid: 4242, shortage }
     }
 
     /// 8.21, OOM watcher: victims of the whole node are told apart from those of a limit.
@@ -128,10 +120,7 @@ mod tests {
                 Some(Shortage::Node),
             ),
             // Somebody else's words.
-            (
-                &["12,13,1,-;Out of memory: Killed process 4242 (tail)"],
-                None,
-            ),
+            (&["12,13,1,-;Out of memory: Killed process 4242 (tail)"], None),
             (&["3,13,1,-;Killed process x (tail)"], None),
             (&["no record"], None),
         ] {

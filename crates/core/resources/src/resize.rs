@@ -94,10 +94,8 @@ pub fn resize_needs(allocated: &Pod, actuated: &PodResources) -> ResizeNeeds {
     };
     let init = spec.init_containers.iter().flatten();
     for container in init.chain(&spec.containers) {
-        let (now, then) = (
-            Bounds::in_force(container, actuated),
-            Bounds::granted(allocated, container),
-        );
+        let (now, then) =
+            (Bounds::in_force(container, actuated), Bounds::granted(allocated, container));
         if now == then {
             continue;
         }
@@ -118,11 +116,7 @@ pub fn is_resizing(
     is_running: impl Fn(&str) -> bool,
 ) -> bool {
     let spec = allocated.spec_ref();
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|it| is_sidecar(it));
+    let sidecars = spec.init_containers.iter().flatten().filter(|it| is_sidecar(it));
     let mut resizable = sidecars.chain(&spec.containers);
     (needs.is_pod_level && spec.resources.is_some())
         || resizable.any(|it| needs.containers.contains_key(&it.name) && is_running(&it.name))
@@ -167,12 +161,7 @@ pub fn plan_resize(
             .filter(|bytes| *bytes < before.limits.memory.unwrap_or(i64::MAX)),
         container_memory: changes.iter().filter_map(Change::shrinking).collect(),
     };
-    let mut current = Current {
-        allocated,
-        cgroup: before,
-        pod: actuated.pod.clone(),
-        node,
-    };
+    let mut current = Current { allocated, cgroup: before, pod: actuated.pod.clone(), node };
     memory_steps(&mut plan.steps, &mut current, &after, &changes);
     cpu_steps(&mut plan.steps, &mut current, &after, &changes);
     plan
@@ -198,12 +187,8 @@ impl Change<'_> {
             resources: Some(bounds.written(self.container.resources.as_ref())),
             ..self.container.clone()
         };
-        let resources = container_resources(
-            current.allocated,
-            &container,
-            current.node,
-            QuotaMode::Enforced,
-        );
+        let resources =
+            container_resources(current.allocated, &container, current.node, QuotaMode::Enforced);
         ResizeStep::Container {
             name: container.name.clone(),
             id: self.id.clone(),
@@ -230,15 +215,8 @@ impl Current<'_> {
         held.cpu_period = limits.cpu_period.or(held.cpu_period);
         held.memory = limits.memory.or(held.memory);
         let announced = announced(self.allocated, held);
-        let cgroup = PodCgroup {
-            limits,
-            ..self.cgroup.clone()
-        };
-        ResizeStep::Pod {
-            resource,
-            cgroup,
-            announced,
-        }
+        let cgroup = PodCgroup { limits, ..self.cgroup.clone() };
+        ResizeStep::Pod { resource, cgroup, announced }
     }
 
     /// Notes that one resource of the pod's own is in force.
@@ -256,10 +234,7 @@ impl Current<'_> {
 /// What a runtime is told of a pod's bounds: those of its cgroup less the overhead, which it is told beside them.
 fn announced(pod: &Pod, held: &CgroupLimits) -> LinuxResources {
     let overhead = parse_amounts(pod.spec_ref().overhead.as_ref());
-    let (cpu, memory) = (
-        amount(&overhead, "cpu").milli(),
-        amount(&overhead, "memory").value(),
-    );
+    let (cpu, memory) = (amount(&overhead, "cpu").milli(), amount(&overhead, "memory").value());
     let period = i64::try_from(held.cpu_period.unwrap_or(0)).unwrap_or(i64::MAX);
     let shares = held.cpu_shares.unwrap_or(0);
     let shares = match cpu {
@@ -339,15 +314,10 @@ fn cpu_steps(
         cpu_period: after.limits.cpu_period,
         ..CgroupLimits::default()
     };
-    let shares = CgroupLimits {
-        cpu_shares: after.limits.cpu_shares,
-        ..CgroupLimits::default()
-    };
+    let shares = CgroupLimits { cpu_shares: after.limits.cpu_shares, ..CgroupLimits::default() };
     let unlimited = |quota: Option<i64>| quota.filter(|micros| *micros > 0);
-    let (quota_up, quota_down) = direction(
-        unlimited(before.cpu_quota),
-        unlimited(after.limits.cpu_quota),
-    );
+    let (quota_up, quota_down) =
+        direction(unlimited(before.cpu_quota), unlimited(after.limits.cpu_quota));
     let (was, is) = (before.cpu_shares, after.limits.cpu_shares);
     // On the way up the limit goes first, on the way down the request: a request never stands above its limit.
     if quota_up {
@@ -397,8 +367,7 @@ fn put(
     name: &str,
 ) {
     if let Some(value) = granted.and_then(|granted| granted.get(name)) {
-        list.get_or_insert_default()
-            .insert(name.to_owned(), value.clone());
+        list.get_or_insert_default().insert(name.to_owned(), value.clone());
     }
 }
 

@@ -9,11 +9,7 @@ fn node() -> NodeResources {
         cgroup_mode: CgroupMode::V1,
         cgroups: CgroupPolicy::default(),
         memory_capacity: 8 << 30,
-        swap: SwapPolicy {
-            is_controlled: false,
-            behavior: SwapBehavior::NoSwap,
-            capacity: 0,
-        },
+        swap: SwapPolicy { is_controlled: false, behavior: SwapBehavior::NoSwap, capacity: 0 },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: true,
     }
@@ -44,9 +40,7 @@ fn told(plan: &ResizePlan) -> Vec<String> {
             let parts: Vec<String> = parts.into_iter().flatten().collect();
             format!("pod {}", parts.join(" "))
         }
-        ResizeStep::Container {
-            name, resources, ..
-        } => format!(
+        ResizeStep::Container { name, resources, .. } => format!(
             "{name} memory {} quota {} shares {}",
             resources.memory_limit >> 20,
             resources.cpu_quota,
@@ -62,10 +56,8 @@ fn told(plan: &ResizePlan) -> Vec<String> {
 }
 
 fn check(old: &Pod, new: &Pod, running: &str, expected: &[&str]) {
-    let running: Vec<(String, ContainerId)> = running
-        .split_whitespace()
-        .map(|name| (name.to_owned(), ContainerId::new(name)))
-        .collect();
+    let running: Vec<(String, ContainerId)> =
+        running.split_whitespace().map(|name| (name.to_owned(), ContainerId::new(name))).collect();
     let plan = plan_resize(new, &PodResources::of(old), &running, &node());
     assert_eq!(told(&plan), expected);
 }
@@ -117,11 +109,7 @@ fn protection_of_memory_goes_along_with_the_limit() {
     let running = [("a".to_owned(), ContainerId::new("a"))];
     let plan = plan_resize(&new, &PodResources::of(&old), &running, &node);
     let of_pod = plan.steps.iter().filter_map(|step| match step {
-        ResizeStep::Pod {
-            resource,
-            cgroup,
-            announced,
-        } => Some((
+        ResizeStep::Pod { resource, cgroup, announced } => Some((
             *resource,
             cgroup.limits.memory_min.map(|it| it >> 20),
             announced.unified.get("memory.min").cloned(),
@@ -205,11 +193,7 @@ fn a_runtime_hears_of_a_pods_bounds_without_its_overhead() {
     let brief = |it: &LinuxResources| (it.memory_limit >> 20, it.cpu_quota, it.cpu_shares);
     assert_eq!(brief(&plan.announced_before), (64, 100_000, 1024));
     let told = plan.steps.iter().filter_map(|step| match step {
-        ResizeStep::Pod {
-            resource,
-            announced,
-            ..
-        } => Some((*resource, brief(announced))),
+        ResizeStep::Pod { resource, announced, .. } => Some((*resource, brief(announced))),
         _ => None,
     });
     assert_eq!(
@@ -229,10 +213,7 @@ fn limits_below_what_may_be_in_use_are_named() {
     let running = [("a".to_owned(), ContainerId::new("a"))];
     let plan = plan_resize(&small, &PodResources::of(&large), &running, &node());
     assert_eq!(plan.pod_memory, Some(32 << 20));
-    assert_eq!(
-        plan.container_memory,
-        [("a".to_owned(), ContainerId::new("a"), 32 << 20)]
-    );
+    assert_eq!(plan.container_memory, [("a".to_owned(), ContainerId::new("a"), 32 << 20)]);
     let plan = plan_resize(&large, &PodResources::of(&small), &running, &node());
     assert_eq!((plan.pod_memory, plan.container_memory), (None, Vec::new()));
 }

@@ -85,10 +85,7 @@ pub fn storage_breach(pod: &Pod, used: &StorageUse) -> Option<StorageBreach> {
     };
     for (volume, limit) in volume_limits(pod) {
         if find(&used.volumes, volume).is_some_and(|bytes| is_above(bytes, limit)) {
-            return Some(StorageBreach::EmptyDir {
-                volume: volume.to_owned(),
-                limit,
-            });
+            return Some(StorageBreach::EmptyDir { volume: volume.to_owned(), limit });
         }
     }
     let limits = pod_limits(pod, Overhead::Included);
@@ -106,10 +103,7 @@ pub fn storage_breach(pod: &Pod, used: &StorageUse) -> Option<StorageBreach> {
             continue;
         };
         if find(&used.containers, &container.name).is_some_and(|bytes| is_above(bytes, limit)) {
-            return Some(StorageBreach::Container {
-                container: container.name.clone(),
-                limit,
-            });
+            return Some(StorageBreach::Container { container: container.name.clone(), limit });
         }
     }
     None
@@ -157,11 +151,7 @@ mod tests {
             let list = list.iter();
             list.map(|(name, n)| ((*name).to_owned(), *n)).collect()
         };
-        StorageUse {
-            volumes: owned(volumes),
-            containers: owned(containers),
-            total,
-        }
+        StorageUse { volumes: owned(volumes), containers: owned(containers), total }
     }
 
     #[test]
@@ -169,17 +159,12 @@ mod tests {
         let check = |used: StorageUse, expected: Option<(&str, &str)>| {
             let found = storage_breach(&pod(), &used);
             let found = found.map(|it| (it.message(), it.signal()));
-            let found = found
-                .as_ref()
-                .map(|(text, signal)| (text.as_str(), *signal));
+            let found = found.as_ref().map(|(text, signal)| (text.as_str(), *signal));
             assert_eq!(found, expected, "{used:?}");
         };
         let mega = 1 << 20;
         check(used(&[("cache", mega)], &[("main", 2048)], 4096), None);
-        check(
-            used(&[("open", mega), ("free", mega)], &[("gone", mega)], 0),
-            None,
-        );
+        check(used(&[("open", mega), ("free", mega)], &[("gone", mega)], 0), None);
         check(
             used(&[("cache", mega + 1)], &[("main", 2049)], 4097),
             Some((

@@ -10,22 +10,13 @@ pub(crate) fn pod_json(value: Value) -> Pod {
 }
 
 pub(crate) fn pod<const N: usize>(containers: [Container; N]) -> Pod {
-    let spec = PodSpec {
-        containers: containers.into(),
-        ..Default::default()
-    };
-    Pod {
-        spec: Some(spec),
-        ..Default::default()
-    }
+    let spec = PodSpec { containers: containers.into(), ..Default::default() };
+    Pod { spec: Some(spec), ..Default::default() }
 }
 
 pub(crate) fn container(name: &str, requests: Pairs<'_>, limits: Pairs<'_>) -> Container {
     let list = |pairs: Pairs<'_>| {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), json!(v)))
-            .collect::<Map<String, Value>>()
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect::<Map<String, Value>>()
     };
     let value =
         json!({"name": name, "resources": {"requests": list(requests), "limits": list(limits)}});

@@ -148,10 +148,7 @@ mod tests {
     #[test]
     fn a_stop_signal_counts_where_its_gate_is_on() {
         for (has_stop_signals, expected) in [(false, None), (true, Some("SIGUSR1"))] {
-            let node = NodeFacts {
-                has_stop_signals,
-                ..NodeFacts::example()
-            };
+            let node = NodeFacts { has_stop_signals, ..NodeFacts::example() };
             let container = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
             let spec = make_on(&node, ContainerKind::Regular, container);
             assert_eq!(spec.stop_signal.as_deref(), expected);

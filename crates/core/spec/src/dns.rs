@@ -111,11 +111,7 @@ pub fn check_resolv_conf(
         Ok(conf) => excess(&conf, path, cluster_domain)?,
         Err(cause) => cause,
     };
-    Some(Notice {
-        about: NoticeAbout::Node,
-        reason: "CheckLimitsForResolvConf",
-        message,
-    })
+    Some(Notice { about: NoticeAbout::Node, reason: "CheckLimitsForResolvConf", message })
 }
 
 /// What a resolver file has too much of.
@@ -154,11 +150,8 @@ pub fn pod_dns(pod: &Pod, node: &NodeDns) -> PodDns {
         }
         _ => clusters(pod, node),
     };
-    let mut spec = DnsSpec {
-        servers: base.servers,
-        searches: base.searches,
-        options: base.options,
-    };
+    let mut spec =
+        DnsSpec { servers: base.servers, searches: base.searches, options: base.options };
     if let Some(own) = &pod.spec_ref().dns_config {
         add_config(&mut spec, own);
     }
@@ -176,11 +169,7 @@ fn hosts_own(node: &NodeDns) -> ResolvConf {
     if servers.is_empty() {
         servers.push("127.0.0.1".to_owned());
     }
-    ResolvConf {
-        servers,
-        searches: vec![".".to_owned()],
-        options: Vec::new(),
-    }
+    ResolvConf { servers, searches: vec![".".to_owned()], options: Vec::new() }
 }
 
 fn clusters(pod: &Pod, node: &NodeDns) -> ResolvConf {
@@ -196,11 +185,7 @@ fn clusters(pod: &Pod, node: &NodeDns) -> ResolvConf {
     if !domain.is_empty() {
         searches = unique(searches);
     }
-    ResolvConf {
-        servers: node.cluster_dns.clone(),
-        searches,
-        options: vec!["ndots:5".to_owned()],
-    }
+    ResolvConf { servers: node.cluster_dns.clone(), searches, options: vec!["ndots:5".to_owned()] }
 }
 
 fn missing_cluster_dns(pod: &Pod) -> [Notice; 2] {
@@ -208,11 +193,7 @@ fn missing_cluster_dns(pod: &Pod) -> [Notice; 2] {
     let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
                    \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
     [
-        Notice {
-            about: NoticeAbout::Node,
-            reason,
-            message: message.to_owned(),
-        },
+        Notice { about: NoticeAbout::Node, reason, message: message.to_owned() },
         Notice {
             about: NoticeAbout::Pod,
             reason,
@@ -237,11 +218,7 @@ fn add_config(spec: &mut DnsSpec, own: &PodDNSConfig) {
 
 fn fit(spec: &mut DnsSpec, notices: &mut Vec<Notice>) {
     let mut warn = |message: String| {
-        notices.push(Notice {
-            about: NoticeAbout::Pod,
-            reason: "DNSConfigForming",
-            message,
-        });
+        notices.push(Notice { about: NoticeAbout::Pod, reason: "DNSConfigForming", message });
     };
     if spec.servers.len() > MAX_SERVERS {
         spec.servers.truncate(MAX_SERVERS);
@@ -252,8 +229,7 @@ fn fit(spec: &mut DnsSpec, notices: &mut Vec<Notice>) {
     }
     let n_given = spec.searches.len();
     spec.searches.truncate(MAX_SEARCHES);
-    spec.searches
-        .retain(|search| search.len() <= MAX_DOMAIN_CHARS);
+    spec.searches.retain(|search| search.len() <= MAX_DOMAIN_CHARS);
     while spec.searches.join(" ").len() > MAX_SEARCH_CHARS {
         spec.searches.pop();
     }

@@ -24,12 +24,7 @@ fn node() -> NodeDns {
 }
 
 fn text(spec: &DnsSpec) -> String {
-    format!(
-        "{} | {} | {}",
-        spec.servers.join(" "),
-        spec.searches.join(" "),
-        spec.options.join(" ")
-    )
+    format!("{} | {} | {}", spec.servers.join(" "), spec.searches.join(" "), spec.options.join(" "))
 }
 
 fn check(spec: Value, node: &NodeDns, expected: &str) -> Vec<Notice> {
@@ -48,14 +43,8 @@ fn the_policy_chooses_between_cluster_node_and_nothing() {
     for (spec, expected) in [
         (json!({}), CLUSTER),
         (json!({"dnsPolicy": "ClusterFirst"}), CLUSTER),
-        (
-            json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}),
-            HOST,
-        ),
-        (
-            json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}),
-            CLUSTER,
-        ),
+        (json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}), HOST),
+        (json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}), CLUSTER),
         (json!({"dnsPolicy": "Default"}), HOST),
         (json!({"dnsPolicy": "None"}), " |  | "),
         (json!({"dnsPolicy": "Bogus"}), CLUSTER),
@@ -84,17 +73,11 @@ fn the_pods_own_configuration_is_merged_in() {
 /// 8.21, DNS: `MissingClusterDNS`.
 #[test]
 fn a_node_without_cluster_dns_falls_back_and_says_so() {
-    let lonely = NodeDns {
-        cluster_dns: Vec::new(),
-        ..node()
-    };
+    let lonely = NodeDns { cluster_dns: Vec::new(), ..node() };
     let notices = check(json!({}), &lonely, HOST);
     let said = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
                 Falling back to \"Default\" policy.";
-    assert_eq!(
-        (notices[0].about, notices[0].message.as_str()),
-        (NoticeAbout::Node, said)
-    );
+    assert_eq!((notices[0].about, notices[0].message.as_str()), (NoticeAbout::Node, said));
     assert_eq!(notices[1].message, format!("pod: \"web_ns(u)\". {said}"));
     assert!(notices.iter().all(|n| n.reason == "MissingClusterDNS"));
 }
@@ -106,16 +89,8 @@ fn without_a_resolver_lookups_go_to_the_node_itself() {
         node_ips: vec!["fd00::1".to_owned(), "10.0.0.1".to_owned()],
         ..node()
     };
-    check(
-        json!({"dnsPolicy": "Default"}),
-        &dual,
-        "::1 127.0.0.1 | . | ",
-    );
-    check(
-        json!({"dnsPolicy": "Default"}),
-        &NodeDns::default(),
-        "127.0.0.1 | . | ",
-    );
+    check(json!({"dnsPolicy": "Default"}), &dual, "::1 127.0.0.1 | . | ");
+    check(json!({"dnsPolicy": "Default"}), &NodeDns::default(), "127.0.0.1 | . | ");
 }
 
 /// 8.21, DNS: three servers, 32 search paths, 2048 characters; `DNSConfigForming`.
@@ -183,11 +158,7 @@ fn a_resolver_file_that_does_not_fit_is_named() {
     let unread = check_resolv_conf(Err("open /r: no such file"), "/r", "").unwrap();
     assert_eq!(
         (unread.about, unread.reason, unread.message.as_str()),
-        (
-            NoticeAbout::Node,
-            "CheckLimitsForResolvConf",
-            "open /r: no such file"
-        )
+        (NoticeAbout::Node, "CheckLimitsForResolvConf", "open /r: no such file")
     );
     let unparsed = check_resolv_conf(Ok("nameserver\n"), "/r", "").unwrap();
     assert_eq!(unparsed.message, ResolvConfError.to_string());

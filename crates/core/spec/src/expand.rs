@@ -26,11 +26,7 @@ pub fn expand_strictly<'a>(
         }
         value.to_owned()
     });
-    if missing.is_empty() {
-        Ok(expanded)
-    } else {
-        Err(missing)
-    }
+    if missing.is_empty() { Ok(expanded) } else { Err(missing) }
 }
 
 fn expand_with(text: &str, mut value_of: impl FnMut(&str) -> String) -> String {
@@ -39,9 +35,7 @@ fn expand_with(text: &str, mut value_of: impl FnMut(&str) -> String) -> String {
     while let Some(at) = rest.find('$') {
         result.push_str(&rest[..at]);
         let after = &rest[at + 1..];
-        let reference = after
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(')'));
+        let reference = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
         rest = if let Some((name, tail)) = reference {
             result.push_str(&value_of(name));
             tail
@@ -102,9 +96,6 @@ mod tests {
     fn strict_expansion_names_what_is_missing() {
         assert_eq!(expand_strictly("$(VAR_A)/x", lookup), Ok("A/x".to_owned()));
         let missing = BTreeSet::from(["EMPTY".to_owned(), "NONE".to_owned()]);
-        assert_eq!(
-            expand_strictly("$(NONE)$(EMPTY)$(VAR_A)", lookup),
-            Err(missing)
-        );
+        assert_eq!(expand_strictly("$(NONE)$(EMPTY)$(VAR_A)", lookup), Err(missing));
     }
 }

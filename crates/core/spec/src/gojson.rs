@@ -69,21 +69,12 @@ mod tests {
 
     #[test]
     fn json_text_is_escaped_as_go_does() {
-        assert_eq!(
-            json_string("a && b > \"c\"\n"),
-            r#""a \u0026\u0026 b \u003e \"c\"\n""#
-        );
-        assert_eq!(
-            json_object([("a", Some("1".to_owned())), ("b", None)]),
-            r#"{"a":1}"#
-        );
+        assert_eq!(json_string("a && b > \"c\"\n"), r#""a \u0026\u0026 b \u003e \"c\"\n""#);
+        assert_eq!(json_object([("a", Some("1".to_owned())), ("b", None)]), r#"{"a":1}"#);
     }
 
     #[test]
     fn quoted_text_is_escaped_as_go_does() {
-        assert_eq!(
-            quote("a\"b\\c\n\u{1}é\u{a0}"),
-            "\"a\\\"b\\\\c\\n\\x01é\\u00a0\""
-        );
+        assert_eq!(quote("a\"b\\c\n\u{1}é\u{a0}"), "\"a\\\"b\\\\c\\n\\x01é\\u00a0\"");
     }
 }

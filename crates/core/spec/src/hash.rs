@@ -13,10 +13,7 @@ use crate::gojson::{json_object, json_string};
 /// The hash of a container's specification.
 pub fn container_hash(container: &Container) -> u64 {
     let json = json_object([
-        (
-            "image",
-            Some(json_string(container.image.as_deref().unwrap_or_default())),
-        ),
+        ("image", Some(json_string(container.image.as_deref().unwrap_or_default()))),
         ("name", Some(json_string(&container.name))),
     ]);
     // Upstream hashes the printed form of the byte slice, not the bytes.

@@ -110,10 +110,7 @@ pub fn hosts_file(pod: &Pod, hostname: &Hostname, pod_ips: &[String]) -> String 
 
 /// The hosts file of a pod on the node's network: the node's own, with the pod's aliases.
 pub fn node_hosts_file(pod: &Pod, node_hosts: &str) -> String {
-    format!(
-        "# Kubernetes-managed hosts file (host network).\n{node_hosts}{}",
-        aliases(pod)
-    )
+    format!("# Kubernetes-managed hosts file (host network).\n{node_hosts}{}", aliases(pod))
 }
 
 fn aliases(pod: &Pod) -> String {
@@ -215,10 +212,8 @@ mod tests {
         let with_aliases =
             json!({"hostAliases": [{"ip": "1.2.3.4", "hostnames": ["a", "b"]}, {"ip": "5.6.7.8"}]});
         let pod = pod("web", with_aliases);
-        let hostname = |domain: &str| Hostname {
-            name: "web".to_owned(),
-            domain: domain.to_owned(),
-        };
+        let hostname =
+            |domain: &str| Hostname { name: "web".to_owned(), domain: domain.to_owned() };
         let head = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
                     fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
         let tail = "\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n5.6.7.8\t\n";

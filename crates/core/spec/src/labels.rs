@@ -76,25 +76,16 @@ pub fn container_annotations(
     let mut set = |name: &str, value: String| annotations.insert(name.to_owned(), value);
     set(HASH, container_hash_text(container));
     set(RESTART_COUNT, restart_count.to_string());
-    set(
-        TERMINATION_MESSAGE_PATH,
-        termination_message_path(container).to_owned(),
-    );
+    set(TERMINATION_MESSAGE_PATH, termination_message_path(container).to_owned());
     let policy = non_empty(container.termination_message_policy.as_deref());
-    set(
-        TERMINATION_MESSAGE_POLICY,
-        policy.unwrap_or(DEFAULT_MESSAGE_POLICY).to_owned(),
-    );
+    set(TERMINATION_MESSAGE_POLICY, policy.unwrap_or(DEFAULT_MESSAGE_POLICY).to_owned());
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         set(DELETION_GRACE_PERIOD, seconds.to_string());
     }
     if let Some(seconds) = pod.spec_ref().termination_grace_period_seconds {
         set(TERMINATION_GRACE_PERIOD, seconds.to_string());
     }
-    let pre_stop = container
-        .lifecycle
-        .as_ref()
-        .and_then(|l| l.pre_stop.as_ref());
+    let pre_stop = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref());
     if let Some(handler) = pre_stop {
         set(PRE_STOP_HANDLER, handler_json(handler));
     }
@@ -133,8 +124,7 @@ fn non_empty(text: Option<&str>) -> Option<&str> {
 }
 
 fn text_json(text: Option<&String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-        .map(|text| json_string(text))
+    text.filter(|text| !text.is_empty()).map(|text| json_string(text))
 }
 
 fn port_json(port: &ContainerPort) -> String {

@@ -60,13 +60,10 @@ pub(crate) fn container_mounts(
     let mut mounts = inputs.plugins.mounts.clone();
     let relative = sub_paths(container, env)?;
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let volume = inputs
-            .volumes
-            .get(&mount.name)
-            .ok_or_else(|| MountError::VolumeMissing {
-                volume: mount.name.clone(),
-                container: container.name.clone(),
-            })?;
+        let volume = inputs.volumes.get(&mount.name).ok_or_else(|| MountError::VolumeMissing {
+            volume: mount.name.clone(),
+            container: container.name.clone(),
+        })?;
         let sub_path = relative.get(&index);
         let prepared = inputs.sub_paths.get(&index);
         if sub_path.is_some() && volume.image.is_none() && prepared.is_none() {
@@ -147,16 +144,10 @@ fn volume_mount(
     inputs: &ContainerInputs<'_>,
 ) -> Result<Mount, MountError> {
     let is_image = volume.image.is_some();
-    let host_path = prepared
-        .filter(|_| sub_path.is_some())
-        .unwrap_or(&volume.host_path);
+    let host_path = prepared.filter(|_| sub_path.is_some()).unwrap_or(&volume.host_path);
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
-        host_path: if is_image {
-            String::new()
-        } else {
-            host_path.clone()
-        },
+        host_path: if is_image { String::new() } else { host_path.clone() },
         read_only: mount.read_only.unwrap_or(false) || volume.is_read_only,
         recursive_read_only: recursive_read_only(mount, inputs.supports_recursive_read_only)?,
         selinux_relabel: volume.selinux_relabel && inputs.node.is_selinux_enabled,

@@ -18,10 +18,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let volume = |name: &str, source: VolumeSource| (name.to_owned(), source);
-        let at = |path: &str| VolumeSource {
-            host_path: path.to_owned(),
-            ..VolumeSource::default()
-        };
+        let at =
+            |path: &str| VolumeSource { host_path: path.to_owned(), ..VolumeSource::default() };
         Self {
             node: NodeFacts::example(),
             objects: EnvObjects::default(),
@@ -45,13 +43,7 @@ impl World {
                         ..at("")
                     },
                 ),
-                volume(
-                    "dev",
-                    VolumeSource {
-                        device: Some("/dev-link".to_owned()),
-                        ..at("")
-                    },
-                ),
+                volume("dev", VolumeSource { device: Some("/dev-link".to_owned()), ..at("") }),
             ]),
             sub_paths: BTreeMap::from([(0, "/prepared/0".to_owned())]),
             pod_ips: vec!["10.0.0.2".to_owned()],
@@ -85,31 +77,18 @@ impl World {
     fn mounts(&self, pod: &Pod, mounts: Value) -> Result<Vec<Mount>, MountError> {
         let container =
             serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).unwrap();
-        let env = [
-            ("A".to_owned(), "a".to_owned()),
-            ("E".to_owned(), String::new()),
-        ];
+        let env = [("A".to_owned(), "a".to_owned()), ("E".to_owned(), String::new())];
         container_mounts(pod, &container, &env, &self.inputs())
     }
 }
 
 fn text(mounts: &[Mount]) -> String {
     let line = |m: &Mount| {
-        let flags = [
-            (m.read_only, " ro"),
-            (m.recursive_read_only, " rro"),
-            (m.selinux_relabel, " z"),
-        ];
-        let flags: String = flags
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, flag)| *flag)
-            .collect();
-        let image = m
-            .image
-            .iter()
-            .map(|i| format!("{}:{}", i.id, m.image_sub_path))
-            .collect::<String>();
+        let flags =
+            [(m.read_only, " ro"), (m.recursive_read_only, " rro"), (m.selinux_relabel, " z")];
+        let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| *flag).collect();
+        let image =
+            m.image.iter().map(|i| format!("{}:{}", i.id, m.image_sub_path)).collect::<String>();
         format!("{}{image}>{}{flags}", m.host_path, m.container_path)
     };
     mounts.iter().map(line).collect::<Vec<_>>().join(", ")
@@ -121,9 +100,7 @@ fn check(mounts: Value, expected: &str) {
 }
 
 fn refuse(mount: Value, message: &str) {
-    let error = World::new()
-        .mounts(&Pod::default(), json!([mount]))
-        .unwrap_err();
+    let error = World::new().mounts(&Pod::default(), json!([mount])).unwrap_err();
     assert_eq!(error.to_string(), message);
 }
 
@@ -160,10 +137,7 @@ fn sub_paths_are_prepared_by_the_caller_and_images_resolve_their_own() {
         {"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPathExpr": "$(A)/y"}]}))
     .unwrap();
     let env = [("A".to_owned(), "a".to_owned())];
-    assert_eq!(
-        sub_paths(&container, &env),
-        Ok(BTreeMap::from([(1, "a/y".to_owned())]))
-    );
+    assert_eq!(sub_paths(&container, &env), Ok(BTreeMap::from([(1, "a/y".to_owned())])));
 }
 
 #[test]
@@ -174,27 +148,19 @@ fn impossible_mounts_are_refused_with_upstreams_texts() {
         "cannot find volume \"x\" to mount into container \"c\"",
     );
     refuse(with("subPathExpr", "$(E)/$(B)"), "missing value for B, E");
-    refuse(
-        with("subPath", "/x"),
-        "error SubPath `/x` must not be an absolute path",
-    );
+    refuse(with("subPath", "/x"), "error SubPath `/x` must not be an absolute path");
     refuse(
         with("subPath", "a/../b"),
         "unable to provision SubPath `a/../b`: must not contain '..'",
     );
-    refuse(
-        with("mountPropagation", "Odd"),
-        "invalid MountPropagation mode: \"Odd\"",
-    );
+    refuse(with("mountPropagation", "Odd"), "invalid MountPropagation mode: \"Odd\"");
     refuse(
         with("recursiveReadOnly", "Enabled"),
         "failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, but it is not read-only",
     );
     let mut unprepared = World::new();
     unprepared.sub_paths.clear();
-    let error = unprepared
-        .mounts(&Pod::default(), json!([with("subPath", "x")]))
-        .unwrap_err();
+    let error = unprepared.mounts(&Pod::default(), json!([with("subPath", "x")])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "failed to prepare subPath for volumeMount \"v\" of container \"c\""
@@ -206,10 +172,7 @@ fn the_hosts_file_needs_a_pod_with_a_name() {
     let mut world = World::new();
     world.pod_ips.clear();
     let hostless = "/log>/dev/termination-log";
-    assert_eq!(
-        text(&world.mounts(&Pod::default(), json!([])).unwrap()),
-        hostless
-    );
+    assert_eq!(text(&world.mounts(&Pod::default(), json!([])).unwrap()), hostless);
     let host =
         serde_json::from_value(json!({"spec": {"hostNetwork": true, "containers": []}})).unwrap();
     assert_eq!(text(&world.mounts(&host, json!([])).unwrap()), TAIL);
@@ -219,24 +182,11 @@ fn the_hosts_file_needs_a_pod_with_a_name() {
 fn labels_and_user_namespaces_reach_every_mount() {
     let mut world = World::new();
     world.node.is_selinux_enabled = true;
-    let ids = IdMapping {
-        host_id: 65_536,
-        container_id: 0,
-        length: 65_536,
-    };
+    let ids = IdMapping { host_id: 65_536, container_id: 0, length: 65_536 };
     world.user_mappings = vec![ids];
-    let found = world
-        .mounts(&Pod::default(), json!([{"name": "v", "mountPath": "/a"}]))
-        .unwrap();
-    assert_eq!(
-        text(&found),
-        "/v>/a, /hosts>/etc/hosts z, /log>/dev/termination-log z"
-    );
-    assert!(
-        found
-            .iter()
-            .all(|m| m.uid_mappings == [ids] && m.gid_mappings == [ids])
-    );
+    let found = world.mounts(&Pod::default(), json!([{"name": "v", "mountPath": "/a"}])).unwrap();
+    assert_eq!(text(&found), "/v>/a, /hosts>/etc/hosts z, /log>/dev/termination-log z");
+    assert!(found.iter().all(|m| m.uid_mappings == [ids] && m.gid_mappings == [ids]));
 }
 
 #[test]

@@ -99,16 +99,8 @@ mod tests {
             (long.as_str(), false, true, false),
         ] {
             assert_eq!(label_fault(text).is_none(), is_label, "label {text}");
-            assert_eq!(
-                subdomain_fault(text).is_none(),
-                is_subdomain,
-                "subdomain {text}"
-            );
-            assert_eq!(
-                qualified_name_fault(text).is_none(),
-                is_qualified,
-                "key {text}"
-            );
+            assert_eq!(subdomain_fault(text).is_none(), is_subdomain, "subdomain {text}");
+            assert_eq!(qualified_name_fault(text).is_none(), is_qualified, "key {text}");
         }
     }
 }

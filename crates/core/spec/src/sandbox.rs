@@ -53,11 +53,7 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
 
 /// Every port of every regular container; a name, or for nameless ports a combination, counts once per container.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
-    pod.spec_ref()
-        .containers
-        .iter()
-        .flat_map(container_ports)
-        .collect()
+    pod.spec_ref().containers.iter().flat_map(container_ports).collect()
 }
 
 fn container_ports(container: &Container) -> Vec<PortMapping> {
@@ -80,11 +76,7 @@ fn port_key(port: &ContainerPort) -> String {
     }
     let host_ip = port.host_ip.as_deref().unwrap_or_default();
     let host_port = port.host_port.unwrap_or(0);
-    format!(
-        "{}-{host_ip}:{}:{host_port}",
-        protocol(port),
-        port.container_port
-    )
+    format!("{}-{host_ip}:{}:{host_port}", protocol(port), port.container_port)
 }
 
 fn protocol(port: &ContainerPort) -> &'static str {
@@ -132,16 +124,8 @@ mod tests {
         .unwrap();
         let found: Vec<String> = port_mappings(&pod)
             .iter()
-            .map(|p| {
-                format!(
-                    "{} {}>{} {}",
-                    p.protocol, p.host_port, p.container_port, p.host_ip
-                )
-            })
+            .map(|p| format!("{} {}>{} {}", p.protocol, p.host_port, p.container_port, p.host_ip))
             .collect();
-        assert_eq!(
-            found,
-            ["TCP 0>80 ", "UDP 1>80 ", "TCP 0>81 ", "SCTP 0>80 ::1"]
-        );
+        assert_eq!(found, ["TCP 0>80 ", "UDP 1>80 ", "TCP 0>81 ", "SCTP 0>80 ::1"]);
     }
 }

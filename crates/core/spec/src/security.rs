@@ -30,13 +30,8 @@ const MASKED_PATHS: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-const READONLY_PATHS: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READONLY_PATHS: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// Static pods may still say it this way.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const MAX_USER_ID: i64 = 2_147_483_647;
@@ -51,11 +46,7 @@ pub enum SecurityError {
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root \
          (pod: {pod:?}, container: {container})"
     )]
-    UserIsNoNumber {
-        user: String,
-        pod: String,
-        container: String,
-    },
+    UserIsNoNumber { user: String, pod: String, container: String },
     #[error(
         "container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})"
     )]
@@ -64,11 +55,7 @@ pub enum SecurityError {
         "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-({MAX_USER_ID})): \
          must be between 0 and {MAX_USER_ID}, inclusive (pod: {pod:?}, container: {container})"
     )]
-    UserOutOfRange {
-        user: i64,
-        pod: String,
-        container: String,
-    },
+    UserOutOfRange { user: i64, pod: String, container: String },
     #[error("unsupported supplementalGroupsPolicy: {0}")]
     SupplementalGroupsPolicy(String),
     #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
@@ -137,17 +124,11 @@ pub(crate) fn container_security(
         add_capabilities: named(capabilities.and_then(|c| c.add.as_ref())),
         drop_capabilities: named(capabilities.and_then(|c| c.drop.as_ref())),
         seccomp: seccomp(
-            own.seccomp_profile
-                .as_ref()
-                .or(pods.seccomp_profile.as_ref()),
+            own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()),
             inputs.node,
         )?,
         apparmor: apparmor(pod, container)?,
-        selinux: selinux(
-            own.se_linux_options
-                .as_ref()
-                .or(pods.se_linux_options.as_ref()),
-        ),
+        selinux: selinux(own.se_linux_options.as_ref().or(pods.se_linux_options.as_ref())),
         masked_paths,
         readonly_paths: paths(&READONLY_PATHS),
     })
@@ -205,18 +186,12 @@ fn verify_non_root(
     match (user, image_user) {
         (Some(0), _) => Err(SecurityError::RunsAsRoot { pod, container }),
         (Some(_), _) => Ok(()),
-        (None, ImageUser::Name(user)) => Err(SecurityError::UserIsNoNumber {
-            user: user.clone(),
-            pod,
-            container,
-        }),
+        (None, ImageUser::Name(user)) => {
+            Err(SecurityError::UserIsNoNumber { user: user.clone(), pod, container })
+        }
         (None, ImageUser::Id(0)) => Err(SecurityError::ImageRunsAsRoot { pod, container }),
         (None, ImageUser::Id(user)) if !(0..=MAX_USER_ID).contains(user) => {
-            Err(SecurityError::UserOutOfRange {
-                user: *user,
-                pod,
-                container,
-            })
+            Err(SecurityError::UserOutOfRange { user: *user, pod, container })
         }
         (None, ImageUser::Id(_)) => Ok(()),
     }
@@ -250,11 +225,7 @@ fn has_privileged_container(pod: &Pod) -> bool {
     };
     let spec = pod.spec_ref();
     let mut ephemeral = spec.ephemeral_containers.iter().flatten();
-    let mut others = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let mut others = spec.init_containers.iter().flatten().chain(&spec.containers);
     others.any(|c| is_privileged(c.security_context.as_ref()))
         || ephemeral.any(|c| is_privileged(c.security_context.as_ref()))
 }
@@ -277,10 +248,7 @@ fn seccomp(
             false => SeccompProfile::Unconfined,
         });
     };
-    let file = profile
-        .localhost_profile
-        .as_deref()
-        .filter(|file| !file.is_empty());
+    let file = profile.localhost_profile.as_deref().filter(|file| !file.is_empty());
     match (profile.type_.as_str(), file) {
         ("RuntimeDefault", _) => Ok(SeccompProfile::RuntimeDefault),
         ("Localhost", None) => Err(SecurityError::SeccompProfileMissing),
@@ -307,10 +275,8 @@ fn beneath(root: &Path, file: &str) -> Option<PathBuf> {
 }
 
 fn apparmor(pod: &Pod, container: &Container) -> Result<Option<SeccompProfile>, SecurityError> {
-    let own = container
-        .security_context
-        .as_ref()
-        .and_then(|context| context.app_armor_profile.as_ref());
+    let own =
+        container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     if let Some(profile) = own {
         return apparmor_field(profile).map(Some);
     }

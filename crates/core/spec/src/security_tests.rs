@@ -45,10 +45,7 @@ fn the_containers_context_wins_over_the_pods() {
     assert_eq!((found.run_as_user, found.run_as_group), (Some(5), Some(6)));
     assert_eq!(
         found.selinux,
-        Some(SelinuxLabel {
-            kind: "t".to_owned(),
-            ..SelinuxLabel::default()
-        })
+        Some(SelinuxLabel { kind: "t".to_owned(), ..SelinuxLabel::default() })
     );
     assert_eq!(found.seccomp, SeccompProfile::Unconfined);
     assert!(found.privileged && found.read_only_root && found.no_new_privileges);
@@ -66,10 +63,7 @@ fn the_image_names_the_user_when_nobody_else_does() {
         (found.run_as_user, found.run_as_username)
     };
     assert_eq!(user(ImageUser::Id(7)), (Some(7), String::new()));
-    assert_eq!(
-        user(ImageUser::Name("www".to_owned())),
-        (None, "www".to_owned())
-    );
+    assert_eq!(user(ImageUser::Name("www".to_owned())), (None, "www".to_owned()));
 }
 
 /// 8.21, runAsNonRoot.
@@ -83,12 +77,7 @@ fn non_root_is_checked_by_number() {
     let must = || json!({"runAsNonRoot": true});
     let name = || ImageUser::Name("www".to_owned());
     check(json!({}), json!({}), ImageUser::Id(0), None);
-    check(
-        must(),
-        json!({"runAsNonRoot": false}),
-        ImageUser::Id(0),
-        None,
-    );
+    check(must(), json!({"runAsNonRoot": false}), ImageUser::Id(0), None);
     check(must(), json!({"runAsUser": 1}), name(), None);
     check(must(), json!({}), ImageUser::Id(1), None);
     check(
@@ -135,23 +124,15 @@ fn seccomp_profiles_lie_under_the_nodes_directory() {
     assert_eq!(profile(json!({}), &node), Ok(SeccompProfile::Unconfined));
     assert_eq!(
         profile(local(json!("a/b.json")), &node),
-        Ok(SeccompProfile::Localhost(
-            "/var/lib/kubelet/seccomp/a/b.json".to_owned()
-        ))
+        Ok(SeccompProfile::Localhost("/var/lib/kubelet/seccomp/a/b.json".to_owned()))
     );
-    assert_eq!(
-        profile(local(Value::Null), &node),
-        Err(SecurityError::SeccompProfileMissing)
-    );
+    assert_eq!(profile(local(Value::Null), &node), Err(SecurityError::SeccompProfileMissing));
     assert_eq!(
         profile(local(json!("../x")), &node),
         Err(SecurityError::SeccompProfileOutside("../x".to_owned()))
     );
     node.is_seccomp_default = true;
-    assert_eq!(
-        profile(json!({}), &node),
-        Ok(SeccompProfile::RuntimeDefault)
-    );
+    assert_eq!(profile(json!({}), &node), Ok(SeccompProfile::RuntimeDefault));
 }
 
 /// 8.21, AppArmor: field, then annotation.
@@ -175,12 +156,7 @@ fn apparmor_comes_from_the_container_the_annotation_or_the_pod() {
     check(local("p"), json!({}), None, named("p"));
     check(local("p"), json!({}), Some("localhost/a"), named("a"));
     check(local("p"), local("c"), Some("localhost/a"), named("c"));
-    check(
-        json!({}),
-        json!({}),
-        Some("runtime/default"),
-        Some(SeccompProfile::RuntimeDefault),
-    );
+    check(json!({}), json!({}), Some("runtime/default"), Some(SeccompProfile::RuntimeDefault));
     check(json!({}), json!({}), Some("bogus"), None);
     check(
         json!({"appArmorProfile": {"type": "Unconfined"}}),
@@ -197,10 +173,7 @@ fn an_unmasked_proc_hides_nothing() {
     let mut node = NodeFacts::example();
     node.extra_masked_paths = vec!["/sys/x".to_owned()];
     let found = make(json!({}), json!({}), ImageUser::Id(0), &node).unwrap();
-    assert_eq!(
-        (found.masked_paths.len(), found.readonly_paths.len()),
-        (13, 5)
-    );
+    assert_eq!((found.masked_paths.len(), found.readonly_paths.len()), (13, 5));
 }
 
 #[test]
@@ -212,10 +185,7 @@ fn groups_come_from_the_volumes_and_the_pod() {
     );
     let sandbox = sandbox_security(&pod, &[], &[9]).unwrap();
     assert_eq!(sandbox.supplemental_groups, [1, 9, 2, 3]);
-    assert_eq!(
-        sandbox.supplemental_groups_policy,
-        SupplementalGroupsPolicy::Strict
-    );
+    assert_eq!(sandbox.supplemental_groups_policy, SupplementalGroupsPolicy::Strict);
     assert!(sandbox.privileged);
     let node = NodeFacts::example();
     let inputs = SecurityInputs {
@@ -227,16 +197,9 @@ fn groups_come_from_the_volumes_and_the_pod() {
     };
     let container = container_security(&pod, &pod.spec_ref().containers[0], &inputs).unwrap();
     assert_eq!(container.supplemental_groups, [1, 2, 3, 9]);
-    let error = make(
-        json!({"supplementalGroupsPolicy": "Odd"}),
-        json!({}),
-        ImageUser::Id(0),
-        &node,
-    );
-    assert_eq!(
-        error.unwrap_err().to_string(),
-        "unsupported supplementalGroupsPolicy: Odd"
-    );
+    let error =
+        make(json!({"supplementalGroupsPolicy": "Odd"}), json!({}), ImageUser::Id(0), &node);
+    assert_eq!(error.unwrap_err().to_string(), "unsupported supplementalGroupsPolicy: Odd");
 }
 
 #[test]
@@ -258,27 +221,11 @@ fn namespaces_are_shared_as_the_pod_says() {
             };
             let security =
                 container_security(&pod, &pod.spec_ref().containers[0], &inputs).unwrap();
-            let Namespaces {
-                network,
-                pid,
-                ipc,
-                target,
-                ..
-            } = security.namespaces;
+            let Namespaces { network, pid, ipc, target, .. } = security.namespaces;
             assert_eq!(([network, pid, ipc], target.as_str()), (expected, id));
         };
     check(json!({}), None, [InPod, Container, InPod], "");
-    check(
-        json!({"hostNetwork": true, "hostIPC": true, "hostPID": true}),
-        None,
-        [Node; 3],
-        "",
-    );
-    check(
-        json!({"shareProcessNamespace": true}),
-        Some(&target),
-        [InPod; 3],
-        "",
-    );
+    check(json!({"hostNetwork": true, "hostIPC": true, "hostPID": true}), None, [Node; 3], "");
+    check(json!({"shareProcessNamespace": true}), Some(&target), [InPod; 3], "");
     check(json!({}), Some(&target), [InPod, Target, InPod], "abc");
 }

@@ -3,10 +3,7 @@
 //! The recording is protobuf as JSON, so zero values are absent and enums are numbers; the encoders below write ours the
 //! same way. Environment is compared as a set, because upstream's order is a Go map's.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot read its recording has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its recording has failed")]
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -98,10 +95,8 @@ fn check(name: &str, termination_log: &str) {
         "metadata": {"name": "kubernetes", "namespace": "default"},
         "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]}}))
     .unwrap();
-    let objects = EnvObjects {
-        services: Services::Read(vec![kubernetes.into()]),
-        ..EnvObjects::default()
-    };
+    let objects =
+        EnvObjects { services: Services::Read(vec![kubernetes.into()]), ..EnvObjects::default() };
     let hosts_file = PathBuf::from(format!("{directory}/etc-hosts"));
     let log = PathBuf::from(format!("{directory}/containers/{name}/{termination_log}"));
     let inputs = ContainerInputs {
@@ -254,10 +249,8 @@ fn prune(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.values_mut().for_each(prune);
-            let kept: Map<String, Value> = std::mem::take(members)
-                .into_iter()
-                .filter(|(_, value)| !is_zero(value))
-                .collect();
+            let kept: Map<String, Value> =
+                std::mem::take(members).into_iter().filter(|(_, value)| !is_zero(value)).collect();
             *members = kept;
         }
         Value::Array(elements) => elements.iter_mut().for_each(prune),

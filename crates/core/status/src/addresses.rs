@@ -41,11 +41,7 @@ fn pod_ips(inputs: &StatusInputs<'_>) -> Vec<String> {
             let old = inputs.old();
             let many = old.pod_ips.iter().flatten().map(|pod| pod.ip.clone());
             let many: Vec<String> = many.collect();
-            if many.is_empty() {
-                old.pod_ip.clone().into_iter().collect()
-            } else {
-                many
-            }
+            if many.is_empty() { old.pod_ip.clone().into_iter().collect() } else { many }
         }
     };
     let prefers_v6 = inputs.host_ips.first().is_some_and(|ip| is_v6(ip));

@@ -19,10 +19,7 @@ type Sums = BTreeMap<String, Quantity>;
 /// Requests of the pod as a whole, overhead included.
 pub(crate) fn pod_requests(spec: &PodSpec) -> Amounts {
     let mut sums = aggregate(spec, |resources| resources.requests.as_ref());
-    replace(
-        &mut sums,
-        spec.resources.as_ref().and_then(|r| r.requests.as_ref()),
-    );
+    replace(&mut sums, spec.resources.as_ref().and_then(|r| r.requests.as_ref()));
     add(&mut sums, &parsed(spec.overhead.as_ref()));
     written(sums)
 }
@@ -30,10 +27,7 @@ pub(crate) fn pod_requests(spec: &PodSpec) -> Amounts {
 /// Limits of the pod as a whole; overhead only widens a limit that exists.
 pub(crate) fn pod_limits(spec: &PodSpec) -> Amounts {
     let mut sums = aggregate(spec, |resources| resources.limits.as_ref());
-    replace(
-        &mut sums,
-        spec.resources.as_ref().and_then(|r| r.limits.as_ref()),
-    );
+    replace(&mut sums, spec.resources.as_ref().and_then(|r| r.limits.as_ref()));
     for (name, extra) in parsed(spec.overhead.as_ref()) {
         if let Some(sum) = sums.get_mut(&name).filter(|sum| !sum.is_zero()) {
             *sum = sum.plus(extra);
@@ -44,9 +38,7 @@ pub(crate) fn pod_limits(spec: &PodSpec) -> Amounts {
 
 /// The thousandths of one entry; zero when absent or unreadable.
 pub(crate) fn milli(list: &Amounts, name: &str) -> i64 {
-    list.get(name)
-        .and_then(|text| Quantity::parse(&text.0).ok())
-        .map_or(0, Quantity::milli)
+    list.get(name).and_then(|text| Quantity::parse(&text.0).ok()).map_or(0, Quantity::milli)
 }
 
 /// A quantity in the API's type.
@@ -108,7 +100,5 @@ fn parsed(list: Option<&Amounts>) -> Sums {
 }
 
 fn written(sums: Sums) -> Amounts {
-    sums.into_iter()
-        .map(|(name, sum)| (name, api(sum)))
-        .collect()
+    sums.into_iter().map(|(name, sum)| (name, api(sum))).collect()
 }

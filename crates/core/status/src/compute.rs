@@ -103,12 +103,8 @@ fn phase_and_reason(
         reason = kept(|status| &status.reason);
         message = kept(|status| &status.message);
     }
-    if let Some(StatusOverride::Ended {
-        phase,
-        reason: why,
-        message: sentence,
-        ..
-    }) = inputs.verdict
+    if let Some(StatusOverride::Ended { phase, reason: why, message: sentence, .. }) =
+        inputs.verdict
     {
         (reason, message) = (text(why), text(sentence));
         outcome = terminal(api_phase).unwrap_or(*phase);

@@ -95,10 +95,7 @@ pub(crate) fn conditions(
     phase: Phase,
 ) -> Vec<PodCondition> {
     let (pod, old, generation) = (inputs.pod, inputs.old(), inputs.generation());
-    let published = pod
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten());
+    let published = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let foreign = published.filter(|condition| !is_owned(&condition.type_));
     let mut list: Vec<PodCondition> = foreign.cloned().collect();
     if matches!(inputs.stage, Stage::Running | Stage::Terminating) {
@@ -146,19 +143,11 @@ struct Outcome {
 
 impl Outcome {
     fn yes() -> Self {
-        Self {
-            is_true: true,
-            reason: "",
-            message: String::new(),
-        }
+        Self { is_true: true, reason: "", message: String::new() }
     }
 
     fn no(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            is_true: false,
-            reason,
-            message: message.into(),
-        }
+        Self { is_true: false, reason, message: message.into() }
     }
 
     fn condition(&self, kind: &str, generation: Option<i64>) -> PodCondition {
@@ -190,11 +179,7 @@ fn sandbox_ready(inputs: &StatusInputs<'_>) -> Outcome {
         return Outcome::no(REASON, "no pod sandbox exists");
     };
     let is_host_network = inputs.pod.is_host_network();
-    let wanted = if is_host_network {
-        NetworkMode::Node
-    } else {
-        NetworkMode::Pod
-    };
+    let wanted = if is_host_network { NetworkMode::Node } else { NetworkMode::Pod };
     let fault = if sandboxes.iter().filter(|sandbox| sandbox.is_ready).count() > 1 {
         "multiple pod sandboxes are ready and need to be reconciled"
     } else if !newest.is_ready {
@@ -217,17 +202,10 @@ fn initialized(inputs: &StatusInputs<'_>, all: &[&ContainerStatus], phase: Phase
         return Outcome::no("UnknownContainerStatuses", "");
     }
     let (unknown, incomplete) = split(init.iter(), all, |container, status| {
-        if is_sidecar(container) {
-            status.started == Some(true)
-        } else {
-            status.ready
-        }
+        if is_sidecar(container) { status.started == Some(true) } else { status.ready }
     });
     if phase == Phase::Succeeded && unknown.is_empty() {
-        return Outcome {
-            reason: "PodCompleted",
-            ..Outcome::yes()
-        };
+        return Outcome { reason: "PodCompleted", ..Outcome::yes() };
     }
     let has_run = |container: &Container| {
         let status = all.iter().find(|status| status.name == container.name);
@@ -257,11 +235,7 @@ fn containers_ready(inputs: &StatusInputs<'_>, all: &[&ContainerStatus], phase: 
         return Outcome::no(over_reason(phase), "");
     }
     let message = complaint(&unknown, "unready", &unready);
-    if message.is_empty() {
-        Outcome::yes()
-    } else {
-        Outcome::no("ContainersNotReady", message)
-    }
+    if message.is_empty() { Outcome::yes() } else { Outcome::no("ContainersNotReady", message) }
 }
 
 /// The containers are ready and so say all the gates.

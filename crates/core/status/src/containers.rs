@@ -74,10 +74,7 @@ pub(crate) fn statuses(inputs: &StatusInputs<'_>) -> Statuses {
     ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
     Statuses {
         regular,
-        init: view.list(
-            init.map(|c| (init_kind(c), c)),
-            old.init_container_statuses.as_ref(),
-        ),
+        init: view.list(init.map(|c| (init_kind(c), c)), old.init_container_statuses.as_ref()),
         ephemeral,
     }
 }
@@ -144,10 +141,7 @@ impl View<'_> {
                 name: container.name.clone(),
                 image: container.image.clone().unwrap_or_default(),
                 state: Some(waiting(self.default_reason(), "")),
-                last_state: Some(
-                    old.and_then(|old| old.last_state.clone())
-                        .unwrap_or_default(),
-                ),
+                last_state: Some(old.and_then(|old| old.last_state.clone()).unwrap_or_default()),
                 restart_count: old.map_or(0, |old| old.restart_count),
                 volume_mounts: self.volume_mounts(container),
                 ..ContainerStatus::default()
@@ -195,10 +189,7 @@ impl View<'_> {
             image_id: seen.image_ref.clone(),
             container_id: Some(id),
             state: Some(state),
-            last_state: Some(ContainerState {
-                terminated: last,
-                ..ContainerState::default()
-            }),
+            last_state: Some(ContainerState { terminated: last, ..ContainerState::default() }),
             restart_count: count.max(old_count) + i32::from(lost_sight || follows_an_end),
             volume_mounts: old_mounts.or_else(|| self.volume_mounts(container)),
             resources: Some(container_resources(
@@ -220,10 +211,7 @@ impl View<'_> {
                         .filter(|groups| !groups.is_empty()),
                 }),
             }),
-            stop_signal: seen
-                .stop_signal
-                .clone()
-                .filter(|_| self.inputs.runtime.shows_stop_signal),
+            stop_signal: seen.stop_signal.clone().filter(|_| self.inputs.runtime.shows_stop_signal),
             ..ContainerStatus::default()
         }
     }
@@ -232,9 +220,7 @@ impl View<'_> {
     fn state(&self, seen: &ObservedContainer, old: Option<&ContainerStatus>) -> ContainerState {
         match &seen.state {
             Seen::Running { started_at } => ContainerState {
-                running: Some(ContainerStateRunning {
-                    started_at: Some(time(*started_at)),
-                }),
+                running: Some(ContainerStateRunning { started_at: Some(time(*started_at)) }),
                 ..ContainerState::default()
             },
             Seen::Exited(exit) => terminated(ContainerStateTerminated {
@@ -248,11 +234,7 @@ impl View<'_> {
             }),
             // It ran and nobody saw it end: that is a failure, and not the same as never having run.
             Seen::Unknown if old.is_some_and(|old| is_running(old.state.as_ref())) => {
-                let reason = if self.is_restarting_all {
-                    RESTARTING_ALL
-                } else {
-                    STATUS_UNKNOWN
-                };
+                let reason = if self.is_restarting_all { RESTARTING_ALL } else { STATUS_UNKNOWN };
                 terminated(unseen_end(reason, NOT_LOCATED))
             }
             Seen::Created | Seen::Unknown => waiting("", ""),
@@ -387,18 +369,12 @@ pub(crate) fn text(text: &str) -> Option<String> {
 
 /// A state that has ended.
 pub(crate) fn terminated(end: ContainerStateTerminated) -> ContainerState {
-    ContainerState {
-        terminated: Some(end),
-        ..ContainerState::default()
-    }
+    ContainerState { terminated: Some(end), ..ContainerState::default() }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {
     ContainerState {
-        waiting: Some(ContainerStateWaiting {
-            reason: text(reason),
-            message: text(message),
-        }),
+        waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
         ..ContainerState::default()
     }
 }

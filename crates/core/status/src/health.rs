@@ -39,9 +39,7 @@ pub(crate) fn volume_health(
 
 fn identities(conditions: &[VolumeHealthCondition]) -> BTreeSet<(&str, &str)> {
     let conditions = conditions.iter();
-    conditions
-        .map(|it| (it.status.as_str(), it.reason.as_str()))
-        .collect()
+    conditions.map(|it| (it.status.as_str(), it.reason.as_str())).collect()
 }
 
 #[cfg(test)]

@@ -60,12 +60,8 @@ pub fn merge_for_api(
         }
     }
     computed.conditions = Some(list).filter(|list| !list.is_empty());
-    computed
-        .resource_claim_statuses
-        .clone_from(&old.resource_claim_statuses);
-    computed
-        .extended_resource_claim_status
-        .clone_from(&old.extended_resource_claim_status);
+    computed.resource_claim_statuses.clone_from(&old.resource_claim_statuses);
+    computed.extended_resource_claim_status.clone_from(&old.extended_resource_claim_status);
     computed
         .node_allocatable_resource_claim_statuses
         .clone_from(&old.node_allocatable_resource_claim_statuses);
@@ -94,11 +90,7 @@ pub fn check_transition(
     let regular: Vec<&Container> = spec.containers.iter().collect();
     let lists = [
         (regular, &old.container_statuses, &new.container_statuses),
-        (
-            init,
-            &old.init_container_statuses,
-            &new.init_container_statuses,
-        ),
+        (init, &old.init_container_statuses, &new.init_container_statuses),
     ];
     for (containers, old, new) in lists {
         for container in containers {
@@ -117,9 +109,7 @@ pub fn check_transition(
             };
             if !by_pod && !restart::restarts_after(container, pod, code) && named(new) == Some(None)
             {
-                return Err(TransitionError {
-                    name: container.name.clone(),
-                });
+                return Err(TransitionError { name: container.name.clone() });
             }
         }
     }
@@ -132,14 +122,7 @@ pub fn is_same_for_kubelet(old: &PodStatus, new: &PodStatus) -> bool {
         let list = status.conditions.iter().flatten();
         let ours = list.filter(|c| is_owned(&c.type_) || c.type_ == DISRUPTION_TARGET);
         let mut ours: Vec<_> = ours
-            .map(|c| {
-                (
-                    c.type_.clone(),
-                    c.status.clone(),
-                    c.reason.clone(),
-                    c.message.clone(),
-                )
-            })
+            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone()))
             .collect();
         ours.sort();
         ours
@@ -149,10 +132,8 @@ pub fn is_same_for_kubelet(old: &PodStatus, new: &PodStatus) -> bool {
     }
     let mut old = old.clone();
     old.conditions.clone_from(&new.conditions);
-    old.resource_claim_statuses
-        .clone_from(&new.resource_claim_statuses);
-    old.extended_resource_claim_status
-        .clone_from(&new.extended_resource_claim_status);
+    old.resource_claim_statuses.clone_from(&new.resource_claim_statuses);
+    old.extended_resource_claim_status.clone_from(&new.extended_resource_claim_status);
     old.node_allocatable_resource_claim_statuses
         .clone_from(&new.node_allocatable_resource_claim_statuses);
     old == *new

@@ -95,11 +95,7 @@ fn progress(shown: Option<&Pod>) -> Progress {
                 state.is_some_and(|(_, state)| state.is_some_and(|it| has_run(pod, container, it)))
             };
             let regular = pod.containers_of(ContainerKind::Regular);
-            if regular.iter().all(is_up) {
-                Progress::Up
-            } else {
-                Progress::OnTheWay
-            }
+            if regular.iter().all(is_up) { Progress::Up } else { Progress::OnTheWay }
         }
         _ => Progress::OnTheWay,
     }
@@ -128,10 +124,8 @@ mod tests {
 
     /// Containers `a`, `b` … in these states; a number is the code of one that ended.
     fn shown(policy: &str, phase: &str, states: &[&str]) -> Pod {
-        let names: Vec<String> = (b'a'..)
-            .map(|it| char::from(it).to_string())
-            .take(states.len())
-            .collect();
+        let names: Vec<String> =
+            (b'a'..).map(|it| char::from(it).to_string()).take(states.len()).collect();
         let containers: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
         let statuses: Vec<Value> = names
             .iter()
@@ -154,35 +148,17 @@ mod tests {
     }
 
     fn named(name: &str, shown: Option<Pod>) -> OncePod {
-        OncePod {
-            name: name.to_owned(),
-            shown,
-        }
+        OncePod { name: name.to_owned(), shown }
     }
 
     #[test]
     fn a_pod_is_up_when_each_container_runs_or_will_not_come_back() {
         for (policy, phase, states, expected) in [
-            (
-                "Always",
-                "Pending",
-                &["ContainerCreating"][..],
-                Progress::OnTheWay,
-            ),
+            ("Always", "Pending", &["ContainerCreating"][..], Progress::OnTheWay),
             ("Always", "Running", &["runs"], Progress::Up),
-            (
-                "Always",
-                "Running",
-                &["runs", "ContainerCreating"],
-                Progress::OnTheWay,
-            ),
+            ("Always", "Running", &["runs", "ContainerCreating"], Progress::OnTheWay),
             ("Always", "Running", &["runs", "0"], Progress::OnTheWay),
-            (
-                "Always",
-                "Running",
-                &["CrashLoopBackOff"],
-                Progress::OnTheWay,
-            ),
+            ("Always", "Running", &["CrashLoopBackOff"], Progress::OnTheWay),
             ("OnFailure", "Running", &["runs", "0"], Progress::Up),
             ("OnFailure", "Running", &["runs", "1"], Progress::OnTheWay),
             ("Never", "Running", &["runs", "1"], Progress::Up),
@@ -190,11 +166,7 @@ mod tests {
             ("Never", "Failed", &["1"], Progress::Lost),
         ] {
             let pod = shown(policy, phase, states);
-            assert_eq!(
-                progress(Some(&pod)),
-                expected,
-                "{policy} {phase} {states:?}"
-            );
+            assert_eq!(progress(Some(&pod)), expected, "{policy} {phase} {states:?}");
         }
         assert_eq!(progress(None), Progress::OnTheWay);
     }

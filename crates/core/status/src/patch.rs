@@ -70,10 +70,7 @@ fn list_difference(
 ) {
     let mut changes = Vec::new();
     for element in &new {
-        let change = match old
-            .iter()
-            .find(|before| before.get(key) == element.get(key))
-        {
+        let change = match old.iter().find(|before| before.get(key) == element.get(key)) {
             Some(before) => difference(before, element),
             None => element.clone(),
         };

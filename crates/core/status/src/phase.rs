@@ -136,13 +136,7 @@ impl Counts {
 
 /// Reads the API's word for a phase.
 pub(crate) fn parse(phase: Option<&str>) -> Option<Phase> {
-    let phases = [
-        Phase::Pending,
-        Phase::Running,
-        Phase::Succeeded,
-        Phase::Failed,
-        Phase::Unknown,
-    ];
+    let phases = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
     phases.into_iter().find(|it| Some(it.as_str()) == phase)
 }
 
@@ -166,11 +160,7 @@ fn standing<'a>(statuses: &'a [ContainerStatus], container: &Container) -> Stand
     if state.waiting.is_none() {
         return Standing::Unknown;
     }
-    match status
-        .last_state
-        .as_ref()
-        .and_then(|last| last.terminated.as_ref())
-    {
+    match status.last_state.as_ref().and_then(|last| last.terminated.as_ref()) {
         Some(end) => Standing::Between(end),
         None => Standing::New,
     }

@@ -86,25 +86,13 @@ pub(crate) fn pod_resources(inputs: &StatusInputs<'_>, phase: Phase) -> Resource
     let mut requests = shown.requests.take().unwrap_or_default();
     let mut limits = shown.limits.take().unwrap_or_default();
     let old_requests = old.and_then(|old| old.requests.as_ref());
-    show(
-        &mut requests,
-        "cpu",
-        actual.cpu_request,
-        old_requests,
-        MIN_SHARES,
-    );
+    show(&mut requests, "cpu", actual.cpu_request, old_requests, MIN_SHARES);
     // No cgroup holds a memory request, so the specification is all there is to show.
     if let Some(memory) = amounts::pod_requests(spec).remove("memory") {
         requests.entry("memory".to_owned()).or_insert(memory);
     }
     let old_limits = old.and_then(|old| old.limits.as_ref());
-    show(
-        &mut limits,
-        "cpu",
-        actual.cpu_limit,
-        old_limits,
-        MIN_CPU_LIMIT,
-    );
+    show(&mut limits, "cpu", actual.cpu_limit, old_limits, MIN_CPU_LIMIT);
     show(&mut limits, "memory", actual.memory_limit, old_limits, -1);
     shown.requests = Some(requests).filter(|list| !list.is_empty());
     shown.limits = Some(limits).filter(|list| !list.is_empty());

@@ -18,12 +18,7 @@ const RESTART_ALL_ACTION: &str = "RestartAllContainers";
 /// True when an exit with this code is followed by another start: rules first, then the container's policy, then the pod's.
 pub(crate) fn restarts_after(container: &Container, pod: &Pod, code: i32) -> bool {
     let own = own_restart_policy(container);
-    if own.is_some()
-        && matches!(
-            rule_for(container, code),
-            Some("Restart" | RESTART_ALL_ACTION)
-        )
-    {
+    if own.is_some() && matches!(rule_for(container, code), Some("Restart" | RESTART_ALL_ACTION)) {
         return true;
     }
     match own.unwrap_or_else(|| pod.restart_policy()) {
@@ -38,10 +33,7 @@ pub(crate) fn will_start(container: &Container, pod: &Pod, observation: &PodObse
     if pod.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    match observation
-        .newest_container(&container.name)
-        .map(|c| &c.state)
-    {
+    match observation.newest_container(&container.name).map(|c| &c.state) {
         None | Some(ContainerState::Created | ContainerState::Unknown) => true,
         Some(ContainerState::Running { .. }) => false,
         Some(ContainerState::Exited(exit)) => restarts_after(container, pod, exit.code),
@@ -61,9 +53,7 @@ pub(crate) fn is_restarting_all(pod: &Pod, seen: &PodObservation, old: &PodStatu
     condition.is_some_and(|condition| condition.status == "True")
         || init_and_regular(pod.spec_ref()).any(|container| {
             // Without an exit of this very container the old status is not asked: it speaks of one that was replaced.
-            let exit = seen
-                .newest_container(&container.name)
-                .and_then(|c| c.state.exit());
+            let exit = seen.newest_container(&container.name).and_then(|c| c.state.exit());
             exit.is_some_and(|exit| {
                 asks_for_all(container, exit.code)
                     || published_exit(old, &container.name)
@@ -106,8 +96,5 @@ fn published_exit(status: &PodStatus, name: &str) -> Option<i32> {
 }
 
 fn init_and_regular(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers
-        .iter()
-        .flatten()
-        .chain(spec.containers.iter())
+    spec.init_containers.iter().flatten().chain(spec.containers.iter())
 }

@@ -64,10 +64,7 @@ fn init_word(pod: &Pod) -> Option<String> {
         let state = state_of(container);
         let spec = specs.iter().find(|spec| spec.name == container.name);
         let is_sidecar = spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Always"));
-        if state
-            .terminated
-            .as_ref()
-            .is_some_and(|it| it.exit_code == 0)
+        if state.terminated.as_ref().is_some_and(|it| it.exit_code == 0)
             || is_sidecar && container.started == Some(true)
         {
             continue;
@@ -115,10 +112,7 @@ pub fn why(pod: &Pod) -> Vec<Trouble> {
             let seen = condition(pod, &gate.condition_type);
             if seen.as_ref().is_none_or(|(status, _)| status != "True") {
                 let message = seen.map_or("nobody has set it yet".to_owned(), |(_, words)| words);
-                troubles.push(of_pod(
-                    &format!("ReadinessGate {}", gate.condition_type),
-                    message,
-                ));
+                troubles.push(of_pod(&format!("ReadinessGate {}", gate.condition_type), message));
             }
         }
     }
@@ -134,21 +128,13 @@ pub fn why(pod: &Pod) -> Vec<Trouble> {
 }
 
 fn of_pod(reason: &str, message: String) -> Trouble {
-    Trouble {
-        container: None,
-        reason: reason.to_owned(),
-        message,
-    }
+    Trouble { container: None, reason: reason.to_owned(), message }
 }
 
 fn of_container(container: &ContainerStatus) -> Option<Trouble> {
     let state = state_of(container);
     let told = |reason: String, message: String| {
-        Some(Trouble {
-            container: Some(container.name.clone()),
-            reason,
-            message,
-        })
+        Some(Trouble { container: Some(container.name.clone()), reason, message })
     };
     if let Some(waiting) = state.waiting {
         let reason = waiting.reason.unwrap_or_default();
@@ -157,36 +143,20 @@ fn of_container(container: &ContainerStatus) -> Option<Trouble> {
         }
         let last = container.last_state.as_ref();
         let last = last.and_then(|it| it.terminated.as_ref()).map(ended_words);
-        let parts = [
-            waiting.message.unwrap_or_default(),
-            last.unwrap_or_default(),
-        ];
-        let parts: Vec<&str> = parts
-            .iter()
-            .map(String::as_str)
-            .filter(|it| !it.is_empty())
-            .collect();
+        let parts = [waiting.message.unwrap_or_default(), last.unwrap_or_default()];
+        let parts: Vec<&str> =
+            parts.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
         return told(reason, parts.join("; "));
     }
     if let Some(ended) = state.terminated {
         let is_fine = ended.exit_code == 0;
-        return if is_fine {
-            None
-        } else {
-            told(ended_word(&ended), ended_words(&ended))
-        };
+        return if is_fine { None } else { told(ended_word(&ended), ended_words(&ended)) };
     }
     if state.running.is_some() && !container.ready {
         let (reason, words) = if container.started == Some(false) {
-            (
-                "NotStarted",
-                "it runs, but its startup probe has not succeeded yet",
-            )
+            ("NotStarted", "it runs, but its startup probe has not succeeded yet")
         } else {
-            (
-                "NotReady",
-                "it runs, but its readiness probe does not succeed",
-            )
+            ("NotReady", "it runs, but its readiness probe does not succeed")
         };
         return told(reason.to_owned(), words.to_owned());
     }
@@ -199,16 +169,9 @@ fn ended_words(ended: &ContainerStateTerminated) -> String {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("ended with exit code {}", ended.exit_code),
     };
-    let reason = ended
-        .reason
-        .as_deref()
-        .filter(|it| !matches!(*it, "" | "Error"));
+    let reason = ended.reason.as_deref().filter(|it| !matches!(*it, "" | "Error"));
     let reason = reason.map(|it| format!(" ({it})")).unwrap_or_default();
-    let message = ended
-        .message
-        .as_deref()
-        .map(str::trim)
-        .filter(|it| !it.is_empty());
+    let message = ended.message.as_deref().map(str::trim).filter(|it| !it.is_empty());
     let message = message.map(|it| format!(": {it}")).unwrap_or_default();
     format!("{how}{reason}{message}")
 }
@@ -224,10 +187,7 @@ fn conditions(pod: &Pod) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Po
 
 fn condition(pod: &Pod, name: &str) -> Option<(String, String)> {
     let found = conditions(pod).find(|it| it.type_ == name)?;
-    Some((
-        found.status.clone(),
-        found.message.clone().unwrap_or_default(),
-    ))
+    Some((found.status.clone(), found.message.clone().unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -322,13 +282,7 @@ mod tests {
             let found = why(&pod(status.clone()));
             let found: Vec<_> = found
                 .iter()
-                .map(|it| {
-                    (
-                        it.container.as_deref().unwrap_or(""),
-                        &*it.reason,
-                        &*it.message,
-                    )
-                })
+                .map(|it| (it.container.as_deref().unwrap_or(""), &*it.reason, &*it.message))
                 .collect();
             assert_eq!(found, expected, "{status}");
         };
@@ -369,20 +323,12 @@ mod tests {
                 container("side", false, running)]}),
             &[
                 ("main", "OOMKilled", "ended with exit code 137 (OOMKilled)"),
-                (
-                    "side",
-                    "NotReady",
-                    "it runs, but its readiness probe does not succeed",
-                ),
+                ("side", "NotReady", "it runs, but its readiness probe does not succeed"),
             ],
         );
         check(
             json!({"phase": "Running"}),
-            &[(
-                "",
-                "ReadinessGate example.com/door",
-                "nobody has set it yet",
-            )],
+            &[("", "ReadinessGate example.com/door", "nobody has set it yet")],
         );
     }
 }

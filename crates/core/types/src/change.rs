@@ -116,11 +116,7 @@ mod tests {
             (vec![a.clone(), pod("9", "b")], None),
             (vec![a, pod("2", "other")], None),
         ] {
-            assert_eq!(
-                edited_places(before.iter(), after.iter()),
-                expected,
-                "{after:?}"
-            );
+            assert_eq!(edited_places(before.iter(), after.iter()), expected, "{after:?}");
         }
     }
 }

@@ -162,13 +162,7 @@ pub struct ObservedResources {
 impl PodObservation {
     /// A pod the runtime knows nothing of.
     pub fn nothing(uid: PodUid, at: Timestamp) -> Self {
-        Self {
-            uid,
-            key: None,
-            sandboxes: Vec::new(),
-            containers: Vec::new(),
-            at,
-        }
+        Self { uid, key: None, sandboxes: Vec::new(), containers: Vec::new(), at }
     }
 
     /// True when the runtime holds nothing of this pod.
@@ -186,23 +180,17 @@ impl PodObservation {
         &'a self,
         name: &'a str,
     ) -> impl Iterator<Item = &'a ObservedContainer> {
-        self.containers
-            .iter()
-            .filter(move |container| container.name.as_str() == name)
+        self.containers.iter().filter(move |container| container.name.as_str() == name)
     }
 
     /// The newest container of that name.
     pub fn newest_container(&self, name: &str) -> Option<&ObservedContainer> {
-        self.containers
-            .iter()
-            .find(|container| container.name.as_str() == name)
+        self.containers.iter().find(|container| container.name.as_str() == name)
     }
 
     /// Every container that is running.
     pub fn running(&self) -> impl Iterator<Item = &ObservedContainer> {
-        self.containers
-            .iter()
-            .filter(|container| container.state.is_running())
+        self.containers.iter().filter(|container| container.state.is_running())
     }
 }
 

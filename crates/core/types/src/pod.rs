@@ -160,9 +160,7 @@ impl PodView for Pod {
 
     fn spec_ref(&self) -> &PodSpec {
         static EMPTY: std::sync::OnceLock<PodSpec> = std::sync::OnceLock::new();
-        self.spec
-            .as_ref()
-            .unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
+        self.spec.as_ref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
     }
 
     fn annotation(&self, name: &str) -> Option<&str> {
@@ -193,23 +191,16 @@ impl PodView for Pod {
 
     fn grace_period(&self) -> GracePeriod {
         GracePeriod::from_secs(
-            self.spec_ref()
-                .termination_grace_period_seconds
-                .unwrap_or(DEFAULT_GRACE_SECS),
+            self.spec_ref().termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECS),
         )
     }
 
     fn deletion_time(&self) -> Option<Timestamp> {
-        self.metadata
-            .deletion_timestamp
-            .as_ref()
-            .map(|time| Timestamp(time.0))
+        self.metadata.deletion_timestamp.as_ref().map(|time| Timestamp(time.0))
     }
 
     fn deletion_grace(&self) -> Option<GracePeriod> {
-        self.metadata
-            .deletion_grace_period_seconds
-            .map(GracePeriod::from_secs)
+        self.metadata.deletion_grace_period_seconds.map(GracePeriod::from_secs)
     }
 
     fn is_host_network(&self) -> bool {
@@ -229,10 +220,7 @@ impl PodView for Pod {
     fn is_critical(&self) -> bool {
         self.is_static()
             || self.is_mirror()
-            || self
-                .spec_ref()
-                .priority
-                .is_some_and(|p| p >= CRITICAL_PRIORITY)
+            || self.spec_ref().priority.is_some_and(|p| p >= CRITICAL_PRIORITY)
     }
 
     fn priority_word(&self) -> &'static str {
@@ -260,14 +248,9 @@ impl PodView for Pod {
 
     fn find_container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
         let spec = self.spec_ref();
-        let init = spec
-            .init_containers
-            .iter()
-            .flatten()
-            .map(|c| (init_kind(c), c));
+        let init = spec.init_containers.iter().flatten().map(|c| (init_kind(c), c));
         let regular = spec.containers.iter().map(|c| (ContainerKind::Regular, c));
-        init.chain(regular)
-            .find(|(_, container)| container.name == name)
+        init.chain(regular).find(|(_, container)| container.name == name)
     }
 }
 
@@ -278,11 +261,7 @@ pub fn is_sidecar(container: &Container) -> bool {
 
 /// The kind of a container in the list of init containers.
 pub fn init_kind(container: &Container) -> ContainerKind {
-    if is_sidecar(container) {
-        ContainerKind::Sidecar
-    } else {
-        ContainerKind::Init
-    }
+    if is_sidecar(container) { ContainerKind::Sidecar } else { ContainerKind::Init }
 }
 
 /// The container's own restart policy, where it has one.
@@ -358,10 +337,7 @@ pub fn spec_hash(container: &Container) -> String {
     };
     // Upstream hashes Go's printed form of the JSON bytes.
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
-    format!(
-        "{:x}",
-        crate::hash::fnv1a_32(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes())
-    )
+    format!("{:x}", crate::hash::fnv1a_32(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes()))
 }
 
 /// A JSON string as Go writes it: names and images never hold more than quotes that need care.
@@ -395,13 +371,7 @@ mod tests {
             image: Some(image.to_owned()),
             ..Default::default()
         };
-        assert_eq!(
-            spec_hash(&container("test_container", "foo/image:v1")),
-            "8e45cbd0"
-        );
-        assert_eq!(
-            spec_hash(&container("main", "docker.io/library/busybox:latest")),
-            "85580d84"
-        );
+        assert_eq!(spec_hash(&container("test_container", "foo/image:v1")), "8e45cbd0");
+        assert_eq!(spec_hash(&container("main", "docker.io/library/busybox:latest")), "85580d84");
     }
 }

@@ -95,10 +95,7 @@ impl Told {
         all.filter_map(|it| {
             // The API writes `containerd://id`, the runtime just the id.
             let (_, id) = it.container_id.as_deref()?.rsplit_once("://")?;
-            let told = Self {
-                started: it.started == Some(true),
-                ready: it.ready,
-            };
+            let told = Self { started: it.started == Some(true), ready: it.ready };
             Some((id, told))
         })
     }

@@ -41,11 +41,7 @@ pub fn qos_of(spec: &PodSpec) -> Qos {
     if let Some(pod_level) = spec.resources.as_ref().filter(|r| asks_for_something(r)) {
         return class_of(std::iter::once(Some(pod_level)));
     }
-    let containers = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers);
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     class_of(containers.map(|container: &Container| container.resources.as_ref()))
 }
 
@@ -96,10 +92,7 @@ mod tests {
     fn container(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> Container {
         let list = |pairs: &[(&str, &str)]| {
             (!pairs.is_empty()).then(|| {
-                pairs
-                    .iter()
-                    .map(|(k, v)| ((*k).to_owned(), ApiQuantity((*v).to_owned())))
-                    .collect()
+                pairs.iter().map(|(k, v)| ((*k).to_owned(), ApiQuantity((*v).to_owned()))).collect()
             })
         };
         let resources = ResourceRequirements {
@@ -107,50 +100,29 @@ mod tests {
             limits: list(limits),
             ..Default::default()
         };
-        Container {
-            resources: Some(resources),
-            ..Default::default()
-        }
+        Container { resources: Some(resources), ..Default::default() }
     }
 
     #[test]
     fn the_class_follows_from_requests_and_limits() {
         let check = |containers: Vec<Container>, class: Qos| {
-            assert_eq!(
-                qos_of(&PodSpec {
-                    containers,
-                    ..Default::default()
-                }),
-                class
-            );
+            assert_eq!(qos_of(&PodSpec { containers, ..Default::default() }), class);
         };
         let full = || {
-            container(
-                &[("cpu", "1"), ("memory", "1Gi")],
-                &[("cpu", "1000m"), ("memory", "1Gi")],
-            )
+            container(&[("cpu", "1"), ("memory", "1Gi")], &[("cpu", "1000m"), ("memory", "1Gi")])
         };
         check(vec![Container::default()], Qos::BestEffort);
         check(vec![full()], Qos::Guaranteed);
-        check(
-            vec![container(&[], &[("cpu", "1"), ("memory", "1Gi")])],
-            Qos::Guaranteed,
-        );
+        check(vec![container(&[], &[("cpu", "1"), ("memory", "1Gi")])], Qos::Guaranteed);
         check(vec![full(), Container::default()], Qos::Burstable);
         check(vec![container(&[("cpu", "1")], &[])], Qos::Burstable);
         check(vec![container(&[("cpu", "0")], &[])], Qos::BestEffort);
         check(
-            vec![container(
-                &[("cpu", "0"), ("memory", "1Gi")],
-                &[("cpu", "1"), ("memory", "1Gi")],
-            )],
+            vec![container(&[("cpu", "0"), ("memory", "1Gi")], &[("cpu", "1"), ("memory", "1Gi")])],
             Qos::Burstable,
         );
         check(
-            vec![container(
-                &[("cpu", "1"), ("memory", "1Gi")],
-                &[("cpu", "2"), ("memory", "1Gi")],
-            )],
+            vec![container(&[("cpu", "1"), ("memory", "1Gi")], &[("cpu", "2"), ("memory", "1Gi")])],
             Qos::Burstable,
         );
     }

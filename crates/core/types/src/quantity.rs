@@ -29,14 +29,8 @@ const NANO: i128 = 1_000_000_000;
 /// Upstream caps at the largest signed 64-bit number; larger amounts saturate there.
 const CAP: i128 = i64::MAX as i128 * NANO;
 
-const BINARY: [(&str, u32); 6] = [
-    ("Ki", 10),
-    ("Mi", 20),
-    ("Gi", 30),
-    ("Ti", 40),
-    ("Pi", 50),
-    ("Ei", 60),
-];
+const BINARY: [(&str, u32); 6] =
+    [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 const DECIMAL: [(&str, i32); 10] = [
     ("n", -9),
     ("u", -6),
@@ -52,48 +46,32 @@ const DECIMAL: [(&str, i32); 10] = [
 
 impl Quantity {
     /// Nothing at all.
-    pub const ZERO: Self = Self {
-        nanos: 0,
-        format: Format::DecimalSi,
-    };
+    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
     /// A whole amount of bytes or pieces, written in binary units.
     pub fn from_bytes(value: i64) -> Self {
-        Self {
-            nanos: i128::from(value) * NANO,
-            format: Format::BinarySi,
-        }
+        Self { nanos: i128::from(value) * NANO, format: Format::BinarySi }
     }
 
     /// A whole amount, written in decimal units.
     pub fn from_value(value: i64) -> Self {
-        Self {
-            nanos: i128::from(value) * NANO,
-            format: Format::DecimalSi,
-        }
+        Self { nanos: i128::from(value) * NANO, format: Format::DecimalSi }
     }
 
     /// Thousandths, the unit of CPU arithmetic.
     pub fn from_milli(milli: i64) -> Self {
-        Self {
-            nanos: i128::from(milli) * (NANO / 1000),
-            format: Format::DecimalSi,
-        }
+        Self { nanos: i128::from(milli) * (NANO / 1000), format: Format::DecimalSi }
     }
 
     /// Reads a quantity as the API writes it: `100m`, `1.5`, `64Mi`, `1e3`.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        let bad = || QuantityError {
-            text: text.to_owned(),
-        };
+        let bad = || QuantityError { text: text.to_owned() };
         let (sign, rest) = match text.as_bytes().first() {
             Some(b'-') => (-1, &text[1..]),
             Some(b'+') => (1, &text[1..]),
             _ => (1, text),
         };
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || number.len() > 64 {
@@ -107,21 +85,14 @@ impl Quantity {
             } else if let Some(exponent) = suffix.strip_prefix(['e', 'E']) {
                 (
                     Format::DecimalExponent,
-                    exponent
-                        .parse::<i32>()
-                        .ok()
-                        .filter(|e| e.abs() <= 64)
-                        .ok_or_else(bad)?,
+                    exponent.parse::<i32>().ok().filter(|e| e.abs() <= 64).ok_or_else(bad)?,
                     1,
                 )
             } else {
                 return Err(bad());
             };
         let nanos = scale(whole, fraction, power + 9, factor);
-        Ok(Self {
-            nanos: sign * nanos.min(CAP),
-            format,
-        })
+        Ok(Self { nanos: sign * nanos.min(CAP), format })
     }
 
     /// The amount in whole units, rounded up (away from zero), as upstream's `Value`.
@@ -142,24 +113,14 @@ impl Quantity {
     /// The sum, in the notation of `self` unless `self` is zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let format = if self.is_zero() {
-            other.format
-        } else {
-            self.format
-        };
-        Self {
-            nanos: (self.nanos + other.nanos).clamp(-CAP, CAP),
-            format,
-        }
+        let format = if self.is_zero() { other.format } else { self.format };
+        Self { nanos: (self.nanos + other.nanos).clamp(-CAP, CAP), format }
     }
 
     /// The difference, in the notation of `self` unless `self` is zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
-        let negated = Self {
-            nanos: -other.nanos,
-            format: other.format,
-        };
+        let negated = Self { nanos: -other.nanos, format: other.format };
         self.plus(negated)
     }
 
@@ -172,11 +133,7 @@ impl Quantity {
 
 /// `whole.fraction × 10^power × factor`, with what lies below one rounded up.
 fn scale(whole: &str, fraction: &str, power: i32, factor: i128) -> i128 {
-    let mut digits: Vec<u8> = whole
-        .bytes()
-        .chain(fraction.bytes())
-        .map(|b| b - b'0')
-        .collect();
+    let mut digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|b| b - b'0').collect();
     // The decimal point stands this many digits from the left.
     let point = i64::try_from(whole.len()).unwrap_or(i64::MAX) + i64::from(power);
     let point = usize::try_from(point.max(0)).unwrap_or(0);
@@ -184,9 +141,9 @@ fn scale(whole: &str, fraction: &str, power: i32, factor: i128) -> i128 {
         digits.resize(point.min(80), 0);
     }
     let (kept, dropped) = digits.split_at(point.min(digits.len()));
-    let value = kept.iter().fold(0_i128, |sum, digit| {
-        sum.saturating_mul(10).saturating_add(i128::from(*digit))
-    });
+    let value = kept
+        .iter()
+        .fold(0_i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(*digit)));
     let tail_is_zero = dropped.iter().all(|digit| *digit == 0);
     if factor == 1 {
         return value.saturating_add(i128::from(!tail_is_zero));
@@ -246,10 +203,8 @@ impl fmt::Display for Quantity {
         if self.format == Format::DecimalExponent && exponent != 0 {
             return write!(f, "{value}e{exponent}");
         }
-        let unit = DECIMAL
-            .iter()
-            .find(|(_, power)| *power == exponent)
-            .map_or("", |(name, _)| *name);
+        let unit =
+            DECIMAL.iter().find(|(_, power)| *power == exponent).map_or("", |(name, _)| *name);
         write!(f, "{value}{unit}")
     }
 }
@@ -262,11 +217,7 @@ mod tests {
     fn quantities_read_round_and_write_as_the_api_does() {
         let check = |text: &str, value: i64, milli: i64, written: &str| {
             let quantity = Quantity::parse(text).unwrap();
-            assert_eq!(
-                (quantity.value(), quantity.milli()),
-                (value, milli),
-                "{text}"
-            );
+            assert_eq!((quantity.value(), quantity.milli()), (value, milli), "{text}");
             assert_eq!(quantity.to_string(), written, "{text}");
         };
         check("0", 0, 0, "0");
@@ -282,21 +233,13 @@ mod tests {
         check("500u", 1, 1, "500u");
         check("-2", -2, -2000, "-2");
         check("1023", 1023, 1_023_000, "1023");
-        check(
-            "9007199254740988Ki",
-            9_223_372_036_854_771_712,
-            i64::MAX,
-            "9007199254740988Ki",
-        );
+        check("9007199254740988Ki", 9_223_372_036_854_771_712, i64::MAX, "9007199254740988Ki");
     }
 
     #[test]
     fn a_difference_keeps_the_notation_it_began_with() {
         let check = |from: &str, less: &str, written: &str| {
-            let (from, less) = (
-                Quantity::parse(from).unwrap(),
-                Quantity::parse(less).unwrap(),
-            );
+            let (from, less) = (Quantity::parse(from).unwrap(), Quantity::parse(less).unwrap());
             assert_eq!(from.minus(less).to_string(), written);
         };
         check("1Gi", "512Mi", "512Mi");

@@ -14,9 +14,7 @@ impl Timestamp {
         if nanos == 0 {
             None
         } else {
-            jiff::Timestamp::from_nanosecond(i128::from(nanos))
-                .ok()
-                .map(Self)
+            jiff::Timestamp::from_nanosecond(i128::from(nanos)).ok().map(Self)
         }
     }
 
@@ -83,9 +81,7 @@ const UNITS: [(&str, u128); 7] = [
 
 /// Reads a duration as Go writes it: `1h2m3.5s`, `300ms`, `0`. Negative ones are refused: nothing here runs backwards.
 pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
-    let bad = || DurationError {
-        text: text.to_owned(),
-    };
+    let bad = || DurationError { text: text.to_owned() };
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Ok(Duration::ZERO);
@@ -95,13 +91,9 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
     }
     let mut total: u128 = 0;
     while !rest.is_empty() {
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(bad)?;
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
         let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         let scale = UNITS
             .iter()
@@ -112,15 +104,9 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
         if whole.is_empty() && fraction.is_empty() {
             return Err(bad());
         }
-        let whole: u128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse().map_err(|_| bad())?
-        };
-        total = whole
-            .checked_mul(scale)
-            .and_then(|part| total.checked_add(part))
-            .ok_or_else(bad)?;
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| bad())? };
+        total =
+            whole.checked_mul(scale).and_then(|part| total.checked_add(part)).ok_or_else(bad)?;
         let mut place = scale;
         for digit in fraction.bytes() {
             if !digit.is_ascii_digit() {
@@ -197,17 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_duration_is_refused() {
-        for text in [
-            "",
-            "5",
-            "-1s",
-            "s",
-            "1x",
-            "1s2",
-            ".s",
-            "1..5s",
-            "99999999999h",
-        ] {
+        for text in ["", "5", "-1s", "s", "1x", "1s2", ".s", "1..5s", "99999999999h"] {
             assert!(parse_go_duration(text).is_err(), "{text}");
         }
     }

@@ -17,10 +17,7 @@ const FLUSH_STEP: Duration = Duration::from_millis(100);
 
 /// Keeps the chains of every family that this node has, for ever.
 pub async fn keep_chains(filter: Arc<dyn PacketFilter>) {
-    let keeper = |family| Keeper {
-        filter: filter.as_ref(),
-        family,
-    };
+    let keeper = |family| Keeper { filter: filter.as_ref(), family };
     let (v4, v6) = (keeper(IpFamily::V4), keeper(IpFamily::V6));
     match tokio::join!(v4.is_supported(), v6.is_supported()) {
         (true, true) => {
@@ -65,10 +62,7 @@ impl Keeper<'_> {
                 sleep(PERIOD).await;
             }
             self.await_flush().await;
-            tracing::debug!(
-                ?family,
-                "The packet filter was emptied; the chains are made again"
-            );
+            tracing::debug!(?family, "The packet filter was emptied; the chains are made again");
             self.make_wanted().await;
         }
     }

@@ -40,18 +40,9 @@ fn whole(family: IpFamily) -> Vec<String> {
         V4 => vec!["filter OUTPUT: -j KUBE-FIREWALL".to_owned()],
         V6 => Vec::new(),
     };
-    let rest = [
-        "mangle KUBE-IPTABLES-HINT",
-        "mangle KUBE-KUBELET-CANARY",
-        "nat KUBE-KUBELET-CANARY",
-    ];
-    [
-        firewall,
-        canary.into(),
-        output,
-        rest.map(str::to_owned).into(),
-    ]
-    .concat()
+    let rest =
+        ["mangle KUBE-IPTABLES-HINT", "mangle KUBE-KUBELET-CANARY", "nat KUBE-KUBELET-CANARY"];
+    [firewall, canary.into(), output, rest.map(str::to_owned).into()].concat()
 }
 
 #[test]
@@ -129,10 +120,7 @@ async fn jumps_come_before_the_rules_of_others() {
     let _keeping = keep(&filter);
     settle().await;
     let shown = filter.shown(V4);
-    assert_eq!(
-        shown[..2],
-        ["filter INPUT: -j KUBE-FIREWALL", "filter INPUT: -j ACCEPT"]
-    );
+    assert_eq!(shown[..2], ["filter INPUT: -j KUBE-FIREWALL", "filter INPUT: -j ACCEPT"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,10 +150,7 @@ async fn a_flush_under_way_is_waited_for_but_not_for_ever() {
     let hint = "mangle KUBE-IPTABLES-HINT".to_owned();
     assert!(!filter.shown(V4).contains(&hint), "the others are awaited");
     let looks = filter.take_asked(V4);
-    assert!(
-        looks.iter().all(|it| it.starts_with("-w 5 -S ")),
-        "{looks:?}"
-    );
+    assert!(looks.iter().all(|it| it.starts_with("-w 5 -S ")), "{looks:?}");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(filter.shown(V4), whole(V4), "only a part was emptied");
 
@@ -229,11 +214,7 @@ async fn a_refusal_stops_what_rests_on_it() {
                 "mangle KUBE-IPTABLES-HINT",
             ],
         ),
-        (
-            "-I OUTPUT",
-            1,
-            &["filter KUBE-FIREWALL", "mangle KUBE-IPTABLES-HINT"],
-        ),
+        ("-I OUTPUT", 1, &["filter KUBE-FIREWALL", "mangle KUBE-IPTABLES-HINT"]),
     ];
     for (words, code, expected) in rows {
         let filter = FakePacketFilter::new();
@@ -255,11 +236,7 @@ async fn canaries_that_cannot_be_placed_are_tried_again_each_minute() {
     filter.refuse("-N KUBE-KUBELET-CANARY -t nat", 4);
     let _keeping = keep(&filter);
     sleep(MINUTE * 3).await;
-    assert!(
-        !filter
-            .shown(V4)
-            .contains(&"filter KUBE-KUBELET-CANARY".to_owned())
-    );
+    assert!(!filter.shown(V4).contains(&"filter KUBE-KUBELET-CANARY".to_owned()));
     filter.relent();
     sleep(MINUTE).await;
     assert_eq!(filter.shown(V4), whole(V4));

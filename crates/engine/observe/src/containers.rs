@@ -78,10 +78,7 @@ pub async fn watch_containers(
         runtime,
         health,
         known: Known::default(),
-        stream: Stream::Closed {
-            reopen_at: Instant::now(),
-            pause: REOPEN_FIRST,
-        },
+        stream: Stream::Closed { reopen_at: Instant::now(), pause: REOPEN_FIRST },
         list_at: Instant::now(),
         listing: None,
         listed_at: None,
@@ -179,10 +176,7 @@ impl Watch {
             }
             Woken::Event(ended) => {
                 let error = ended.and_then(Result::err).map(|error| error.to_string());
-                tracing::info!(
-                    error,
-                    "Container event stream ended, listing until it is back"
-                );
+                tracing::info!(error, "Container event stream ended, listing until it is back");
                 self.stream = Stream::Closed {
                     reopen_at: Instant::now() + REOPEN_FIRST,
                     pause: REOPEN_FIRST,
@@ -226,10 +220,7 @@ impl Watch {
             Err(error) => {
                 tracing::debug!(%error, "Container event stream cannot be opened");
                 let pause = (pause * 2).min(REOPEN_LONGEST);
-                self.stream = Stream::Closed {
-                    reopen_at: Instant::now() + pause,
-                    pause,
-                };
+                self.stream = Stream::Closed { reopen_at: Instant::now() + pause, pause };
             }
         }
     }
@@ -258,14 +249,9 @@ impl Watch {
                 Vec::new()
             }
         };
-        let has_news = hints
-            .iter()
-            .any(|hint| matches!(hint, Hint::Changed { .. }));
-        self.quiet_period = if has_news {
-            FASTEST_PERIOD
-        } else {
-            (self.quiet_period * 2).min(SLOWEST_PERIOD)
-        };
+        let has_news = hints.iter().any(|hint| matches!(hint, Hint::Changed { .. }));
+        self.quiet_period =
+            if has_news { FASTEST_PERIOD } else { (self.quiet_period * 2).min(SLOWEST_PERIOD) };
         let period = match self.stream {
             Stream::Open(_) => REPAIR_PERIOD,
             Stream::Closed { .. } | Stream::Unsupported => self.quiet_period,

@@ -74,16 +74,9 @@ pub async fn watch_health(runtime: Arc<dyn Runtime>, health: watch::Sender<Runti
             is_new
         });
         was_well |= is_well;
-        let longest = if was_well || began.elapsed() > IMPATIENT_FOR {
-            PERIOD
-        } else {
-            IMPATIENT_LAST
-        };
-        pause = if is_well {
-            PERIOD
-        } else {
-            (pause * 2).min(longest)
-        };
+        let longest =
+            if was_well || began.elapsed() > IMPATIENT_FOR { PERIOD } else { IMPATIENT_LAST };
+        pause = if is_well { PERIOD } else { (pause * 2).min(longest) };
         sleep(pause).await;
         if is_well {
             pause = IMPATIENT_FIRST;

@@ -31,12 +31,7 @@ pub async fn watch_kernel(mut log: Box<dyn KernelLog>, events: Arc<dyn Events>) 
                 message: format!("System OOM encountered, victim process: {process}, pid: {pid}"),
             }),
             Shortage::Cgroup(cgroup) => {
-                tracing::debug!(
-                    cgroup,
-                    process,
-                    pid,
-                    "A process was killed at its cgroup's limit"
-                );
+                tracing::debug!(cgroup, process, pid, "A process was killed at its cgroup's limit");
             }
         }
     }
@@ -79,11 +74,8 @@ mod tests {
         let log = Box::new(Told(records.into()));
         let watching = watch_kernel(log, world.events());
         let _ = tokio::time::timeout(std::time::Duration::from_secs(1), watching).await;
-        let told: Vec<(String, String)> = world
-            .recorded_events()
-            .into_iter()
-            .map(|(_, it)| (it.reason, it.message))
-            .collect();
+        let told: Vec<(String, String)> =
+            world.recorded_events().into_iter().map(|(_, it)| (it.reason, it.message)).collect();
         let expected = "System OOM encountered, victim process: b, pid: 2";
         assert_eq!(told, [("SystemOOM".to_owned(), expected.to_owned())]);
     }

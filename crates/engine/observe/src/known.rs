@@ -19,11 +19,7 @@ impl Known {
     pub(crate) fn take_listing(&mut self, listing: &RuntimeListing) -> Vec<Hint> {
         let mut now: BTreeMap<String, (PodUid, Seen)> = BTreeMap::new();
         for sandbox in &listing.sandboxes {
-            let seen = if sandbox.is_ready {
-                Seen::Running
-            } else {
-                Seen::Ended
-            };
+            let seen = if sandbox.is_ready { Seen::Running } else { Seen::Ended };
             now.insert(sandbox.id.as_str().to_owned(), (sandbox.uid.clone(), seen));
         }
         for container in &listing.containers {
@@ -33,10 +29,7 @@ impl Known {
                 ListedState::Exited => Seen::Ended,
                 ListedState::Unknown => Seen::Unknown,
             };
-            now.insert(
-                container.id.as_str().to_owned(),
-                (container.uid.clone(), seen),
-            );
+            now.insert(container.id.as_str().to_owned(), (container.uid.clone(), seen));
         }
         let gone = self.entries.iter().filter(|(id, _)| !now.contains_key(*id));
         let gone = gone.map(|(id, (uid, _))| (id, uid, Seen::Removed));
@@ -48,10 +41,7 @@ impl Known {
             .chain(changed)
             .map(|(id, uid, seen)| Hint::Changed {
                 uid: uid.clone(),
-                news: News {
-                    id: id.clone(),
-                    now: seen,
-                },
+                news: News { id: id.clone(), now: seen },
             })
             .collect();
         let census: BTreeSet<&PodUid> = now.values().map(|(uid, _)| uid).collect();
@@ -81,15 +71,8 @@ impl Known {
         if seen == Seen::Removed {
             self.entries.remove(&event.id);
         } else {
-            self.entries
-                .insert(event.id.clone(), (event.uid.clone(), seen));
+            self.entries.insert(event.id.clone(), (event.uid.clone(), seen));
         }
-        Some(Hint::Changed {
-            uid: event.uid,
-            news: News {
-                id: event.id,
-                now: seen,
-            },
-        })
+        Some(Hint::Changed { uid: event.uid, news: News { id: event.id, now: seen } })
     }
 }

@@ -104,11 +104,7 @@ fn an_event_tells_what_the_map_does_not_know() {
     let check = |before: &str, kind: RuntimeEventKind, expected: Option<Seen>| {
         let mut known = Known::default();
         known.take_listing(&listing(before));
-        let event = RuntimeEvent {
-            uid: PodUid::new("u"),
-            id: "a".to_owned(),
-            kind,
-        };
+        let event = RuntimeEvent { uid: PodUid::new("u"), id: "a".to_owned(), kind };
         let told = known.take_event(event.clone()).map(|hint| match hint {
             Hint::Changed { news, .. } => news.now,
             Hint::Census(_) => panic!("an event is no census"),
@@ -150,12 +146,7 @@ impl Bench {
         let health = Arc::new(ListingHealth::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(watch_containers(world.runtime(), sender, health.clone()));
-        Self {
-            world,
-            hints,
-            health,
-            _tasks: tasks,
-        }
+        Self { world, hints, health, _tasks: tasks }
     }
 
     /// Waits for the news that a container does that, and answers how long it took.
@@ -280,12 +271,7 @@ async fn what_ran_before_the_watch_began_is_told() {
     let mut tasks = JoinSet::new();
     let health = Arc::new(ListingHealth::default());
     tasks.spawn(watch_containers(world.runtime(), sender, health.clone()));
-    let mut bench = Bench {
-        world,
-        hints,
-        health,
-        _tasks: tasks,
-    };
+    let mut bench = Bench { world, hints, health, _tasks: tasks };
     assert!(bench.hears(&id, Seen::Running).await < millis(10));
 }
 
@@ -300,10 +286,7 @@ async fn without_events_listings_follow_changes_quickly_and_quiet_slowly() {
     let id = started(&bench.world, &web()).await;
     assert!(bench.hears(&id, Seen::Running).await <= secs(1));
     let times = bench.censuses(6).await;
-    let steps: Vec<u128> = times
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]).as_millis())
-        .collect();
+    let steps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
     assert_eq!(steps, [100, 200, 400, 800, 1000], "{times:?}");
 }
 
@@ -356,9 +339,7 @@ async fn the_listing_is_unhealthy_before_the_first_and_three_minutes_after_the_l
 #[tokio::test(start_paused = true)]
 async fn the_watch_ends_when_nobody_listens() {
     let bench = Bench::start(World::disable_events);
-    let Bench {
-        hints, mut _tasks, ..
-    } = bench;
+    let Bench { hints, mut _tasks, .. } = bench;
     drop(hints);
     assert!(timeout(secs(5), _tasks.join_next()).await.is_ok());
 }

@@ -104,10 +104,8 @@ fn encode(book: &Book) -> Vec<u8> {
             })
             .collect()
     };
-    let pods: BTreeMap<String, _> = book
-        .iter()
-        .map(|(uid, it)| (uid.to_string(), lives(it)))
-        .collect();
+    let pods: BTreeMap<String, _> =
+        book.iter().map(|(uid, it)| (uid.to_string(), lives(it))).collect();
     json!(pods).to_string().into_bytes()
 }
 
@@ -119,18 +117,13 @@ fn decode(content: &[u8]) -> Result<Book, String> {
         lives
             .map(|(id, told)| {
                 let is = |name| told.get(name) == Some(&true);
-                let told = Told {
-                    started: is("started"),
-                    ready: is("ready"),
-                };
+                let told = Told { started: is("started"), ready: is("ready") };
                 (ContainerId::new(id), told)
             })
             .collect()
     };
     let pods = pods.into_iter();
-    Ok(pods
-        .map(|(uid, it)| (PodUid::new(uid), lives(it)))
-        .collect())
+    Ok(pods.map(|(uid, it)| (PodUid::new(uid), lives(it))).collect())
 }
 
 #[cfg(test)]

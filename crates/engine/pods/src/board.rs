@@ -33,10 +33,7 @@ struct Entry {
 impl Board {
     /// A board that also tells `sinks` of every change.
     pub fn with_sinks(sinks: Vec<Arc<dyn StatusSink>>) -> Self {
-        Self {
-            sinks,
-            ..Self::default()
-        }
+        Self { sinks, ..Self::default() }
     }
 
     /// True once every source of pods has spoken, so that nobody takes a missing pod for one that is not wanted.
@@ -54,47 +51,25 @@ impl Board {
         shown.status = Some(status.clone());
         let shown: Pod = Arc::new(shown);
         let version = {
-            let mut entries = self
-                .entries
-                .lock()
-                .expect("no panic while the lock is held");
+            let mut entries = self.entries.lock().expect("no panic while the lock is held");
             let version = entries.get(&pod.uid()).map_or(1, |entry| entry.version + 1);
-            entries.insert(
-                pod.uid(),
-                Entry {
-                    pod: shown.clone(),
-                    version,
-                },
-            );
+            entries.insert(pod.uid(), Entry { pod: shown.clone(), version });
             version
         };
         for sink in &self.sinks {
-            sink.publish(StatusUpdate {
-                pod: shown.clone(),
-                version,
-                remains,
-            });
+            sink.publish(StatusUpdate { pod: shown.clone(), version, remains });
         }
     }
 
     /// True when a pod has ended for good.
     pub(crate) fn is_terminal(&self, uid: &PodUid) -> bool {
-        let entries = self
-            .entries
-            .lock()
-            .expect("no panic while the lock is held");
-        entries
-            .get(uid)
-            .and_then(|entry| entry.pod.api_phase())
-            .is_some_and(Phase::is_terminal)
+        let entries = self.entries.lock().expect("no panic while the lock is held");
+        entries.get(uid).and_then(|entry| entry.pod.api_phase()).is_some_and(Phase::is_terminal)
     }
 
     /// Forgets a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        self.entries
-            .lock()
-            .expect("no panic while the lock is held")
-            .remove(uid);
+        self.entries.lock().expect("no panic while the lock is held").remove(uid);
         for sink in &self.sinks {
             sink.forget(uid);
         }
@@ -103,10 +78,7 @@ impl Board {
 
 impl PodsView for Board {
     fn pods(&self) -> Vec<Pod> {
-        let entries = self
-            .entries
-            .lock()
-            .expect("no panic while the lock is held");
+        let entries = self.entries.lock().expect("no panic while the lock is held");
         entries.values().map(|entry| entry.pod.clone()).collect()
     }
 }

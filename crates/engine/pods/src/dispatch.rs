@@ -134,19 +134,16 @@ impl Dispatcher {
             Ok((id, ())) => (id, true),
             Err(error) => (error.id(), false),
         };
-        let uid = self
-            .task_of
-            .remove(&id)
-            .expect("every worker is noted when it is spawned");
+        let uid = self.task_of.remove(&id).expect("every worker is noted when it is spawned");
         Event::WorkerEnded { uid, is_done }
     }
 
     /// Handles one event.
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
-            Event::Earlier(stored) => self
-                .roster
-                .lived_before(stored.into_iter().map(|pod| (pod.uid, pod.key))),
+            Event::Earlier(stored) => {
+                self.roster.lived_before(stored.into_iter().map(|pod| (pod.uid, pod.key)))
+            }
             Event::Changes(changes) => {
                 for change in changes.changes {
                     if let PodChange::Updated(new) = &change
@@ -197,9 +194,7 @@ impl Dispatcher {
                 }
             }
             Event::Network(trouble) => {
-                self.inboxes
-                    .values()
-                    .for_each(|inbox| inbox.set_network(trouble.clone()));
+                self.inboxes.values().for_each(|inbox| inbox.set_network(trouble.clone()));
                 self.network_trouble = trouble;
             }
             Event::RetryResizes => {

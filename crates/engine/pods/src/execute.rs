@@ -37,34 +37,19 @@ pub(crate) enum Outcome {
     /// Volumes are mounted.
     Volumes(BTreeMap<String, VolumeMount>),
     /// Resources were put in force, or as many as the runtime accepted.
-    Resized {
-        actuated: PodResources,
-        error: Option<String>,
-    },
+    Resized { actuated: PodResources, error: Option<String> },
     /// The runtime keeps something that nobody needs any more.
     LeftBehind { id: String },
     /// A container was started.
     Started { container: ContainerName },
     /// A container could not be started.
-    NotStarted {
-        container: ContainerName,
-        failure: StartFailure,
-    },
+    NotStarted { container: ContainerName, failure: StartFailure },
     /// This node cannot have the pod after all.
-    Rejected {
-        reason: &'static str,
-        message: String,
-    },
+    Rejected { reason: &'static str, message: String },
     /// Somebody else has something to do for the pod first.
-    Awaited {
-        reason: &'static str,
-        message: String,
-    },
+    Awaited { reason: &'static str, message: String },
     /// Something about the pod as a whole failed.
-    Failed {
-        reason: &'static str,
-        message: String,
-    },
+    Failed { reason: &'static str, message: String },
 }
 
 /// A part of a pod's set-up.
@@ -106,8 +91,7 @@ impl Outcome {
                 if let (Some(pod), Some(message)) = (memory.pod.clone(), error) {
                     tracing::warn!(pod = %pod.key(), %message, "Pod cannot be resized");
                     let said = memory.resizing.failed(&pod, &message, now);
-                    said.into_iter()
-                        .for_each(|said| say_resize(world, &pod, said));
+                    said.into_iter().for_each(|said| say_resize(world, &pod, said));
                 }
             }
             Self::LeftBehind { id } => memory.left_behind.put_aside(&id, &mut memory.seen),
@@ -169,12 +153,7 @@ impl Outcome {
 /// Executes the actions of one stage side by side.
 pub(crate) async fn execute_stage(world: &World, memory: &Memory, stage: Stage) -> Vec<Outcome> {
     let turns = Turns::of(&stage);
-    join_all(
-        stage
-            .into_iter()
-            .map(|action| execute(world, memory, &turns, action)),
-    )
-    .await
+    join_all(stage.into_iter().map(|action| execute(world, memory, &turns, action))).await
 }
 
 async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) -> Outcome {
@@ -186,21 +165,16 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
         (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
         (Action::EnsureFiles, Some(_)) => match world.files.ensure_pod(key, &memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Files, Presence::Present),
-            Err(error) => failed(
-                "Failed",
-                format!("error making pod data directories: {error}"),
-            ),
+            Err(error) => failed("Failed", format!("error making pod data directories: {error}")),
         },
         (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
             Ok(volumes) => Outcome::Volumes(volumes),
-            Err(error) if error.rejects_pod() => Outcome::Rejected {
-                reason: error.reason,
-                message: error.message,
-            },
-            Err(error) if error.is_expected() => Outcome::Awaited {
-                reason: error.reason,
-                message: error.message,
-            },
+            Err(error) if error.rejects_pod() => {
+                Outcome::Rejected { reason: error.reason, message: error.message }
+            }
+            Err(error) if error.is_expected() => {
+                Outcome::Awaited { reason: error.reason, message: error.message }
+            }
             Err(error) => failed(error.reason, error.message),
         },
         (Action::CreateSandbox { attempt, replaces }, Some(pod)) => {
@@ -219,52 +193,26 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
                 Err(message) => failed("FailedCreatePodSandBox", message),
             }
         }
-        (
-            Action::Resize {
-                sandbox,
-                containers,
-            },
-            Some(pod),
-        ) => resize(world, memory, pod, &sandbox, containers).await,
-        (
-            Action::Start {
-                container,
-                kind,
-                sandbox,
-                restarts,
-                crash_streak,
-            },
-            Some(pod),
-        ) => {
-            let order = StartOrder {
-                container: container.clone(),
-                kind,
-                sandbox,
-                restarts,
-                crash_streak,
-            };
+        (Action::Resize { sandbox, containers }, Some(pod)) => {
+            resize(world, memory, pod, &sandbox, containers).await
+        }
+        (Action::Start { container, kind, sandbox, restarts, crash_streak }, Some(pod)) => {
+            let order =
+                StartOrder { container: container.clone(), kind, sandbox, restarts, crash_streak };
             let starting = start_container(world, memory, pod, order);
             match figures::container(kind, starting).await {
                 Ok(()) => Outcome::Started { container },
                 Err(failure) => Outcome::NotStarted { container, failure },
             }
         }
-        (
-            Action::RemoveContainer {
-                id,
-                container,
-                log_path: Some(log),
-            },
-            _,
-        ) => match world.runtime.remove_container(&id).await {
-            Ok(()) => done(
-                world
-                    .files
-                    .remove_container_log(&log, (key, container.as_str(), &id))
-                    .await,
-            ),
-            Err(error) => not_removed(memory, id.as_str(), &error),
-        },
+        (Action::RemoveContainer { id, container, log_path: Some(log) }, _) => {
+            match world.runtime.remove_container(&id).await {
+                Ok(()) => done(
+                    world.files.remove_container_log(&log, (key, container.as_str(), &id)).await,
+                ),
+                Err(error) => not_removed(memory, id.as_str(), &error),
+            }
+        }
         (Action::RemoveLogs, _) => match world.files.remove_logs(key, &memory.uid).await {
             Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
@@ -281,13 +229,7 @@ async fn execute_nameless(
     action: Action,
 ) -> Outcome {
     match action {
-        Action::StopContainer {
-            id,
-            container,
-            grace,
-            cause,
-            after,
-        } => {
+        Action::StopContainer { id, container, grace, cause, after } => {
             if memory.is_new_end(&id) {
                 announce_end(world, memory, &container, &cause);
             }
@@ -461,12 +403,8 @@ fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause
     } else if let Some(key) = &memory.key {
         // Nobody knows any more what part of which specification it was.
         let message = cause.message(container.as_str(), ContainerKind::Regular, false);
-        ContainerEvents::of_orphan(
-            world.events.as_ref(),
-            (&memory.uid, key),
-            container.as_str(),
-        )
-        .say(Happened::Killing(message));
+        ContainerEvents::of_orphan(world.events.as_ref(), (&memory.uid, key), container.as_str())
+            .say(Happened::Killing(message));
     }
 }
 

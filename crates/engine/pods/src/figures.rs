@@ -124,11 +124,7 @@ pub(crate) async fn sandbox<T, E>(
     if made.is_err() {
         KEPT.add("kubelet_run_podsandbox_errors_total", &[handler], 1.0);
         if has_own_users {
-            KEPT.add(
-                "kubelet_started_user_namespaced_pods_errors_total",
-                &[],
-                1.0,
-            );
+            KEPT.add("kubelet_started_user_namespaced_pods_errors_total", &[], 1.0);
         }
     }
     made
@@ -217,21 +213,13 @@ pub(crate) fn plugin_ran(name: &str, took: Duration, is_well: bool) {
     let family = "kubelet_credential_provider_plugin_duration";
     KEPT.observe(family, &[name], &Tally::SECONDS, took.as_secs_f64());
     if !is_well {
-        KEPT.add(
-            "kubelet_credential_provider_plugin_errors_total",
-            &[name],
-            1.0,
-        );
+        KEPT.add("kubelet_credential_provider_plugin_errors_total", &[name], 1.0);
     }
 }
 
 /// A pod wanted an image that is here, and this came of it.
 pub(crate) fn use_checked(result: &str) {
-    KEPT.add(
-        "kubelet_imagemanager_image_mustpull_checks_total",
-        &[result],
-        1.0,
-    );
+    KEPT.add("kubelet_imagemanager_image_mustpull_checks_total", &[result], 1.0);
 }
 
 /// A pod came back under its old identity and starts once more.
@@ -270,12 +258,7 @@ pub(crate) fn image_volume<T, E>(outcome: &Result<T, E>) {
 /// A pod was refused.
 pub(crate) fn rejected(reason: &str) {
     // Reasons are ours; what one says about an amount of a resource is kept, and nothing that a pod could make up.
-    let known = [
-        "OutOfcpu",
-        "OutOfmemory",
-        "OutOfpods",
-        "OutOfephemeral-storage",
-    ];
+    let known = ["OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage"];
     let shown = match reason {
         known_amount if known.contains(&known_amount) => known_amount,
         amount if amount.starts_with("OutOf") => "OutOfExtendedResources",
@@ -287,12 +270,7 @@ pub(crate) fn rejected(reason: &str) {
 /// A pod gets a worker, so long after it was first seen.
 pub(crate) fn worker_began(pod: &Pod, now: Timestamp) {
     let n_containers = pod.spec_ref().containers.len() as f64;
-    KEPT.observe(
-        "kubelet_containers_per_pod_count",
-        &[],
-        &CONTAINERS,
-        n_containers,
-    );
+    KEPT.observe("kubelet_containers_per_pod_count", &[], &CONTAINERS, n_containers);
     if let Some(seen) = first_seen(pod) {
         let took = now.since(seen).as_secs_f64();
         let family = "kubelet_pod_worker_start_duration_seconds";
@@ -324,10 +302,7 @@ pub(crate) fn orphan() {
 
 /// A pod is gone for good.
 pub(crate) fn gone(uid: &PodUid) {
-    PULLS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(uid);
+    PULLS.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
 }
 
 /// A status takes the place of another.
@@ -348,18 +323,14 @@ pub(crate) fn published(pod: &Pod, before: Option<&PodStatus>, after: &PodStatus
         let took = now.since(seen).as_secs_f64();
         KEPT.observe("kubelet_pod_start_duration_seconds", &[], &START, took);
     }
-    let pulls = PULLS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&pod.uid());
+    let pulls = PULLS.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.uid());
     let created = pod.metadata.creation_timestamp.as_ref();
     if let (PodSource::Api, Some(created)) = (pod.source(), created) {
         let total = now.since(Timestamp(created.0));
         let family = "kubelet_pod_start_total_duration_seconds";
         KEPT.observe(family, &[], &START, total.as_secs_f64());
-        let own = total
-            .saturating_sub(pulls.unwrap_or_default())
-            .saturating_sub(in_init(pod, after));
+        let own =
+            total.saturating_sub(pulls.unwrap_or_default()).saturating_sub(in_init(pod, after));
         let family = "kubelet_pod_start_sli_duration_seconds";
         KEPT.observe(family, &[], &START, own.as_secs_f64());
     }
@@ -375,11 +346,7 @@ fn word(kind: ContainerKind) -> &'static str {
 
 fn size_word(bytes: u64) -> &'static str {
     let above = |(megabytes, _): &&(u64, &str)| bytes > megabytes << 20;
-    SIZES
-        .iter()
-        .rev()
-        .find(above)
-        .map_or("N/A", |(_, name)| name)
+    SIZES.iter().rev().find(above).map_or("N/A", |(_, name)| name)
 }
 
 fn first_seen(pod: &Pod) -> Option<Timestamp> {
@@ -397,9 +364,7 @@ fn newly_ended<'a>(
     let kinds: [(&'static str, Of); 3] = [
         ("container", |it| it.container_statuses.as_ref()),
         ("init_container", |it| it.init_container_statuses.as_ref()),
-        ("ephemeral_container", |it| {
-            it.ephemeral_container_statuses.as_ref()
-        }),
+        ("ephemeral_container", |it| it.ephemeral_container_statuses.as_ref()),
     ];
     let has_ended =
         |it: &ContainerStatus| it.state.as_ref().is_some_and(|it| it.terminated.is_some());
@@ -520,11 +485,7 @@ mod tests {
         pulled(&pod.uid(), 200 << 30, Duration::from_secs(10));
         published(&pod, Some(&phase("Pending")), &phase("Running"), now);
         let after = sums();
-        let grown: Vec<f64> = after
-            .iter()
-            .zip(before)
-            .map(|(now, then)| now - then)
-            .collect();
+        let grown: Vec<f64> = after.iter().zip(before).map(|(now, then)| now - then).collect();
         assert_eq!(grown, [29.0, 30.0, 18.0]);
         assert!(!PULLS.lock().unwrap().contains_key(&pod.uid()));
     }

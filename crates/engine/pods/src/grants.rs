@@ -43,11 +43,7 @@ impl Assigned {
 
     /// A pod that was granted what it asks for.
     pub(crate) fn whole(pod: Pod) -> Self {
-        Self {
-            desired: pod.clone(),
-            pod,
-            pending: None,
-        }
+        Self { desired: pod.clone(), pod, pending: None }
     }
 }
 
@@ -116,9 +112,7 @@ impl Grants {
 
     /// Grants a new pod what it asks for, unless an earlier life granted it something else.
     pub(crate) fn admit(&mut self, pod: &Pod) {
-        self.granted
-            .entry(pod.uid())
-            .or_insert_with(|| PodResources::of(pod));
+        self.granted.entry(pod.uid()).or_insert_with(|| PodResources::of(pod));
     }
 
     pub(crate) fn forget(&mut self, uid: &PodUid) {
@@ -151,10 +145,8 @@ impl Grants {
             return;
         }
         let uid = new.uid();
-        let differs = self
-            .granted
-            .get(&uid)
-            .is_some_and(|granted| with_resources(new, granted).is_some());
+        let differs =
+            self.granted.get(&uid).is_some_and(|granted| with_resources(new, granted).is_some());
         if !differs {
             self.refused.remove(&uid);
             self.line.retain(|waiting| *waiting != uid);

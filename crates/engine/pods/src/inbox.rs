@@ -72,10 +72,7 @@ impl Inbox {
             volumes_became_ready: false,
             eviction: None,
         };
-        Self {
-            state: Mutex::new(orders),
-            changed: Notify::new(),
-        }
+        Self { state: Mutex::new(orders), changed: Notify::new() }
     }
 
     /// Replaces the specification.
@@ -159,10 +156,7 @@ impl Inbox {
 
     /// The wish as it is now.
     pub(crate) fn current_wish(&self) -> Wish {
-        self.state
-            .lock()
-            .expect("no panic while the lock is held")
-            .wish
+        self.state.lock().expect("no panic while the lock is held").wish
     }
 
     /// Waits for a change since the last `changed`. Cancel-safe: a change that was not waited for is remembered.
@@ -244,19 +238,13 @@ fn tighten(was: Wish, asked: Wish) -> Wish {
         // Whoever was to be forgotten may be wanted again, and the other way round.
         (Wish::End { grace: a } | Wish::Forget { grace: a }, Wish::Renew { grace: b })
         | (Wish::Renew { grace: a }, Wish::End { grace: b } | Wish::Renew { grace: b }) => {
-            Wish::Renew {
-                grace: shorter(a, b),
-            }
+            Wish::Renew { grace: shorter(a, b) }
         }
         (Wish::Forget { grace: a }, Wish::End { grace: b } | Wish::Forget { grace: b })
         | (Wish::End { grace: a } | Wish::Renew { grace: a }, Wish::Forget { grace: b }) => {
-            Wish::Forget {
-                grace: shorter(a, b),
-            }
+            Wish::Forget { grace: shorter(a, b) }
         }
-        (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End {
-            grace: shorter(a, b),
-        },
+        (Wish::End { grace: a }, Wish::End { grace: b }) => Wish::End { grace: shorter(a, b) },
     }
 }
 
@@ -276,16 +264,8 @@ mod tests {
         let secs = |n| Some(GracePeriod::from_secs(n));
         let check = |was, asked, expected| assert_eq!(tighten(was, asked), expected);
         check(Wish::Run, Wish::Run, Wish::Run);
-        check(
-            Wish::Run,
-            Wish::End { grace: None },
-            Wish::End { grace: None },
-        );
-        check(
-            Wish::End { grace: secs(5) },
-            Wish::Run,
-            Wish::End { grace: secs(5) },
-        );
+        check(Wish::Run, Wish::End { grace: None }, Wish::End { grace: None });
+        check(Wish::End { grace: secs(5) }, Wish::Run, Wish::End { grace: secs(5) });
         check(
             Wish::End { grace: secs(5) },
             Wish::End { grace: secs(50) },

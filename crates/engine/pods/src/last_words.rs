@@ -25,22 +25,16 @@ pub(crate) async fn last_words(
     log: Option<&str>,
 ) -> String {
     if !path.is_empty() {
-        match world
-            .files
-            .read_termination_log(path, LAST_WORDS_LIMIT)
-            .await
-        {
+        match world.files.read_termination_log(path, LAST_WORDS_LIMIT).await {
             Ok(words) if !words.is_empty() => return words,
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "Termination message cannot be read"),
         }
     }
     match log {
-        Some(log) if exit.code != 0 && !log.is_empty() => world
-            .files
-            .read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT)
-            .await
-            .unwrap_or_default(),
+        Some(log) if exit.code != 0 && !log.is_empty() => {
+            world.files.read_log_tail(log, LAST_LINES, LAST_LINES_LIMIT).await.unwrap_or_default()
+        }
         _ => String::new(),
     }
 }

@@ -50,12 +50,10 @@ impl LeftBehind {
         restart_count: u32,
     ) -> u32 {
         let named = |it: &&ObservedContainer| it.name == *name && it.restart_count <= restart_count;
-        let older = seen
-            .containers
-            .iter()
-            .filter(|it| it.name == *name)
-            .skip(1)
-            .filter(|it| it.state == ContainerState::Created && it.restart_count <= restart_count);
+        let older =
+            seen.containers.iter().filter(|it| it.name == *name).skip(1).filter(|it| {
+                it.state == ContainerState::Created && it.restart_count <= restart_count
+            });
         let n = self.containers.iter().filter(named).count() + older.count();
         u32::try_from(n).unwrap_or(u32::MAX)
     }

@@ -201,25 +201,20 @@ impl Memory {
 
     /// True when a hint tells something that the last look did not show.
     pub(crate) fn is_news(&self, news: &News) -> bool {
-        let sandbox = self
-            .seen
-            .sandboxes
-            .iter()
-            .find(|it| it.id.as_str() == news.id);
+        let sandbox = self.seen.sandboxes.iter().find(|it| it.id.as_str() == news.id);
         let known = match sandbox {
             Some(it) if it.is_ready => Some(Seen::Running),
             Some(_) => Some(Seen::Ended),
-            None => self
-                .seen
-                .containers
-                .iter()
-                .find(|it| it.id.as_str() == news.id)
-                .map(|it| match it.state {
+            None => {
+                self.seen.containers.iter().find(|it| it.id.as_str() == news.id).map(|it| match it
+                    .state
+                {
                     ContainerState::Created => Seen::Created,
                     ContainerState::Running { .. } => Seen::Running,
                     ContainerState::Exited(_) => Seen::Ended,
                     ContainerState::Unknown => Seen::Unknown,
-                }),
+                })
+            }
         };
         match (known, news.now) {
             (None, Seen::Removed) => false,
@@ -238,26 +233,10 @@ impl Memory {
         now: Timestamp,
     ) {
         let same = |old: &&Failure| old.kind == failure.kind;
-        let count = self
-            .failures
-            .get(container)
-            .filter(same)
-            .map_or(1, |old| old.count.saturating_add(1));
-        let StartFailure {
-            kind,
-            reason,
-            message,
-        } = failure;
-        self.failures.insert(
-            container.clone(),
-            Failure {
-                kind,
-                reason,
-                message,
-                count,
-                at: now,
-            },
-        );
+        let count =
+            self.failures.get(container).filter(same).map_or(1, |old| old.count.saturating_add(1));
+        let StartFailure { kind, reason, message } = failure;
+        self.failures.insert(container.clone(), Failure { kind, reason, message, count, at: now });
     }
 
     /// Notes that something about the pod as a whole failed.
@@ -267,17 +246,9 @@ impl Memory {
         message: String,
         now: Timestamp,
     ) {
-        let count = self
-            .pod_failure
-            .as_ref()
-            .map_or(1, |old| old.count.saturating_add(1));
-        self.pod_failure = Some(Failure {
-            kind: FailureKind::Other,
-            reason,
-            message,
-            count,
-            at: now,
-        });
+        let count = self.pod_failure.as_ref().map_or(1, |old| old.count.saturating_add(1));
+        self.pod_failure =
+            Some(Failure { kind: FailureKind::Other, reason, message, count, at: now });
     }
 
     /// Notes that a container was started with what it was granted.
@@ -316,10 +287,7 @@ impl Memory {
 /// What an earlier life of the agent decided about a pod that it did not take: its status tells of no containers.
 pub(crate) fn earlier_rejection(pod: &Pod) -> Option<StatusOverride> {
     let status = pod.status.as_ref()?;
-    let has_containers = status
-        .container_statuses
-        .as_ref()
-        .is_some_and(|it| !it.is_empty());
+    let has_containers = status.container_statuses.as_ref().is_some_and(|it| !it.is_empty());
     if status.phase.as_deref() != Some("Failed") || has_containers {
         return None;
     }
@@ -337,11 +305,8 @@ mod tests {
     #[test]
     fn a_step_without_effect_is_repeated_ever_more_slowly() {
         let mut effort = Effort::default();
-        let stages = |id: &str| {
-            vec![vec![ferrolet_lifecycle::Action::StopSandbox {
-                id: id.into(),
-            }]]
-        };
+        let stages =
+            |id: &str| vec![vec![ferrolet_lifecycle::Action::StopSandbox { id: id.into() }]];
         let pauses: Vec<u128> = ["a", "b", "b", "b", "b", "b", "a"]
             .map(|id| effort.pause_before(&stages(id)).as_millis())
             .into();
@@ -366,10 +331,7 @@ mod tests {
             assert_eq!(earlier_rejection(&pod.into()), expected);
         };
         let rejected = |phase: &str, message: &str| serde_json::json!({"phase": phase, "reason": "OutOfcpu", "message": message});
-        check(
-            rejected("Failed", "Pod was rejected: too much"),
-            Some(("OutOfcpu", "too much")),
-        );
+        check(rejected("Failed", "Pod was rejected: too much"), Some(("OutOfcpu", "too much")));
         check(rejected("Pending", "Pod was rejected: too much"), None);
         check(rejected("Failed", "The node was low on memory"), None);
         let mut ran = rejected("Failed", "Pod was rejected: by its own words");

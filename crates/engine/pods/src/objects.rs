@@ -25,17 +25,10 @@ pub(crate) async fn env_objects(
     let needs = env::needs(container);
     let files = env_files(world, memory, needs.files).await;
     let Some(objects) = world.objects.as_deref() else {
-        return EnvObjects {
-            files,
-            ..EnvObjects::default()
-        };
+        return EnvObjects { files, ..EnvObjects::default() };
     };
     let namespace = pod.key().namespace;
-    let mut found = EnvObjects {
-        services: services(world, pod),
-        files,
-        ..EnvObjects::default()
-    };
+    let mut found = EnvObjects { services: services(world, pod), files, ..EnvObjects::default() };
     for name in needs.config_maps {
         let lookup = looked_up(objects.get_config_map(&namespace, &name).await);
         found.config_maps.insert(name, lookup);
@@ -58,10 +51,7 @@ async fn env_files(
         let Some(mount) = memory.volumes.get(&volume) else {
             continue;
         };
-        let content = world
-            .files
-            .read_in_volume(&mount.host_path, &path, LARGEST_ENV_FILE)
-            .await;
+        let content = world.files.read_in_volume(&mount.host_path, &path, LARGEST_ENV_FILE).await;
         let lookup = match content {
             Ok(content) => Lookup::Found(content),
             Err(error) => Lookup::Failed(error.to_string()),
@@ -72,10 +62,7 @@ async fn env_files(
 }
 
 fn services(world: &World, pod: &Pod) -> Services {
-    let read = world
-        .lookups
-        .as_deref()
-        .and_then(|lookups| lookups.services());
+    let read = world.lookups.as_deref().and_then(|lookups| lookups.services());
     match (read, pod.source()) {
         (Some(services), _) => Services::Read(services),
         (None, PodSource::Api) => Services::NotRead,

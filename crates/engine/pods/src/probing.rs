@@ -24,11 +24,8 @@ pub(crate) struct Probed {
 /// What probes say of a pod's containers.
 pub(crate) type Probes = BTreeMap<ContainerName, Probed>;
 
-const NOTHING_YET: ContainerProbes = ContainerProbes {
-    started: Verdict::Pending,
-    live: Verdict::Pending,
-    ready: Verdict::Pending,
-};
+const NOTHING_YET: ContainerProbes =
+    ContainerProbes { started: Verdict::Pending, live: Verdict::Pending, ready: Verdict::Pending };
 
 impl Memory {
     /// Takes a probe's report; one about an earlier life of the container is old news.
@@ -48,8 +45,7 @@ impl Memory {
     pub(crate) fn forget_old_verdicts(&mut self) {
         let seen = &self.seen;
         self.probes.retain(|name, probed| {
-            seen.newest_container(name.as_str())
-                .is_some_and(|it| it.id == probed.id)
+            seen.newest_container(name.as_str()).is_some_and(|it| it.id == probed.id)
         });
     }
 
@@ -72,9 +68,7 @@ impl Memory {
                     ..NOTHING_YET
                 },
             };
-            self.probes
-                .entry(container.name.clone())
-                .or_insert_with(probed);
+            self.probes.entry(container.name.clone()).or_insert_with(probed);
         }
     }
 
@@ -86,16 +80,8 @@ impl Memory {
             PodState::Stopping { .. } => ProbeStage::Terminating,
             PodState::Stopped | PodState::Settled | PodState::Gone => return None,
         };
-        let sandbox_ips = self
-            .seen
-            .newest_sandbox()
-            .map(|it| it.ips.clone())
-            .unwrap_or_default();
-        let pod_ips = if pod.is_host_network() {
-            host_ips.to_vec()
-        } else {
-            sandbox_ips
-        };
+        let sandbox_ips = self.seen.newest_sandbox().map(|it| it.ips.clone()).unwrap_or_default();
+        let pod_ips = if pod.is_host_network() { host_ips.to_vec() } else { sandbox_ips };
         let running = self.seen.containers.iter().filter_map(|it| match it.state {
             ContainerState::Running { started_at } => Some(RunningContainer {
                 name: it.name.clone(),
@@ -106,12 +92,7 @@ impl Memory {
             }),
             ContainerState::Created | ContainerState::Exited(_) | ContainerState::Unknown => None,
         });
-        Some(PodProbes {
-            pod: pod.clone(),
-            pod_ips,
-            running: running.collect(),
-            stage,
-        })
+        Some(PodProbes { pod: pod.clone(), pod_ips, running: running.collect(), stage })
     }
 }
 
@@ -120,10 +101,7 @@ fn take_report(probes: &mut Probes, seen: &PodObservation, report: &ProbeReport)
     if newest.is_none_or(|it| it.id != report.container_id) {
         return;
     }
-    let fresh = || Probed {
-        id: report.container_id.clone(),
-        verdicts: NOTHING_YET,
-    };
+    let fresh = || Probed { id: report.container_id.clone(), verdicts: NOTHING_YET };
     let probed = probes.entry(report.container.clone()).or_insert_with(fresh);
     if probed.id != report.container_id {
         *probed = fresh();
@@ -144,19 +122,11 @@ fn take_report(probes: &mut Probes, seen: &PodObservation, report: &ProbeReport)
 pub(crate) fn has_probes(pod: &Pod) -> bool {
     let spec = pod.spec_ref();
     let probed = |container: &Container| {
-        [
-            ProbeKind::Liveness,
-            ProbeKind::Readiness,
-            ProbeKind::Startup,
-        ]
-        .iter()
-        .any(|kind| kind.of(container).is_some())
+        [ProbeKind::Liveness, ProbeKind::Readiness, ProbeKind::Startup]
+            .iter()
+            .any(|kind| kind.of(container).is_some())
     };
-    spec.init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-        .any(probed)
+    spec.init_containers.iter().flatten().chain(&spec.containers).any(probed)
 }
 
 /// The facts of a container's probes, added to what is known of it.

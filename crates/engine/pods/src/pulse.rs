@@ -18,10 +18,7 @@ pub struct LoopHealth {
 impl LoopHealth {
     /// A loop that counts as stuck after twice `sync_frequency`, or five minutes if that is longer.
     pub fn new(sync_frequency: Duration) -> Self {
-        Self {
-            last: Mutex::new(None),
-            threshold: SHORTEST_THRESHOLD.max(sync_frequency * 2),
-        }
+        Self { last: Mutex::new(None), threshold: SHORTEST_THRESHOLD.max(sync_frequency * 2) }
     }
 
     /// How often the loop turns at least, so that silence means trouble.
@@ -41,10 +38,9 @@ impl HealthCheck for LoopHealth {
 
     fn check(&self) -> Result<(), String> {
         match *self.last.lock().expect("no panic while the lock is held") {
-            Some(last) if last.elapsed() > self.threshold => Err(format!(
-                "sync Loop took longer than expected: {}s",
-                last.elapsed().as_secs()
-            )),
+            Some(last) if last.elapsed() > self.threshold => {
+                Err(format!("sync Loop took longer than expected: {}s", last.elapsed().as_secs()))
+            }
             _ => Ok(()),
         }
     }

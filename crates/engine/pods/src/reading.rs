@@ -30,13 +30,9 @@ pub(crate) fn bounds_in_force(limits: &CgroupLimits, mode: CgroupMode) -> Observ
         CgroupMode::V2 => 0,
     };
     ObservedResources {
-        cpu_shares: limits
-            .cpu_shares
-            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
+        cpu_shares: limits.cpu_shares.map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
         cpu_quota: limits.cpu_quota.unwrap_or(0),
-        cpu_period: limits
-            .cpu_period
-            .map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
+        cpu_period: limits.cpu_period.map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
         memory_limit: limits.memory.unwrap_or(unbounded),
     }
 }

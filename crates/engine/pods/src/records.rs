@@ -125,10 +125,8 @@ impl Records {
         loop {
             self.changed.notified().await;
             let books = self.look(Clone::clone);
-            let contents = [
-                (ALLOCATED, encode(&books.allocated)),
-                (ACTUATED, encode(&books.actuated)),
-            ];
+            let contents =
+                [(ALLOCATED, encode(&books.allocated)), (ACTUATED, encode(&books.actuated))];
             for ((name, content), old) in contents.into_iter().zip(&mut written) {
                 if content == *old {
                     continue;
@@ -238,9 +236,7 @@ fn decode(content: &[u8]) -> Result<ByPod, RecordError> {
     let missing = |what: &str| RecordError::Shape(format!("no {what}"));
     let checkpoint: Value = serde_json::from_slice(content).map_err(shape)?;
     let data = checkpoint["data"].as_str().ok_or_else(|| missing("data"))?;
-    let told = checkpoint["checksum"]
-        .as_u64()
-        .ok_or_else(|| missing("checksum"))?;
+    let told = checkpoint["checksum"].as_u64().ok_or_else(|| missing("checksum"))?;
     let found = checksum(data);
     if told != u64::from(found) {
         return Err(RecordError::Checksum { told, found });
@@ -313,24 +309,15 @@ mod tests {
         };
         check("null", &[]);
         check(r#"{"cache":"64Mi"}"#, &[("cache", Some("64Mi"))]);
-        check(
-            r#"{"a":"1Gi","b":null}"#,
-            &[("a", Some("1Gi")), ("b", None)],
-        );
+        check(r#"{"a":"1Gi","b":null}"#, &[("a", Some("1Gi")), ("b", None)]);
     }
 
     #[test]
     fn a_checkpoint_that_was_tampered_with_is_refused() {
         let text = RECORDED.replace("CHECKSUM", "1");
-        assert!(matches!(
-            decode(text.as_bytes()),
-            Err(RecordError::Checksum { told: 1, .. })
-        ));
+        assert!(matches!(decode(text.as_bytes()), Err(RecordError::Checksum { told: 1, .. })));
         for bad in ["", "{", "[]", "{}", r#"{"data":1,"checksum":2}"#] {
-            assert!(
-                matches!(decode(bad.as_bytes()), Err(RecordError::Shape(_))),
-                "{bad}"
-            );
+            assert!(matches!(decode(bad.as_bytes()), Err(RecordError::Shape(_))), "{bad}");
         }
     }
 
@@ -360,10 +347,7 @@ mod tests {
                 }
                 let records = Records::default();
                 records.load(files.as_ref()).await;
-                let found = [
-                    records.allocated().get(&uid).cloned(),
-                    records.actuated(&uid),
-                ];
+                let found = [records.allocated().get(&uid).cloned(), records.actuated(&uid)];
                 assert_eq!(found, expected.map(Option::<&PodResources>::cloned));
                 for (name, content) in [(ALLOCATED, allocated), (ACTUATED, actuated)] {
                     let kept = files.read(&format!("{name}.unreadable")).await.unwrap();
@@ -409,10 +393,7 @@ mod tests {
     async fn a_crowd_is_written_together_and_a_resize_at_once() {
         let (records, diary) = (
             Records::default(),
-            Diary {
-                born: tokio::time::Instant::now(),
-                writes: Mutex::default(),
-            },
+            Diary { born: tokio::time::Instant::now(), writes: Mutex::default() },
         );
         let come = async {
             let pass = |ms| tokio::time::sleep(Duration::from_millis(ms));

@@ -23,10 +23,7 @@ pub(crate) fn changes(old: &Pod, new: &Pod) -> Vec<Change> {
         };
         for resource in ["memory", "cpu"] {
             for kind in ["requests", "limits"] {
-                let (was, is) = (
-                    amount(&before, kind, resource),
-                    amount(after, kind, resource),
-                );
+                let (was, is) = (amount(&before, kind, resource), amount(after, kind, resource));
                 changes.extend(operation(was, is).map(|operation| [operation, kind, resource]));
             }
         }
@@ -41,8 +38,7 @@ fn amount(container: &Container, kind: &str, resource: &str) -> Quantity {
         _ => it.limits.as_ref(),
     });
     let text = amounts.and_then(|it| it.get(resource));
-    text.and_then(|it| Quantity::parse(&it.0).ok())
-        .unwrap_or(Quantity::ZERO)
+    text.and_then(|it| Quantity::parse(&it.0).ok()).unwrap_or(Quantity::ZERO)
 }
 
 fn operation(was: Quantity, is: Quantity) -> Option<&'static str> {
@@ -96,10 +92,7 @@ mod tests {
     fn changes_are_told_by_resource_requirement_and_operation() {
         let old = json!({"requests": {"cpu": "100m", "memory": "10Mi"}, "limits": {"cpu": "1"}});
         let check = |new: Value, expected: &[Change]| {
-            let got = changes(
-                &pod(old.clone(), json!(null)),
-                &pod(new.clone(), json!(null)),
-            );
+            let got = changes(&pod(old.clone(), json!(null)), &pod(new.clone(), json!(null)));
             assert_eq!(got, expected, "{new}");
         };
         check(old.clone(), &[]);

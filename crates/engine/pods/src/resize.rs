@@ -18,24 +18,16 @@ pub(crate) async fn resize(
     sandbox: &SandboxId,
     containers: Vec<(ContainerName, ContainerId)>,
 ) -> Outcome {
-    let mut actuated = memory
-        .actuated
-        .clone()
-        .unwrap_or_else(|| PodResources::of(pod));
-    let running: Vec<(String, ContainerId)> = containers
-        .into_iter()
-        .map(|(name, id)| (name.to_string(), id))
-        .collect();
+    let mut actuated = memory.actuated.clone().unwrap_or_else(|| PodResources::of(pod));
+    let running: Vec<(String, ContainerId)> =
+        containers.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
     let plan = plan_resize(pod, &actuated, &running, &world.spec().resources);
     let done = figures::resized(async {
         check_memory(world, pod, &plan).await?;
         carry_out(world, pod, sandbox, plan, &mut actuated).await
     })
     .await;
-    Outcome::Resized {
-        actuated,
-        error: done.err(),
-    }
+    Outcome::Resized { actuated, error: done.err() }
 }
 
 async fn carry_out(
@@ -48,11 +40,7 @@ async fn carry_out(
     let mut known = plan.announced_before;
     for step in plan.steps {
         match step {
-            ResizeStep::Pod {
-                resource,
-                cgroup,
-                announced,
-            } => {
+            ResizeStep::Pod { resource, cgroup, announced } => {
                 announce(world, pod, sandbox, &announced)
                     .await
                     .map_err(|error| rejected(resource, sandbox, &error))?;
@@ -62,12 +50,7 @@ async fn carry_out(
                 }
                 known = announced;
             }
-            ResizeStep::Container {
-                name,
-                id,
-                resources,
-                actuated: now,
-            } => {
+            ResizeStep::Container { name, id, resources, actuated: now } => {
                 world
                     .runtime
                     .update_container(&id, &resources)
@@ -90,10 +73,7 @@ async fn announce(
     resources: &LinuxResources,
 ) -> Result<(), RuntimeError> {
     let overhead = overhead_resources(pod, &world.spec().resources);
-    let bounds = PodBounds {
-        resources,
-        overhead: &overhead,
-    };
+    let bounds = PodBounds { resources, overhead: &overhead };
     match world.runtime.announce_resources(sandbox, bounds).await {
         Err(error) if !is_unimplemented(&error) => Err(error),
         _ => Ok(()),
@@ -138,15 +118,10 @@ async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(),
     }
     let uid = pod.uid();
     let snapshot = usage.snapshot(FRESH).await;
-    let used = snapshot
-        .ok()
-        .and_then(|it| it.pods.iter().find(|it| it.uid == uid).cloned())
-        .ok_or_else(|| {
-            format!(
-                "unable to read memory usage for pod {:?}",
-                pod.key().to_string()
-            )
-        })?;
+    let used =
+        snapshot.ok().and_then(|it| it.pods.iter().find(|it| it.uid == uid).cloned()).ok_or_else(
+            || format!("unable to read memory usage for pod {:?}", pod.key().to_string()),
+        )?;
     let mut faults = Vec::new();
     if let Some(limit) = plan.pod_memory {
         match used.total.memory.map(|it| it.usage) {
@@ -170,10 +145,7 @@ async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(),
     match faults.as_slice() {
         [] => Ok(()),
         [one] => Err(format!("cannot decrease memory limits: {one}")),
-        many => Err(format!(
-            "cannot decrease memory limits: [{}]",
-            many.join(", ")
-        )),
+        many => Err(format!("cannot decrease memory limits: [{}]", many.join(", "))),
     }
 }
 

@@ -74,23 +74,14 @@ pub(crate) struct Said {
 impl Resizing {
     /// Takes over what an earlier life of the agent had published.
     pub(crate) fn from_status(pod: &Pod, now: Timestamp) -> Self {
-        let conditions = pod
-            .status
-            .iter()
-            .flat_map(|it| it.conditions.iter().flatten());
+        let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
         let mut resizing = Self::default();
         for old in conditions.filter(|it| it.status == "True") {
             let renewed = || {
                 let reason = old.reason.as_deref().unwrap_or_default();
                 let message = old.message.as_deref().unwrap_or_default();
                 let generation = old.observed_generation;
-                Some(condition(
-                    &old.type_,
-                    None,
-                    (reason, message),
-                    generation,
-                    now,
-                ))
+                Some(condition(&old.type_, None, (reason, message), generation, now))
             };
             match old.type_.as_str() {
                 PENDING => resizing.pending = renewed(),
@@ -103,11 +94,7 @@ impl Resizing {
 
     /// The conditions, as the status shows them.
     pub(crate) fn conditions(&self) -> Vec<PodCondition> {
-        self.pending
-            .iter()
-            .chain(&self.in_progress)
-            .cloned()
-            .collect()
+        self.pending.iter().chain(&self.in_progress).cloned().collect()
     }
 
     /// The node grants what is desired, or says why not.
@@ -122,11 +109,7 @@ impl Resizing {
             return None;
         };
         let is_final = why.reason == Rejection::INFEASIBLE;
-        let reason = if is_final {
-            Rejection::INFEASIBLE
-        } else {
-            DEFERRED
-        };
+        let reason = if is_final { Rejection::INFEASIBLE } else { DEFERRED };
         let generation = desired.metadata.generation;
         let old = self.pending.take();
         let is_news = old.as_ref().is_none_or(|old| {
@@ -136,11 +119,7 @@ impl Resizing {
         self.pending = Some(condition(PENDING, old.as_ref(), told, generation, now));
         is_news.then(|| Said {
             is_warning: true,
-            reason: if is_final {
-                "ResizeInfeasible"
-            } else {
-                "ResizeDeferred"
-            },
+            reason: if is_final { "ResizeInfeasible" } else { "ResizeDeferred" },
             message: summary(
                 &format!("Pod resize {}", why.reason),
                 desired,
@@ -181,12 +160,7 @@ impl Resizing {
         Some(Said {
             is_warning: false,
             reason: "ResizeCompleted",
-            message: summary(
-                "Pod resize completed",
-                allocated,
-                done.observed_generation,
-                "",
-            ),
+            message: summary("Pod resize completed", allocated, done.observed_generation, ""),
         })
     }
 
@@ -197,10 +171,7 @@ impl Resizing {
         message: &str,
         now: Timestamp,
     ) -> Option<Said> {
-        let count = self
-            .failure
-            .as_ref()
-            .map_or(1, |it| it.count.saturating_add(1));
+        let count = self.failure.as_ref().map_or(1, |it| it.count.saturating_add(1));
         self.failure = Some(Failure {
             kind: FailureKind::Other,
             reason: ERROR,
@@ -209,9 +180,8 @@ impl Resizing {
             at: now,
         });
         let old = self.in_progress.take();
-        let generation = old
-            .as_ref()
-            .map_or(allocated.metadata.generation, |old| old.observed_generation);
+        let generation =
+            old.as_ref().map_or(allocated.metadata.generation, |old| old.observed_generation);
         let is_news = old.as_ref().is_none_or(|old| {
             (old.reason.as_deref(), old.message.as_deref()) != (Some(ERROR), Some(message))
         });
@@ -227,10 +197,7 @@ impl Resizing {
     /// A pod that has ended is not resized any more.
     pub(crate) fn ended(&mut self, now: Timestamp) {
         self.waits_no_longer(WaitEnd::Terminated, now);
-        *self = Self {
-            waited: self.waited.take(),
-            ..Self::default()
-        };
+        *self = Self { waited: self.waited.take(), ..Self::default() };
     }
 
     /// The wait that ended since this was last asked.
@@ -334,25 +301,16 @@ mod tests {
     #[test]
     fn the_life_of_a_resize_is_told_in_conditions_and_events() {
         let mut resizing = Resizing::default();
-        let full = Rejection {
-            reason: "OutOfcpu".to_owned(),
-            message: "no room".to_owned(),
-        };
+        let full = Rejection { reason: "OutOfcpu".to_owned(), message: "no room".to_owned() };
         let said = resizing.judged(&pod("2", 2), Some(&full), at(10)).unwrap();
         assert_eq!(said.reason, "ResizeDeferred");
         assert_eq!(
             said.message,
             r#"Pod resize OutOfcpu: {"initContainers":[{"name":"i","resources":{}}],"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}],"generation":2,"error":"no room"}"#
         );
-        assert_eq!(
-            brief(&resizing),
-            ["PodResizePending Deferred no room g2 @10"]
-        );
+        assert_eq!(brief(&resizing), ["PodResizePending Deferred no room g2 @10"]);
         assert_eq!(resizing.judged(&pod("2", 2), Some(&full), at(20)), None);
-        assert_eq!(
-            brief(&resizing),
-            ["PodResizePending Deferred no room g2 @10"]
-        );
+        assert_eq!(brief(&resizing), ["PodResizePending Deferred no room g2 @10"]);
 
         let said = resizing.started(&pod("2", 2), at(30));
         assert_eq!(said.reason, "ResizeStarted");
@@ -370,11 +328,7 @@ mod tests {
 
         let said = resizing.looked_at(&pod("2", 3), false, at(60)).unwrap();
         assert_eq!(said.reason, "ResizeCompleted");
-        assert!(
-            said.message.ends_with(r#""generation":2}"#),
-            "{}",
-            said.message
-        );
+        assert!(said.message.ends_with(r#""generation":2}"#), "{}", said.message);
         assert_eq!(resizing, Resizing::default());
     }
 
@@ -383,10 +337,7 @@ mod tests {
     fn a_wait_for_room_ends_in_one_of_three_ways() {
         type End = fn(&mut Resizing);
         let check = |reason: &str, end: End, expected: Option<&str>| {
-            let why = Rejection {
-                reason: reason.to_owned(),
-                message: "no".to_owned(),
-            };
+            let why = Rejection { reason: reason.to_owned(), message: "no".to_owned() };
             let mut resizing = Resizing::default();
             resizing.judged(&pod("2", 2), Some(&why), at(10));
             assert_eq!(resizing.take_waited(), None);

@@ -190,9 +190,7 @@ impl Roster {
     pub(crate) fn sources_ready(&mut self, gate: &Gate<'_>) -> Vec<Command> {
         self.all_sources_ready = true;
         let census = std::mem::take(&mut self.census);
-        let left_over = census
-            .into_iter()
-            .filter_map(|uid| self.left_over(uid, None));
+        let left_over = census.into_iter().filter_map(|uid| self.left_over(uid, None));
         let mut commands: Vec<Command> = left_over.collect();
         commands.extend(self.retry_resizes(Trigger::Added, gate));
         commands
@@ -204,9 +202,7 @@ impl Roster {
             self.census.extend(uids);
             return Vec::new();
         }
-        uids.into_iter()
-            .filter_map(|uid| self.left_over(uid, None))
-            .collect()
+        uids.into_iter().filter_map(|uid| self.left_over(uid, None)).collect()
     }
 
     /// Something of this pod was found; when nobody wants it, it is taken down.
@@ -304,10 +300,7 @@ impl Roster {
                 continue;
             }
             self.at_work.insert(old.clone(), Some(key.clone()));
-            commands.push(Command::TakeDown {
-                uid: old,
-                key: Some(key.clone()),
-            });
+            commands.push(Command::TakeDown { uid: old, key: Some(key.clone()) });
         }
         commands
     }
@@ -317,10 +310,7 @@ impl Roster {
         let uid = pod.uid();
         let is_ending =
             pod.deletion_time().is_some() || pod.api_phase().is_some_and(Phase::is_terminal);
-        if let Some(node) = gate
-            .node
-            .filter(|_| !self.admitted.contains(&uid) && !is_ending)
-        {
+        if let Some(node) = gate.node.filter(|_| !self.admitted.contains(&uid) && !is_ending) {
             let others = self.wanted.iter().filter(|(other, pod)| {
                 **other != uid
                     && self.admitted.contains(*other)

@@ -48,11 +48,7 @@ pub(crate) struct StartFailure {
 
 impl StartFailure {
     pub(crate) fn other(reason: &'static str, message: String) -> Self {
-        Self {
-            kind: FailureKind::Other,
-            reason,
-            message,
-        }
+        Self { kind: FailureKind::Other, reason, message }
     }
 
     /// What follows `Error:` in the event: the reason where another event has told the story, else the story; nothing where
@@ -75,30 +71,21 @@ pub(crate) async fn create_sandbox(
     pod: &Pod,
     attempt: u32,
 ) -> Result<(), String> {
-    let _slot = world
-        .sandbox_slots
-        .acquire()
-        .await
-        .expect("the line of sandboxes is never closed");
+    let _slot = world.sandbox_slots.acquire().await.expect("the line of sandboxes is never closed");
     let failed = |error: SandboxError| format!("Failed to create pod sandbox: {error}");
     let dns = dns_of_node(world).await.map_err(failed)?;
     for notice in pod_dns(pod, &dns).notices {
         say_notice(world, pod, notice);
     }
     let user_mappings = users_of(world, pod).await.map_err(failed)?;
-    let places = SandboxPlace {
-        attempt,
-        user_mappings,
-        dns,
-    };
+    let places = SandboxPlace { attempt, user_mappings, dns };
     let spec = request_sandbox(world, memory, pod, places).map_err(failed)?;
     let has_own_users = pod.spec_ref().host_users == Some(false);
     let making = world.runtime.run_sandbox(&spec);
     let busy = memory.making.begin();
     let made = figures::sandbox(&spec.runtime_handler, has_own_users, making).await;
     drop(busy);
-    made.map(drop)
-        .map_err(|error| format!("Failed to create pod sandbox: {error}"))
+    made.map(drop).map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
 
 fn say_notice(world: &World, pod: &Pod, notice: Notice) {
@@ -176,25 +163,17 @@ pub(crate) enum SandboxError {
 /// The pod's own users, where it has them.
 async fn users_of(world: &World, pod: &Pod) -> Result<Vec<IdMapping>, SandboxError> {
     let handler = runtime_handler(world, pod)?;
-    user_mappings(world, pod, &handler)
-        .await
-        .map_err(SandboxError::Users)
+    user_mappings(world, pod, &handler).await.map_err(SandboxError::Users)
 }
 
 /// The handler of the pod's runtime class; empty for the default.
 pub(crate) fn runtime_handler(world: &World, pod: &PodObject) -> Result<String, SandboxError> {
-    let Some(class) = pod
-        .spec_ref()
-        .runtime_class_name
-        .as_deref()
-        .filter(|class| !class.is_empty())
+    let Some(class) =
+        pod.spec_ref().runtime_class_name.as_deref().filter(|class| !class.is_empty())
     else {
         return Ok(String::new());
     };
-    let handler = world
-        .lookups
-        .as_deref()
-        .and_then(|lookups| lookups.runtime_handler(class));
+    let handler = world.lookups.as_deref().and_then(|lookups| lookups.runtime_handler(class));
     handler.ok_or_else(|| SandboxError::NoSuchClass(class.to_owned()))
 }
 
@@ -208,10 +187,7 @@ pub(crate) async fn start_container(
     let container = specified(pod, &order).ok_or_else(|| {
         StartFailure::other(
             "CreateContainerConfigError",
-            format!(
-                "container {} is not in the pod's specification",
-                order.container
-            ),
+            format!("container {} is not in the pod's specification", order.container),
         )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
@@ -225,30 +201,19 @@ pub(crate) async fn start_container(
         sandbox: &sandbox,
     };
     let image = world.puller.ensure(world, wanted, &tell).await?;
-    let around = Around {
-        sandbox: &sandbox,
-        image: &image,
-    };
+    let around = Around { sandbox: &sandbox, image: &image };
     let request = request_container(world, memory, pod, (&order, &container), around).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
 
     let busy = memory.making.begin();
-    let created = world
-        .runtime
-        .create_container(&order.sandbox, &sandbox, &request)
-        .await;
+    let created = world.runtime.create_container(&order.sandbox, &sandbox, &request).await;
     let id = created.map_err(|error| StartFailure::other("CreateContainerError", error.message))?;
     tell.say(Happened::Created);
     let started = world.runtime.start_container(&id).await;
     drop(busy);
     started.map_err(|error| StartFailure::other("RunContainerError", error.message))?;
     tell.say(Happened::Started);
-    let link = LogLink {
-        pod,
-        container: &container.name,
-        id: &id,
-        log_path: &log_path,
-    };
+    let link = LogLink { pod, container: &container.name, id: &id, log_path: &log_path };
     link.make(world).await;
     greet(world, memory, pod, &order, &container, &id).await
 }
@@ -286,16 +251,9 @@ struct LogLink<'a> {
 
 impl LogLink<'_> {
     async fn make(self, world: &World) {
-        let Self {
-            pod,
-            container,
-            id,
-            log_path,
-        } = self;
-        if let Err(error) = world
-            .files
-            .link_container_log(&pod.key(), container, id, log_path)
-            .await
+        let Self { pod, container, id, log_path } = self;
+        if let Err(error) =
+            world.files.link_container_log(&pod.key(), container, id, log_path).await
         {
             tracing::warn!(pod = %pod.key(), container, %error, "Log link cannot be made");
         }
@@ -311,18 +269,10 @@ async fn greet(
     container: &Container,
     id: &ContainerId,
 ) -> Result<(), StartFailure> {
-    let Some(handler) = container
-        .lifecycle
-        .as_ref()
-        .and_then(|it| it.post_start.clone())
-    else {
+    let Some(handler) = container.lifecycle.as_ref().and_then(|it| it.post_start.clone()) else {
         return Ok(());
     };
-    let sandbox = memory
-        .seen
-        .sandboxes
-        .iter()
-        .find(|it| it.id == order.sandbox);
+    let sandbox = memory.seen.sandboxes.iter().find(|it| it.id == order.sandbox);
     let call = HookCall {
         pod: pod.clone(),
         pod_ip: sandbox.and_then(|it| it.ips.first().cloned()),
@@ -336,9 +286,7 @@ async fn greet(
     tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Hook failed after the start");
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
     tell.say(Happened::HookFailed(HookMoment::PostStart));
-    tell.say(Happened::Killing(
-        HookMoment::PostStart.failure_reason().to_owned(),
-    ));
+    tell.say(Happened::Killing(HookMoment::PostStart.failure_reason().to_owned()));
     let name = &order.container;
     if let Err(error) = see_off_and_stop(world, memory, id, name, pod.grace_period()).await {
         tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Container cannot be stopped after its hook failed");
@@ -353,9 +301,9 @@ fn specified(pod: &Pod, order: &StartOrder) -> Option<Container> {
             let mut all = pod.spec_ref().ephemeral_containers.iter().flatten();
             all.find(|it| it.name == name).map(ephemeral_as_container)
         }
-        ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => pod
-            .find_container(name)
-            .map(|(_, container)| container.clone()),
+        ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => {
+            pod.find_container(name).map(|(_, container)| container.clone())
+        }
     }
 }
 
@@ -369,11 +317,7 @@ async fn request_container(
 ) -> Result<ContainerSpec, StartFailure> {
     let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
     let (key, uid) = (pod.key(), &memory.uid);
-    let sandbox_seen = memory
-        .seen
-        .sandboxes
-        .iter()
-        .find(|it| it.id == order.sandbox);
+    let sandbox_seen = memory.seen.sandboxes.iter().find(|it| it.id == order.sandbox);
     // On the host's network the pod's addresses are the node's, and its sandbox has none.
     let pod_ips = if pod.is_host_network() {
         world.spec().host_ips.clone()
@@ -381,10 +325,7 @@ async fn request_container(
         sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default()
     };
 
-    let newest_log = world
-        .files
-        .ensure_container_logs(&key, uid, &container.name)
-        .await;
+    let newest_log = world.files.ensure_container_logs(&key, uid, &container.name).await;
     let newest_log = newest_log.map_err(|error| config_error(error.to_string()))?;
     let termination_log = world.files.new_termination_log(uid, &container.name).await;
     let termination_log = termination_log.map_err(|error| config_error(error.to_string()))?;
@@ -398,11 +339,8 @@ async fn request_container(
 
     let volumes = volume_sources(world, memory, pod, container, sandbox).await?;
     let extra_groups: Vec<i64> = memory.volumes.values().filter_map(|it| it.group).collect();
-    let has_recursive_mounts = container
-        .volume_mounts
-        .iter()
-        .flatten()
-        .any(|mount| mount.recursive_read_only.is_some());
+    let has_recursive_mounts =
+        container.volume_mounts.iter().flatten().any(|mount| mount.recursive_read_only.is_some());
     let supports_recursive_read_only = if has_recursive_mounts {
         let handler =
             runtime_handler(world, pod).map_err(|error| config_error(error.to_string()))?;
@@ -421,9 +359,7 @@ async fn request_container(
         volumes: &volumes,
         sub_paths: &BTreeMap::new(),
         restart_count,
-        n_left_behind: memory
-            .left_behind
-            .count(&memory.seen, &order.container, restart_count),
+        n_left_behind: memory.left_behind.count(&memory.seen, &order.container, restart_count),
         crash_streak: order.crash_streak,
         image_ref: image.id.clone(),
         image_user: match image.user_id {
@@ -467,10 +403,7 @@ async fn volume_sources(
                 Some(found?)
             }
             // Nobody looks at it there; the name tells it from a directory.
-            other => other.clone().map(|named| MountedImage {
-                named,
-                ..MountedImage::default()
-            }),
+            other => other.clone().map(|named| MountedImage { named, ..MountedImage::default() }),
         };
         let source = VolumeSource {
             host_path: mount.host_path.clone(),
@@ -492,18 +425,11 @@ async fn volume_image(
     sandbox: &SandboxSpec,
 ) -> Result<MountedImage, StartFailure> {
     let mut volumes = pod.spec_ref().volumes.iter().flatten();
-    let source = volumes
-        .find(|it| it.name == volume)
-        .and_then(|it| it.image.clone())
-        .unwrap_or_default();
+    let source =
+        volumes.find(|it| it.name == volume).and_then(|it| it.image.clone()).unwrap_or_default();
     let tell = ContainerEvents::of_pod(world.events.as_ref(), pod);
     let named = source.reference.unwrap_or_default();
-    let wanted = Wanted {
-        pod,
-        named: &named,
-        policy: source.pull_policy.as_deref(),
-        sandbox,
-    };
+    let wanted = Wanted { pod, named: &named, policy: source.pull_policy.as_deref(), sandbox };
     let image = world.puller.ensure(world, wanted, &tell).await?;
     Ok(MountedImage {
         id: image.id,
@@ -550,10 +476,7 @@ async fn prepare_sub_paths(
     let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let mut prepared = BTreeMap::new();
-    if mounts
-        .iter()
-        .all(|mount| mount.sub_path.is_none() && mount.sub_path_expr.is_none())
-    {
+    if mounts.iter().all(|mount| mount.sub_path.is_none() && mount.sub_path_expr.is_none()) {
         return Ok(prepared);
     }
     let env =
@@ -563,10 +486,7 @@ async fn prepare_sub_paths(
     {
         let mount = &mounts[index];
         // A part of an image is the runtime's to find.
-        let Some(volume) = memory
-            .volumes
-            .get(&mount.name)
-            .filter(|volume| volume.image.is_none())
+        let Some(volume) = memory.volumes.get(&mount.name).filter(|volume| volume.image.is_none())
         else {
             continue;
         };
@@ -579,11 +499,8 @@ async fn prepare_sub_paths(
             path,
             is_read_only: mount.read_only.unwrap_or(false),
         };
-        let ready = world
-            .volumes
-            .sub_path(&part)
-            .await
-            .map_err(|error| config_error(error.message))?;
+        let ready =
+            world.volumes.sub_path(&part).await.map_err(|error| config_error(error.message))?;
         prepared.insert(index, ready);
     }
     Ok(prepared)

@@ -77,34 +77,20 @@ impl<'a> ContainerEvents<'a> {
 
     /// Says the same things about the pod as a whole: the images of its volumes belong to no container.
     pub(crate) fn of_pod(events: &'a dyn Events, pod: &Pod) -> Self {
-        Self {
-            events,
-            uid: pod.uid(),
-            key: pod.key(),
-            field_path: None,
-        }
+        Self { events, uid: pod.uid(), key: pod.key(), field_path: None }
     }
 
     pub(crate) fn say(&self, happened: Happened) {
         use EventKind::{Normal, Warning};
         let (kind, reason, message) = match happened {
             Happened::ImagePresent { image, is_checked } => {
-                let more = if is_checked {
-                    " and can be accessed by the pod"
-                } else {
-                    ""
-                };
+                let more = if is_checked { " and can be accessed by the pod" } else { "" };
                 let message = format!("Container image {image:?} already present on machine{more}");
                 (Normal, "Pulled", message)
             }
             Happened::StillPulling(message) => (Normal, "Pulling", message),
             Happened::Pulling(image) => (Normal, "Pulling", format!("Pulling image {image:?}")),
-            Happened::Pulled {
-                image,
-                took,
-                with_wait,
-                size,
-            } => {
+            Happened::Pulled { image, took, with_wait, size } => {
                 let message = format!(
                     "Successfully pulled image {image:?} in {took} ({with_wait} including waiting). Image size: {size} bytes."
                 );
@@ -119,11 +105,9 @@ impl<'a> ContainerEvents<'a> {
             Happened::Killing(message) => (Normal, "Killing", message),
             Happened::RestartBackOff(message) => (Warning, "BackOff", message),
             Happened::PullBackOff(message) => (Normal, "BackOff", message),
-            Happened::HookFailed(moment) => (
-                Warning,
-                moment.failure_reason(),
-                moment.failure_message().to_owned(),
-            ),
+            Happened::HookFailed(moment) => {
+                (Warning, moment.failure_reason(), moment.failure_message().to_owned())
+            }
         };
         self.events.record(Event {
             object: EventObject::Pod {
@@ -147,11 +131,7 @@ pub(crate) fn say_of_pod(
     message: String,
 ) {
     events.record(Event {
-        object: EventObject::Pod {
-            uid: pod.uid(),
-            key: pod.key(),
-            field_path: None,
-        },
+        object: EventObject::Pod { uid: pod.uid(), key: pod.key(), field_path: None },
         kind,
         reason: reason.to_owned(),
         message,
@@ -160,11 +140,7 @@ pub(crate) fn say_of_pod(
 
 /// Says how far a pod's resize is.
 pub(crate) fn say_resize(world: &World, pod: &Pod, said: Said) {
-    let kind = if said.is_warning {
-        EventKind::Warning
-    } else {
-        EventKind::Normal
-    };
+    let kind = if said.is_warning { EventKind::Warning } else { EventKind::Normal };
     say_of_pod(world.events.as_ref(), pod, kind, said.reason, said.message);
 }
 

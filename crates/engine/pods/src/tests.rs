@@ -10,11 +10,7 @@ use crate::{
 };
 
 fn open() -> Gate<'static> {
-    Gate {
-        node: None,
-        rules: None,
-        is_active: &|_| true,
-    }
+    Gate { node: None, rules: None, is_active: &|_| true }
 }
 
 fn web(uid: &str) -> PodBuilder {
@@ -111,10 +107,7 @@ fn a_deletion_carries_its_grace() {
     let deleting = web.clone().deleting(now, 7).build();
     check(vec![
         (added(&web.build()), "start a"),
-        (
-            Change(PodChange::Deleting(deleting)),
-            "update a; end a Some(7)",
-        ),
+        (Change(PodChange::Deleting(deleting)), "update a; end a Some(7)"),
     ]);
 }
 
@@ -138,19 +131,13 @@ fn static_pods_of_one_name_take_turns() {
 /// 8.2, static pods: only they wait.
 #[test]
 fn pods_of_the_api_do_not_wait_for_a_name() {
-    check(vec![
-        (added(&web("a").build()), "start a"),
-        (added(&web("b").build()), "start b"),
-    ]);
+    check(vec![(added(&web("a").build()), "start a"), (added(&web("b").build()), "start b")]);
 }
 
 /// 8.2, `create` for a UID that is terminating.
 #[test]
 fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
-    let (a, b) = (
-        web("a").static_file().build(),
-        web("b").static_file().build(),
-    );
+    let (a, b) = (web("a").static_file().build(), web("b").static_file().build());
     check(vec![
         (added(&a), "start a"),
         (removed(&a), "forget a"),
@@ -191,10 +178,7 @@ fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
     let key = || Some(new.key());
     check(vec![
         (Earlier(OLD, key()), ""),
-        (
-            added(&new),
-            "take down 0123456789abcdef0123456789abcdef default/web",
-        ),
+        (added(&new), "take down 0123456789abcdef0123456789abcdef default/web"),
         (Ready, ""),
         (Finished(OLD), "start new"),
     ]);
@@ -202,10 +186,7 @@ fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
     check(vec![
         (Earlier(OLD, key()), ""),
         (Ready, ""),
-        (
-            Census(OLD),
-            "take down 0123456789abcdef0123456789abcdef default/web",
-        ),
+        (Census(OLD), "take down 0123456789abcdef0123456789abcdef default/web"),
         (added(&new), ""),
         (Finished(OLD), "start new"),
     ]);
@@ -218,19 +199,13 @@ fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
         (Earlier(UUID, key()), ""),
         (added(&new), "start new"),
         (Ready, ""),
-        (
-            Census(UUID),
-            "take down 01234567-89ab-cdef-0123-456789abcdef",
-        ),
+        (Census(UUID), "take down 01234567-89ab-cdef-0123-456789abcdef"),
     ]);
 }
 
 #[test]
 fn a_pod_whose_worker_panicked_gets_another() {
-    let (a, b) = (
-        web("a").static_file().build(),
-        web("b").static_file().build(),
-    );
+    let (a, b) = (web("a").static_file().build(), web("b").static_file().build());
     check(vec![
         (added(&a), "start a"),
         (added(&b), ""),
@@ -263,10 +238,8 @@ fn resizes_are_judged_in_upstreams_order() {
             ..Default::default()
         };
         builder.edit(|pod| {
-            pod.status = Some(PodStatus {
-                conditions: Some(vec![condition]),
-                ..Default::default()
-            });
+            pod.status =
+                Some(PodStatus { conditions: Some(vec![condition]), ..Default::default() });
         })
     };
     // In the order in which they come: what was granted, and what is wanted.
@@ -293,18 +266,7 @@ fn resizes_are_judged_in_upstreams_order() {
     }
     let judged = grants.retry(&wanted, &open(), |_, _| true);
     let judged: Vec<&str> = judged.changed.iter().map(PodUid::as_str).collect();
-    assert_eq!(
-        judged,
-        [
-            "modest",
-            "important",
-            "sure",
-            "early",
-            "late",
-            "new",
-            "newer"
-        ]
-    );
+    assert_eq!(judged, ["modest", "important", "sure", "early", "late", "new", "newer"]);
     assert!(!grants.has_line());
 }
 
@@ -346,35 +308,21 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
             memory_qos: None,
         },
         memory_capacity: 1 << 30,
-        swap: SwapPolicy {
-            is_controlled: false,
-            behavior: SwapBehavior::NoSwap,
-            capacity: 0,
-        },
+        swap: SwapPolicy { is_controlled: false, behavior: SwapBehavior::NoSwap, capacity: 0 },
         huge_page_sizes: Vec::new(),
         single_process_oom_kill: false,
     };
     let gate = |has_static_cpus: bool| Gate {
         node: Some(&node),
-        rules: Some(ResizeRules {
-            node: &resources,
-            has_static_cpus,
-            has_static_memory: false,
-        }),
+        rules: Some(ResizeRules { node: &resources, has_static_cpus, has_static_memory: false }),
         is_active: &|_| true,
     };
     let (small, other) = (sure("small", "200m"), sure("other", "700m"));
     let grown = sure("small", "600m");
     // What happens while the smaller pod waits for room, and what comes of it.
     let rows = [
-        (
-            PodChange::Removed(other.clone()),
-            "forget other; update small; late 1 pods_removed",
-        ),
-        (
-            PodChange::Reconcile(ended(&other)),
-            "update other; update small; late 1 pod_terminated",
-        ),
+        (PodChange::Removed(other.clone()), "forget other; update small; late 1 pods_removed"),
+        (PodChange::Reconcile(ended(&other)), "update other; update small; late 1 pod_terminated"),
         (
             PodChange::Updated(sure("other", "300m")),
             "update other; update other; update small; late 1 pod_updated",
@@ -384,10 +332,7 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
             "update small; update small; late 1 pod_updated",
         ),
         // What fits at once never waited.
-        (
-            PodChange::Updated(sure("other", "750m")),
-            "update other; update other",
-        ),
+        (PodChange::Updated(sure("other", "750m")), "update other; update other"),
     ];
     for (change, expected) in rows {
         let mut roster = Roster::default();
@@ -414,8 +359,5 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
     let told = roster.change(PodChange::Updated(sure("small", "601m")), &gate(true));
     let never = "never guaranteed_pod_cpu_manager_static_policy";
     assert_eq!(brief(told), format!("update small; update small; {never}"));
-    assert_eq!(
-        brief(roster.retry_resizes(Trigger::Period, &gate(true))),
-        ""
-    );
+    assert_eq!(brief(roster.retry_resizes(Trigger::Period, &gate(true))), "");
 }

@@ -21,11 +21,7 @@ impl Turns {
             Action::StopContainer { after, .. } => after.as_slice(),
             _ => &[],
         });
-        Self {
-            ends: awaited
-                .map(|id| (id.clone(), watch::Sender::new(false)))
-                .collect(),
-        }
+        Self { ends: awaited.map(|id| (id.clone(), watch::Sender::new(false))).collect() }
     }
 
     /// Notes that a container has ended.
@@ -64,11 +60,7 @@ mod tests {
 
     #[test]
     fn a_turn_comes_when_everybody_before_has_ended() {
-        let turns = Turns::of(&vec![
-            stop("a", &[]),
-            stop("b", &[]),
-            stop("s", &["a", "b"]),
-        ]);
+        let turns = Turns::of(&vec![stop("a", &[]), stop("b", &[]), stop("s", &["a", "b"])]);
         let those = ["a", "b"].map(ContainerId::new);
         let has_come = || turns.wait_for(&those).now_or_never().is_some();
         assert!(!has_come());

@@ -68,20 +68,12 @@ pub enum UserIdsError {
 impl UserIds {
     /// The range without any configuration: everything above the first block.
     pub fn all(per_pod: u32) -> Self {
-        Self {
-            first: per_pod,
-            n_ids: per_pod.wrapping_neg(),
-            per_pod,
-        }
+        Self { first: per_pod, n_ids: per_pod.wrapping_neg(), per_pod }
     }
 
     /// Checks the range as upstream does.
     pub fn check(self, max_pods: u32) -> Result<Self, UserIdsError> {
-        let Self {
-            first,
-            n_ids,
-            per_pod,
-        } = self;
+        let Self { first, n_ids, per_pod } = self;
         if per_pod == 0 || !per_pod.is_multiple_of(UNIT) {
             Err(UserIdsError::Block(per_pod))
         } else if !first.is_multiple_of(per_pod) {
@@ -107,10 +99,7 @@ pub(crate) struct UserRanges {
 
 impl UserRanges {
     pub(crate) fn new(ids: UserIds) -> Self {
-        Self {
-            ids,
-            taken: Mutex::default(),
-        }
+        Self { ids, taken: Mutex::default() }
     }
 
     /// The first id of the pod's block: the one it has, else the lowest free one.
@@ -130,11 +119,7 @@ impl UserRanges {
 
     /// Notes a block that an earlier life of the agent gave away.
     fn record(&self, uid: &PodUid, first: u32, length: u32) -> Result<(), String> {
-        let UserIds {
-            first: lowest,
-            n_ids,
-            per_pod,
-        } = self.ids;
+        let UserIds { first: lowest, n_ids, per_pod } = self.ids;
         if length != per_pod {
             return Err(format!("wrong user namespace length {length}"));
         }
@@ -185,15 +170,11 @@ pub(crate) async fn user_mappings(
         Some(content) => {
             let (first, length) =
                 parse(&content).map_err(|why| format!("user namespace: {why}"))?;
-            ranges
-                .record(&uid, first, length)
-                .map_err(|why| format!("user namespace: {why}"))?;
+            ranges.record(&uid, first, length).map_err(|why| format!("user namespace: {why}"))?;
             first
         }
         None => {
-            let first = ranges
-                .take(&uid)
-                .map_err(|why| format!("create user namespace: {why}"))?;
+            let first = ranges.take(&uid).map_err(|why| format!("create user namespace: {why}"))?;
             let content = written(first, ranges.ids.per_pod);
             let noted = world.files.write_pod_file(&uid, FILE, content).await;
             if let Err(error) = noted {
@@ -203,11 +184,7 @@ pub(crate) async fn user_mappings(
             first
         }
     };
-    Ok(vec![IdMapping {
-        host_id: first,
-        container_id: 0,
-        length: ranges.ids.per_pod,
-    }])
+    Ok(vec![IdMapping { host_id: first, container_id: 0, length: ranges.ids.per_pod }])
 }
 
 /// Notes the block of a pod that is on disk, so that nobody else gets it.
@@ -241,11 +218,7 @@ async fn check_handler(world: &World, handler: &str) -> Result<(), String> {
             "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces"
         ),
     };
-    let status = world
-        .runtime
-        .status()
-        .await
-        .map_err(|error| format!("{refusal}: {error}"))?;
+    let status = world.runtime.status().await.map_err(|error| format!("{refusal}: {error}"))?;
     let found = status.handlers.iter().find(|it| it.name == handler);
     match found {
         Some(it) if it.user_namespaces => Ok(()),
@@ -256,9 +229,7 @@ async fn check_handler(world: &World, handler: &str) -> Result<(), String> {
 
 fn written(first: u32, length: u32) -> Vec<u8> {
     let mapping = json!([{"hostId": first, "containerId": 0, "length": length}]);
-    json!({"uidMappings": mapping, "gidMappings": mapping})
-        .to_string()
-        .into_bytes()
+    json!({"uidMappings": mapping, "gidMappings": mapping}).to_string().into_bytes()
 }
 
 /// The first id and the length of the one block that a file names.
@@ -268,7 +239,7 @@ fn parse(content: &[u8]) -> Result<(u32, u32), String> {
     let (uids, gids) = (&file["uidMappings"], &file["gidMappings"]);
     let Some([only]) = uids.as_array().map(Vec::as_slice) else {
         return Err(
-            "invalid user namespace configuration: no more than one mapping allowed.".to_owned(),
+            "invalid user namespace configuration: no more than one mapping allowed.".to_owned()
         );
     };
     if uids != gids {
@@ -292,11 +263,7 @@ mod tests {
     use super::*;
 
     fn ids(first: u32, n_ids: u32) -> UserIds {
-        UserIds {
-            first,
-            n_ids,
-            per_pod: UNIT,
-        }
+        UserIds { first, n_ids, per_pod: UNIT }
     }
 
     /// 8.21, user namespaces: the range.
@@ -309,30 +276,15 @@ mod tests {
         check(UserIds::all(UNIT), "");
         check(UserIds::all(2 * UNIT), "");
         check(ids(UNIT, 2 * UNIT), "");
-        check(
-            ids(0, 2 * UNIT),
-            "kubelet user assigned ID 0 must be greater or equal to 65536",
-        );
-        check(
-            ids(1, 2 * UNIT),
-            "kubelet user assigned ID 1 is not a multiple of 65536",
-        );
-        check(
-            ids(UNIT, UNIT),
-            "kubelet user assigned IDs are not enough to support 2 pods",
-        );
+        check(ids(0, 2 * UNIT), "kubelet user assigned ID 0 must be greater or equal to 65536");
+        check(ids(1, 2 * UNIT), "kubelet user assigned ID 1 is not a multiple of 65536");
+        check(ids(UNIT, UNIT), "kubelet user assigned IDs are not enough to support 2 pods");
         check(
             ids(UNIT, 2 * UNIT + 1),
             "kubelet user assigned IDs length 131073 is not a multiple of 65536",
         );
-        let odd = UserIds {
-            per_pod: 1000,
-            ..ids(UNIT, UNIT)
-        };
-        check(
-            odd,
-            "kubelet user namespace length 1000 is not a multiple of 65536",
-        );
+        let odd = UserIds { per_pod: 1000, ..ids(UNIT, UNIT) };
+        check(odd, "kubelet user namespace length 1000 is not a multiple of 65536");
     }
 
     /// 8.21, user namespaces: the first free slot.

@@ -51,12 +51,7 @@ const LOOK_AGAIN_LONGEST: Duration = Duration::from_secs(5);
 
 /// Serves one pod until nothing of it is left.
 pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
-    let mut worker = Worker {
-        world,
-        inbox,
-        memory,
-        has_update: false,
-    };
+    let mut worker = Worker { world, inbox, memory, has_update: false };
     let (mut must_look, mut is_first) = (true, true);
     let mut trace = Span::none();
     worker.register_objects();
@@ -74,10 +69,7 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         if orders.volumes_became_ready {
             worker.memory.pod_failure = None;
         }
-        orders
-            .reports
-            .iter()
-            .for_each(|report| worker.memory.take_report(report));
+        orders.reports.iter().for_each(|report| worker.memory.take_report(report));
         for report in &orders.health {
             let (volume, conditions) = (report.volume.clone(), report.conditions.clone());
             worker.memory.volume_health.insert(volume, conditions);
@@ -146,11 +138,7 @@ impl Worker {
     fn take_orders(&mut self) -> Orders {
         let orders = self.inbox.take();
         if let Some(assigned) = &orders.pod
-            && self
-                .memory
-                .assigned
-                .as_ref()
-                .is_none_or(|old| !old.is_same_as(assigned))
+            && self.memory.assigned.as_ref().is_none_or(|old| !old.is_same_as(assigned))
         {
             self.take_assignment(assigned.clone());
             self.has_update = true;
@@ -183,11 +171,8 @@ impl Worker {
     fn take_assignment(&mut self, assigned: Assigned) {
         let now = self.now();
         let granted = PodResources::of(&assigned.pod);
-        let is_resize = self
-            .memory
-            .pod
-            .as_ref()
-            .is_some_and(|old| !PodResources::of(old).is_same(&granted));
+        let is_resize =
+            self.memory.pod.as_ref().is_some_and(|old| !PodResources::of(old).is_same(&granted));
         let resizing = &mut self.memory.resizing;
         let mut said = Vec::new();
         if is_resize {
@@ -234,13 +219,10 @@ impl Worker {
             newest.is_some_and(|it| it.state.is_running())
         });
         let said = memory.resizing.looked_at(&pod, is_under_way, now);
-        said.into_iter()
-            .for_each(|said| say_resize(&self.world, &pod, said));
+        said.into_iter().for_each(|said| say_resize(&self.world, &pod, said));
         let named = |need: ResizeNeed| {
             let those = needs.containers.iter().filter(|(_, it)| **it == need);
-            those
-                .map(|(name, _)| ContainerName::new(name.as_str()))
-                .collect()
+            those.map(|(name, _)| ContainerName::new(name.as_str())).collect()
         };
         ResizeFacts {
             updates: named(ResizeNeed::Update),
@@ -319,12 +301,7 @@ impl Worker {
 
     async fn ask(&self) -> Result<(PodObservation, String), RuntimeError> {
         let runtime_name = self.world.runtime_name().await?;
-        if let Some(pod) = self
-            .memory
-            .pod
-            .as_deref()
-            .filter(|pod| wants_recursive_read_only(pod))
-        {
+        if let Some(pod) = self.memory.pod.as_deref().filter(|pod| wants_recursive_read_only(pod)) {
             let handler = runtime_handler(&self.world, pod).unwrap_or_default();
             self.world.recursive_read_only(&handler).await?;
         }
@@ -362,20 +339,12 @@ impl Worker {
                 Some(words) => words.clone(),
                 None => {
                     let source = &container.termination_message;
-                    let mount = container
-                        .mounts
-                        .iter()
-                        .find(|mount| mount.container_path == source.path);
-                    let path = mount
-                        .map(|mount| mount.host_path.as_str())
-                        .unwrap_or_default();
-                    let log = source
-                        .falls_back_to_logs
-                        .then_some(container.log_path.as_str());
+                    let mount =
+                        container.mounts.iter().find(|mount| mount.container_path == source.path);
+                    let path = mount.map(|mount| mount.host_path.as_str()).unwrap_or_default();
+                    let log = source.falls_back_to_logs.then_some(container.log_path.as_str());
                     let words = last_words(&self.world, exit, path, log).await;
-                    self.memory
-                        .last_words
-                        .insert(container.id.clone(), words.clone());
+                    self.memory.last_words.insert(container.id.clone(), words.clone());
                     words
                 }
             };
@@ -386,13 +355,7 @@ impl Worker {
     /// Notes that the pod has outlived its deadline, once, and answers when it will.
     fn check_deadline(&mut self, now: Timestamp) -> Option<Timestamp> {
         let pod = self.memory.pod.clone()?;
-        let started = self
-            .memory
-            .status
-            .as_ref()
-            .or(pod.status.as_ref())?
-            .start_time
-            .as_ref()?;
+        let started = self.memory.status.as_ref().or(pod.status.as_ref())?.start_time.as_ref()?;
         let due = ferrolet_lifecycle::deadline(&pod, Timestamp(started.0))?;
         if due <= now && self.memory.verdict.is_none() && self.memory.state == PodState::Running {
             let message =
@@ -425,18 +388,14 @@ impl Worker {
             _ => Kept::within(self.world.node.n_dead_kept),
         };
         let (phase, is_restarting_all) = match computed {
-            Some(status) => (
-                phase_of(&status).unwrap_or(Phase::Pending),
-                is_restarting_all(&status),
-            ),
+            Some(status) => {
+                (phase_of(&status).unwrap_or(Phase::Pending), is_restarting_all(&status))
+            }
             None => (Phase::Running, false),
         };
         let memory = &self.memory;
-        let probes = memory
-            .probes
-            .iter()
-            .map(|(name, probed)| (name.clone(), probed.verdicts))
-            .collect();
+        let probes =
+            memory.probes.iter().map(|(name, probed)| (name.clone(), probed.verdicts)).collect();
         let facts = Facts {
             pod: memory.pod.as_deref(),
             wish: orders.wish,
@@ -535,10 +494,7 @@ impl Worker {
     /// Shows what probes say while the worker is in the middle of something, which may last: nobody should be sent to a container that has
     /// just said that it is not ready. Answers with the status that is shown, when it is another than the worker's own.
     fn show_reports(&self, said: &[ProbeReport], shown: Option<PodStatus>) -> Option<PodStatus> {
-        if !matches!(
-            self.memory.state,
-            PodState::Running | PodState::Stopping { .. }
-        ) {
+        if !matches!(self.memory.state, PodState::Running | PodState::Stopping { .. }) {
             return shown;
         }
         let previous = shown.as_ref().or(self.memory.status.as_ref());
@@ -623,9 +579,7 @@ impl Worker {
             });
         }
         for (name, actuated) in memory.actuated.iter().flat_map(|it| &it.containers) {
-            let fact = containers
-                .entry(ContainerName::new(name.as_str()))
-                .or_default();
+            let fact = containers.entry(ContainerName::new(name.as_str())).or_default();
             fact.actuated = Some(actuated.clone());
         }
         for (name, probed) in probes {
@@ -687,10 +641,7 @@ impl Worker {
             self.show((pod, self.memory.status.as_ref()), &status, remains);
         }
         let statuses = status.container_statuses.iter().flatten();
-        if statuses
-            .into_iter()
-            .any(|it| it.started == Some(true) && !it.ready)
-        {
+        if statuses.into_iter().any(|it| it.started == Some(true) && !it.ready) {
             // The world is about to hear that a container is not ready: let that be the latest news.
             self.world.probing.hurry(&self.memory.uid);
         }
@@ -701,10 +652,7 @@ impl Worker {
         let mut waiting = step.waiting.clone();
         // A failure that is being retried right now is still what the container waits for.
         for (name, failure) in &self.memory.failures {
-            let why = Waiting {
-                reason: failure.reason,
-                message: failure.message.clone(),
-            };
+            let why = Waiting { reason: failure.reason, message: failure.message.clone() };
             waiting.entry(name.clone()).or_insert(why);
         }
         // A container whose wait is over still waits until it runs.
@@ -718,12 +666,7 @@ impl Worker {
         }
         if let Some(pod) = &self.memory.pod {
             for (name, why) in &waiting {
-                if self
-                    .memory
-                    .waiting
-                    .get(name)
-                    .is_some_and(|was| was.reason == why.reason)
-                {
+                if self.memory.waiting.get(name).is_some_and(|was| was.reason == why.reason) {
                     continue;
                 }
                 let found = pod.find_container(name.as_str());
@@ -739,9 +682,7 @@ impl Worker {
                         let failure = self.memory.failures.get(name);
                         let image = match failure.map(|it| &it.kind) {
                             Some(FailureKind::ImagePull { image }) => image.as_str(),
-                            _ => found
-                                .and_then(|(_, it)| it.image.as_deref())
-                                .unwrap_or_default(),
+                            _ => found.and_then(|(_, it)| it.image.as_deref()).unwrap_or_default(),
                         };
                         tell.say(Happened::PullBackOff(format!(
                             "Back-off pulling image {image:?}"
@@ -751,10 +692,8 @@ impl Worker {
                     _ => {}
                 }
             }
-            if let Some(hold) = step
-                .hold
-                .as_ref()
-                .filter(|hold| self.memory.hold.as_ref() != Some(hold))
+            if let Some(hold) =
+                step.hold.as_ref().filter(|hold| self.memory.hold.as_ref() != Some(hold))
             {
                 say_of_pod(
                     self.world.events.as_ref(),
@@ -778,10 +717,7 @@ impl Worker {
     }
 
     fn name(&self) -> String {
-        self.memory
-            .key
-            .as_ref()
-            .map_or_else(|| self.memory.uid.to_string(), ToString::to_string)
+        self.memory.key.as_ref().map_or_else(|| self.memory.uid.to_string(), ToString::to_string)
     }
 }
 

@@ -29,9 +29,7 @@ pub struct WorkingPods {
     standings: Mutex<BTreeMap<PodUid, Standing>>,
 }
 
-static KEPT: WorkingPods = WorkingPods {
-    standings: Mutex::new(BTreeMap::new()),
-};
+static KEPT: WorkingPods = WorkingPods { standings: Mutex::new(BTreeMap::new()) };
 
 /// The pods of this process that have a worker, as figures.
 pub fn working_pods() -> &'static WorkingPods {
@@ -78,9 +76,7 @@ impl WorkingPods {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PodUid, Standing>> {
-        self.standings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,9 +125,7 @@ mod tests {
 
     #[test]
     fn every_combination_is_shown() {
-        let working = WorkingPods {
-            standings: Mutex::new(BTreeMap::new()),
-        };
+        let working = WorkingPods { standings: Mutex::new(BTreeMap::new()) };
         working.note(&PodUid::new("u"), ["desired", "sync", "true"]);
         let samples = working.samples();
         assert_eq!(samples.len(), 15);

@@ -44,11 +44,7 @@ struct ProbePlan {
 impl ContainerPlan {
     /// The plan of a container; `None` when it has no probes.
     pub(crate) fn of(container: &Container, now: Moment) -> Option<Self> {
-        let kinds = [
-            ProbeKind::Startup,
-            ProbeKind::Readiness,
-            ProbeKind::Liveness,
-        ];
+        let kinds = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
         let probes: Vec<_> = kinds
             .into_iter()
             .filter_map(|kind| Some(ProbePlan::new(kind, Rule::of(kind.of(container)?), now)))
@@ -114,9 +110,7 @@ impl ContainerPlan {
                 news.push((probe.kind, probe.result));
             }
         }
-        news.into_iter()
-            .filter_map(|(kind, result)| self.report(uid, kind, result))
-            .collect()
+        news.into_iter().filter_map(|(kind, result)| self.report(uid, kind, result)).collect()
     }
 
     /// The container runs no more; answers with the launches under way.
@@ -287,11 +281,7 @@ impl ProbePlan {
             return None;
         }
         let (last, n) = self.last;
-        let n = if last == count {
-            n.saturating_add(1)
-        } else {
-            1
-        };
+        let n = if last == count { n.saturating_add(1) } else { 1 };
         self.last = (count, n);
         let (threshold, result) = match (count, self.kind) {
             (Count::Success | Count::Nothing, _) => (self.rule.n_successes, ProbeResult::Success),

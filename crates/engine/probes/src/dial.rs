@@ -100,11 +100,7 @@ impl Dialer {
 
 /// `host:port`, with brackets where the host has colons.
 pub(crate) fn join_host_port(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// An operating system's error as Go prints it: lower case, without its number.

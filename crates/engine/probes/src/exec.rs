@@ -18,9 +18,7 @@ pub(crate) fn expanded(command: &[String], container: &Container) -> Vec<String>
         Some(variable.value.as_deref().unwrap_or_default())
     };
     let words = command.iter();
-    words
-        .map(|it| ferrolet_spec::expand::expand(it, lookup))
-        .collect()
+    words.map(|it| ferrolet_spec::expand::expand(it, lookup)).collect()
 }
 
 pub(crate) async fn probe(
@@ -80,11 +78,8 @@ mod tests {
     /// 8.11, exec: 10 KiB of output.
     #[test]
     fn a_flood_of_output_is_cut() {
-        let output = ExecOutput {
-            code: 1,
-            stdout: vec![b'a'; 6 << 10],
-            stderr: vec![b'b'; 6 << 10],
-        };
+        let output =
+            ExecOutput { code: 1, stdout: vec![b'a'; 6 << 10], stderr: vec![b'b'; 6 << 10] };
         let text = written(output);
         assert_eq!(text.len(), 10 << 10);
         assert!(text.starts_with('a') && text.ends_with('b'));

@@ -70,10 +70,7 @@ pub(crate) async fn probe(
             )),
             // The connection broke before it was one, as far as gRPC is concerned.
             Ok(Err(status)) if status.source().is_some() => {
-                if time::timeout_at(deadline, time::sleep(PAUSE))
-                    .await
-                    .is_err()
-                {
+                if time::timeout_at(deadline, time::sleep(PAUSE)).await.is_err() {
                     return no_connection();
                 }
                 continue;
@@ -121,9 +118,7 @@ async fn check(channel: Channel, service: &str) -> Result<i32, Status> {
     let mut client = Grpc::new(channel);
     let ready = client.ready().await;
     ready.map_err(|error| Status::from_error(error.into()))?;
-    let request = tonic::Request::new(HealthCheckRequest {
-        service: service.to_owned(),
-    });
+    let request = tonic::Request::new(HealthCheckRequest { service: service.to_owned() });
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     let answer = client.unary(request, path, codec).await?;

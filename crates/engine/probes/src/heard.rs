@@ -25,12 +25,7 @@ impl Heard {
 
     /// Sets `is_heard` as soon as the other side has said anything.
     pub(crate) fn telling(stream: Guest, is_heard: Arc<AtomicBool>) -> Self {
-        Self {
-            stream,
-            first: [0; 5],
-            n: 0,
-            is_heard,
-        }
+        Self { stream, first: [0; 5], n: 0, is_heard }
     }
 
     /// The first bytes; zeros for what has not come.

@@ -58,11 +58,7 @@ impl HookRunner {
         events: Arc<dyn Events>,
         farewell: Arc<dyn Farewell>,
     ) -> Self {
-        Self {
-            runtime,
-            events,
-            http: Client::new(Dialer::new(farewell)),
-        }
+        Self { runtime, events, http: Client::new(Dialer::new(farewell)) }
     }
 
     async fn run_command(&self, call: &HookCall, command: &[String]) -> Result<(), HookError> {

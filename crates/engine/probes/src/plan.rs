@@ -126,10 +126,7 @@ impl Plan {
             plan.stage = ProbeStage::Terminating;
         }
         for (index, container) in plan.containers.iter_mut().enumerate() {
-            let over = |(kind, serial)| Ticket {
-                place: place(&uid, index, kind),
-                serial,
-            };
+            let over = |(kind, serial)| Ticket { place: place(&uid, index, kind), serial };
             let running = order.running.iter().find(|it| it.name == *container.name());
             if container.life() != running.map(|it| &it.id) {
                 changes.over.extend(container.end_life().map(over));
@@ -162,21 +159,15 @@ impl Plan {
     /// Drops a pod; answers with its launches that are under way.
     pub(crate) fn forget(&mut self, uid: &PodUid) -> Vec<Ticket> {
         let mut over = Vec::new();
-        for container in self
-            .pods
-            .get_mut(uid)
-            .iter_mut()
-            .flat_map(|it| &mut it.containers)
-        {
+        for container in self.pods.get_mut(uid).iter_mut().flat_map(|it| &mut it.containers) {
             over.push(container.end_life().collect::<Vec<_>>());
         }
         self.reschedule(uid, Moment::default());
         self.pods.remove(uid);
         let tickets = over.into_iter().enumerate().flat_map(|(index, ended)| {
-            ended.into_iter().map(move |(kind, serial)| Ticket {
-                place: place(uid, index, kind),
-                serial,
-            })
+            ended
+                .into_iter()
+                .map(move |(kind, serial)| Ticket { place: place(uid, index, kind), serial })
         });
         tickets.collect()
     }
@@ -253,11 +244,7 @@ impl Plan {
 }
 
 fn place(uid: &PodUid, container: usize, kind: ProbeKind) -> Place {
-    Place {
-        uid: uid.clone(),
-        container,
-        kind,
-    }
+    Place { uid: uid.clone(), container, kind }
 }
 
 /// The containers of a pod that have probes: regular ones and sidecars.

@@ -40,10 +40,7 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     pub(crate) fn unknown(cause: impl Into<String>) -> Self {
-        Self::Error {
-            state: "unknown",
-            cause: cause.into(),
-        }
+        Self::Error { state: "unknown", cause: cause.into() }
     }
 
     pub(crate) fn count(&self) -> Count {
@@ -70,12 +67,7 @@ impl Prober {
         farewell: Arc<dyn Farewell>,
     ) -> Self {
         let dialer = Dialer::new(farewell);
-        Self {
-            runtime,
-            figures,
-            http: Client::new(dialer.clone()),
-            dialer,
-        }
+        Self { runtime, figures, http: Client::new(dialer.clone()), dialer }
     }
 
     async fn try_once(&self, target: &Target, container: &Container, probe: &Spec) -> Outcome {
@@ -112,11 +104,8 @@ impl Prober {
                 Err(_) => Outcome::unknown(format!("invalid port number: {}", action.port)),
             }
         } else {
-            let cause = format!(
-                "missing probe handler for {}:{}",
-                target.pod_in_words(),
-                target.container
-            );
+            let cause =
+                format!("missing probe handler for {}:{}", target.pod_in_words(), target.container);
             Outcome::unknown(cause)
         }
     }
@@ -180,8 +169,7 @@ impl Prober {
         self.figures.add(TOTAL, &labels, 1.0);
         if outcome.count() == Count::Success {
             let labels = [container, &namespace, &name, kind];
-            self.figures
-                .observe(DURATION, &labels, &[], took.as_secs_f64());
+            self.figures.observe(DURATION, &labels, &[], took.as_secs_f64());
         }
     }
 }
@@ -218,9 +206,7 @@ pub(crate) fn resolve_port(port: &IntOrString, container: &Container) -> Result<
         IntOrString::String(name) => {
             let mut ports = container.ports.iter().flatten();
             let found = ports.find(|it| it.name.as_ref() == Some(name));
-            found
-                .ok_or_else(|| format!("port {name:?} not found"))?
-                .container_port
+            found.ok_or_else(|| format!("port {name:?} not found"))?.container_port
         }
     };
     let valid = u16::try_from(number).ok().filter(|it| *it > 0);

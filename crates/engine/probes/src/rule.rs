@@ -38,9 +38,7 @@ impl Rule {
             period: seconds(at_least_one(probe.period_seconds, 10)),
             n_failures: at_least_one(probe.failure_threshold, 3),
             n_successes: at_least_one(probe.success_threshold, 1),
-            grace: probe
-                .termination_grace_period_seconds
-                .map(GracePeriod::from_secs),
+            grace: probe.termination_grace_period_seconds.map(GracePeriod::from_secs),
         }
     }
 
@@ -51,10 +49,7 @@ impl Rule {
         };
         // Periods are whole seconds of 32 bits and moments lie within an agent's life, so nothing here overflows.
         let n = gone.as_nanos().div_ceil(self.period.as_nanos());
-        anchor.after(
-            self.period
-                .saturating_mul(u32::try_from(n).unwrap_or(u32::MAX)),
-        )
+        anchor.after(self.period.saturating_mul(u32::try_from(n).unwrap_or(u32::MAX)))
     }
 }
 
@@ -84,10 +79,7 @@ mod tests {
 
     #[test]
     fn ticks_stay_on_their_grid() {
-        let rule = Rule::of(&Probe {
-            period_seconds: Some(5),
-            ..Default::default()
-        });
+        let rule = Rule::of(&Probe { period_seconds: Some(5), ..Default::default() });
         let at = |millis| Moment(Duration::from_millis(millis));
         for (anchor, earliest, tick) in [
             (2_000, 0, 2_000),

@@ -75,13 +75,7 @@ enum Order {
 /// The probes of a node: who gives orders, the loop to spawn, and the reports. The agent counts as started now.
 ///
 /// Reports are few, since only changes are reported, so their channel has no bound and a slow reader holds up nobody.
-pub fn probes(
-    doors: Doors,
-) -> (
-    ProbesHandle,
-    ProbeLoop,
-    mpsc::UnboundedReceiver<ProbeReport>,
-) {
+pub fn probes(doors: Doors) -> (ProbesHandle, ProbeLoop, mpsc::UnboundedReceiver<ProbeReport>) {
     let prober = Arc::new(Prober::new(doors.runtime, doors.figures, doors.farewell));
     start(prober, doors.events, doors.clock)
 }
@@ -90,11 +84,7 @@ pub(crate) fn start(
     prober: Arc<dyn Probe>,
     events: Arc<dyn Events>,
     clock: Arc<dyn Clock>,
-) -> (
-    ProbesHandle,
-    ProbeLoop,
-    mpsc::UnboundedReceiver<ProbeReport>,
-) {
+) -> (ProbesHandle, ProbeLoop, mpsc::UnboundedReceiver<ProbeReport>) {
     let (orders, orders_in) = mpsc::unbounded_channel();
     let (reports, reports_out) = mpsc::unbounded_channel();
     let probe_loop = ProbeLoop {
@@ -166,10 +156,7 @@ impl ProbeLoop {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Watch(pod) => {
-                let now = Now {
-                    moment: self.now(),
-                    wall: self.clock.now(),
-                };
+                let now = Now { moment: self.now(), wall: self.clock.now() };
                 let changes = self.plan.watch(&pod, now, fastrand::f64);
                 changes.reports.into_iter().for_each(|it| self.report(it));
                 self.abort(changes.over);
@@ -186,11 +173,7 @@ impl ProbeLoop {
     fn launch(&mut self, launch: Launch) {
         let Launch { ticket, target } = launch;
         let prober = self.prober.clone();
-        let slots = if target.is_command() {
-            self.commands.clone()
-        } else {
-            self.network.clone()
-        };
+        let slots = if target.is_command() { self.commands.clone() } else { self.network.clone() };
         let key = ticket.clone();
         let abort = self.under_way.spawn(async move {
             let _slot = slots.acquire().await;

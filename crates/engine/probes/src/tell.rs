@@ -36,11 +36,7 @@ pub(crate) fn warning(
     message: String,
 ) -> Event {
     Event {
-        object: EventObject::Pod {
-            uid: pod.uid(),
-            key: pod.key(),
-            field_path,
-        },
+        object: EventObject::Pod { uid: pod.uid(), key: pod.key(), field_path },
         kind: EventKind::Warning,
         reason: reason.to_owned(),
         message,

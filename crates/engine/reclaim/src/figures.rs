@@ -29,10 +29,7 @@ struct UnderWay {
 
 static KEPT: ReclaimFigures = ReclaimFigures {
     tally: Tally::new(),
-    under_way: Mutex::new(UnderWay {
-        n_begun: 0,
-        since: BTreeMap::new(),
-    }),
+    under_way: Mutex::new(UnderWay { n_begun: 0, since: BTreeMap::new() }),
 };
 
 /// What was taken back on this node.
@@ -92,9 +89,7 @@ impl ReclaimFigures {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, UnderWay> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,10 +127,7 @@ mod tests {
     async fn work_that_goes_on_is_shown_with_its_age() {
         let figures = ReclaimFigures {
             tally: Tally::new(),
-            under_way: Mutex::new(UnderWay {
-                n_begun: 0,
-                since: BTreeMap::new(),
-            }),
+            under_way: Mutex::new(UnderWay { n_begun: 0, since: BTreeMap::new() }),
         };
         let ages = |figures: &ReclaimFigures| -> Vec<SampleValue> {
             figures.samples().into_iter().map(|it| it.value).collect()

@@ -30,27 +30,19 @@ pub(crate) fn canonicalize(pod: &mut Pod) {
 }
 
 fn write_volume(volume: &mut Volume) {
-    let sized = volume
-        .empty_dir
-        .iter_mut()
-        .flat_map(|it| &mut it.size_limit);
+    let sized = volume.empty_dir.iter_mut().flat_map(|it| &mut it.size_limit);
     sized.for_each(write);
     let files = volume.downward_api.iter_mut().flat_map(|it| &mut it.items);
     let projections = volume.projected.iter_mut().flat_map(|it| &mut it.sources);
     let projected = projections.flatten().flat_map(|it| &mut it.downward_api);
-    let files = files
-        .chain(projected.flat_map(|it| &mut it.items))
-        .flatten();
+    let files = files.chain(projected.flat_map(|it| &mut it.items)).flatten();
     let selectors = files.flat_map(|file| &mut file.resource_field_ref);
     selectors.for_each(write_divisor);
 }
 
 fn write_resources(resources: &mut ResourceRequirements) {
     let lists = [&mut resources.limits, &mut resources.requests];
-    let entries = lists
-        .into_iter()
-        .flatten()
-        .flat_map(|list| list.values_mut());
+    let entries = lists.into_iter().flatten().flat_map(|list| list.values_mut());
     entries.for_each(write_entry);
 }
 

@@ -39,10 +39,7 @@ pub(crate) fn containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Contai
 
 fn default_spec(spec: &mut PodSpec) {
     // A negative grace means the shortest one.
-    if spec
-        .termination_grace_period_seconds
-        .is_some_and(|secs| secs < 0)
-    {
+    if spec.termination_grace_period_seconds.is_some_and(|secs| secs < 0) {
         spec.termination_grace_period_seconds = Some(1);
     }
     spec.termination_grace_period_seconds.get_or_insert(30);
@@ -54,10 +51,7 @@ fn default_spec(spec: &mut PodSpec) {
         }
     }
     // Two names of one field.
-    let account = spec
-        .service_account_name
-        .take()
-        .filter(|name| !name.is_empty());
+    let account = spec.service_account_name.take().filter(|name| !name.is_empty());
     let account = account.or_else(|| spec.service_account.take().filter(|name| !name.is_empty()));
     spec.service_account.clone_from(&account);
     spec.service_account_name = account;
@@ -70,12 +64,7 @@ fn default_spec(spec: &mut PodSpec) {
 /// The one address and the list of addresses say the same; the one address wins.
 fn default_status(status: &mut PodStatus) {
     let address = status.pod_ip.clone().filter(|address| !address.is_empty());
-    let first = status
-        .pod_ips
-        .iter()
-        .flatten()
-        .next()
-        .map(|it| it.ip.clone());
+    let first = status.pod_ips.iter().flatten().next().map(|it| it.ip.clone());
     match (address, first) {
         (Some(address), first) if first.as_ref() != Some(&address) => {
             status.pod_ips = Some(vec![PodIP { ip: address }]);
@@ -87,14 +76,8 @@ fn default_status(status: &mut PodStatus) {
 
 fn default_container(container: &mut Container) {
     let reference = container.image.as_deref().unwrap_or_default();
-    text_or(
-        &mut container.image_pull_policy,
-        image::default_pull_policy(reference),
-    );
-    text_or(
-        &mut container.termination_message_path,
-        "/dev/termination-log",
-    );
+    text_or(&mut container.image_pull_policy, image::default_pull_policy(reference));
+    text_or(&mut container.termination_message_path, "/dev/termination-log");
     text_or(&mut container.termination_message_policy, "File");
     for port in container.ports.iter_mut().flatten() {
         text_or(&mut port.protocol, "TCP");
@@ -108,9 +91,7 @@ fn default_container(container: &mut Container) {
         // What is limited and not requested is requested in full.
         let requests = resources.requests.get_or_insert_default();
         for (name, quantity) in limits {
-            requests
-                .entry(name.clone())
-                .or_insert_with(|| quantity.clone());
+            requests.entry(name.clone()).or_insert_with(|| quantity.clone());
         }
     }
     let probes = [
@@ -123,10 +104,7 @@ fn default_container(container: &mut Container) {
     }
     if let Some(lifecycle) = container.lifecycle.as_mut() {
         let handlers = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
-        let requests = handlers
-            .into_iter()
-            .flatten()
-            .flat_map(|it| &mut it.http_get);
+        let requests = handlers.into_iter().flatten().flat_map(|it| &mut it.http_get);
         requests.for_each(default_http_get);
     }
 }
@@ -162,27 +140,18 @@ fn default_field_ref(selector: &mut ObjectFieldSelector) {
 }
 
 fn default_files(files: &mut Option<Vec<DownwardAPIVolumeFile>>) {
-    let references = files
-        .iter_mut()
-        .flatten()
-        .flat_map(|file| &mut file.field_ref);
+    let references = files.iter_mut().flatten().flat_map(|file| &mut file.field_ref);
     references.for_each(default_field_ref);
 }
 
 fn default_volume(volume: &mut Volume) {
-    let bare = Volume {
-        name: volume.name.clone(),
-        ..Volume::default()
-    };
+    let bare = Volume { name: volume.name.clone(), ..Volume::default() };
     if *volume == bare {
         volume.empty_dir = Some(Default::default());
     }
     if let Some(image) = volume.image.as_mut() {
         let reference = image.reference.clone().unwrap_or_default();
-        text_or(
-            &mut image.pull_policy,
-            image::default_pull_policy(&reference),
-        );
+        text_or(&mut image.pull_policy, image::default_pull_policy(&reference));
     }
     if let Some(host_path) = volume.host_path.as_mut() {
         host_path.type_.get_or_insert_default();
@@ -222,8 +191,7 @@ fn default_network_volume(volume: &mut Volume) {
         text_or(&mut rbd.keyring, "/etc/ceph/keyring");
     }
     if let Some(disk) = volume.azure_disk.as_mut() {
-        disk.caching_mode
-            .get_or_insert_with(|| "ReadWrite".to_owned());
+        disk.caching_mode.get_or_insert_with(|| "ReadWrite".to_owned());
         disk.fs_type.get_or_insert_with(|| "ext4".to_owned());
         disk.read_only.get_or_insert(false);
         disk.kind.get_or_insert_with(|| "Shared".to_owned());
@@ -232,15 +200,10 @@ fn default_network_volume(volume: &mut Volume) {
         text_or(&mut scale_io.storage_mode, "ThinProvisioned");
         text_or(&mut scale_io.fs_type, "xfs");
     }
-    if let Some(template) = volume
-        .ephemeral
-        .as_mut()
-        .and_then(|it| it.volume_claim_template.as_mut())
+    if let Some(template) =
+        volume.ephemeral.as_mut().and_then(|it| it.volume_claim_template.as_mut())
     {
-        template
-            .spec
-            .volume_mode
-            .get_or_insert_with(|| "Filesystem".to_owned());
+        template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     }
 }
 

@@ -18,10 +18,7 @@ pub struct Fault {
 
 impl Fault {
     pub(crate) fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            problem: problem.into(),
-        }
+        Self { path: path.into(), problem: problem.into() }
     }
 
     /// A value that must be there and is not.
@@ -38,11 +35,7 @@ impl Fault {
     pub(crate) fn unsupported(path: impl Into<String>, value: &str, known: &[&str]) -> Self {
         Self::new(
             path,
-            format!(
-                "unsupported value {}: must be one of {}",
-                value.show(),
-                known.join(", ")
-            ),
+            format!("unsupported value {}: must be one of {}", value.show(), known.join(", ")),
         )
     }
 

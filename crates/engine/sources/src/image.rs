@@ -23,9 +23,7 @@ enum Tag<'a> {
 fn tag_of(reference: &str) -> Option<Tag<'_>> {
     // Sixty-four hexadecimal digits are an image id, not a name.
     if reference.len() == 64
-        && reference
-            .bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        && reference.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     {
         return None;
     }
@@ -80,9 +78,7 @@ fn is_domain(domain: &str) -> bool {
     };
     let is_label = |label: &str| {
         !label.is_empty()
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
@@ -105,11 +101,9 @@ fn is_path_component(component: &str) -> bool {
         return false;
     }
     let separators = component.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    separators
-        .filter(|separator| !separator.is_empty())
-        .all(|separator| {
-            matches!(separator, "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
-        })
+    separators.filter(|separator| !separator.is_empty()).all(|separator| {
+        matches!(separator, "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
+    })
 }
 
 fn is_tag(tag: &str) -> bool {
@@ -129,10 +123,7 @@ fn is_digest(digest: &str) -> bool {
         "sha512" => 128,
         _ => return false,
     };
-    hex.len() == length
-        && hex
-            .bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    hex.len() == length && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 #[cfg(test)]

@@ -69,9 +69,7 @@ impl Merger {
 
     /// True once every configured source has delivered its first set.
     pub fn sources_ready(&self) -> bool {
-        self.configured
-            .iter()
-            .all(|source| self.spoken.contains(source))
+        self.configured.iter().all(|source| self.spoken.contains(source))
     }
 
     /// Takes a source's whole set; `now` is when its new pods count as first seen.
@@ -110,10 +108,8 @@ impl Merger {
         }
         self.held.insert(source, new);
         // What is gone makes room first.
-        let mut changes: Vec<PodChange> = old
-            .into_values()
-            .map(|gone| PodChange::Removed(gone.pod))
-            .collect();
+        let mut changes: Vec<PodChange> =
+            old.into_values().map(|gone| PodChange::Removed(gone.pod)).collect();
         changes.append(&mut added);
         changes.append(&mut in_order(changed));
         self.merged(source, changes, is_first, notices)
@@ -127,16 +123,10 @@ impl Merger {
         before: &[SourcedPod],
         after: &[SourcedPod],
     ) -> Option<Vec<PodChange>> {
-        let places = edited_places(
-            before.iter().map(|it| &it.pod),
-            after.iter().map(|it| &it.pod),
-        )?;
+        let places =
+            edited_places(before.iter().map(|it| &it.pod), after.iter().map(|it| &it.pod))?;
         let held = self.held.get_mut(&source)?;
-        if before
-            .iter()
-            .zip(after)
-            .any(|(old, new)| old.origin != new.origin)
-        {
+        if before.iter().zip(after).any(|(old, new)| old.origin != new.origin) {
             return None;
         }
         let mut changed = Vec::new();
@@ -150,10 +140,7 @@ impl Merger {
                 continue;
             }
             let (pod, change) = compare(held.pod.clone(), &told.pod, source);
-            *held = Held {
-                told: told.clone(),
-                pod,
-            };
+            *held = Held { told: told.clone(), pod };
             changed.extend(change);
         }
         Some(changed)
@@ -171,11 +158,7 @@ impl Merger {
         notices: Vec<Notice>,
     ) -> Merged {
         Merged {
-            changes: PodChanges {
-                source,
-                changes,
-                all_sources_ready: self.sources_ready(),
-            },
+            changes: PodChanges { source, changes, all_sources_ready: self.sources_ready() },
             is_first,
             notices,
         }
@@ -188,10 +171,8 @@ impl Merger {
         pods: Vec<SourcedPod>,
         old: &BTreeMap<PodUid, Held>,
     ) -> (Vec<(PodUid, SourcedPod)>, Vec<Notice>) {
-        let holders: BTreeMap<PodKey, (&PodUid, &Arc<str>)> = old
-            .iter()
-            .map(|(uid, held)| (held.pod.key(), (uid, &held.told.origin)))
-            .collect();
+        let holders: BTreeMap<PodKey, (&PodUid, &Arc<str>)> =
+            old.iter().map(|(uid, held)| (held.pod.key(), (uid, &held.told.origin))).collect();
         // Names and identities are made once: a set comes with every change of any of its pods.
         let names: Vec<(PodKey, PodUid)> =
             pods.iter().map(|it| (it.pod.key(), it.pod.uid())).collect();

@@ -21,20 +21,11 @@ impl Notice {
         origin: impl Into<Arc<str>>,
         message: impl Into<String>,
     ) -> Self {
-        Self {
-            source,
-            origin: origin.into(),
-            message: message.into(),
-        }
+        Self { source, origin: origin.into(), message: message.into() }
     }
 
     /// Writes it to the log; for the loops, which are the only ones that log.
     pub(crate) fn log(&self) {
-        tracing::warn!(
-            source = self.source.as_str(),
-            origin = &*self.origin,
-            "{}",
-            self.message
-        );
+        tracing::warn!(source = self.source.as_str(), origin = &*self.origin, "{}", self.message);
     }
 }

@@ -30,10 +30,7 @@ pub fn read(bytes: &[u8], origin: Origin<'_>, node: &str) -> Result<Reading, Man
     };
     let pods = manifest::decode(bytes, expect)?;
     let is_list = pods.len() > 1;
-    let mut reading = Reading {
-        pods: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut reading = Reading { pods: Vec::new(), warnings: Vec::new() };
     let mut faults = Vec::new();
     let origin_name: Arc<str> = name.into();
     for (index, mut pod) in pods.into_iter().enumerate() {
@@ -44,19 +41,10 @@ pub fn read(bytes: &[u8], origin: Origin<'_>, node: &str) -> Result<Reading, Man
             }
         }
         faults.append(&mut found);
-        reading
-            .warnings
-            .extend(validate::priority_warning(&pod).map(str::to_owned));
-        reading.pods.push(SourcedPod {
-            origin: origin_name.clone(),
-            pod: Arc::new(pod),
-        });
+        reading.warnings.extend(validate::priority_warning(&pod).map(str::to_owned));
+        reading.pods.push(SourcedPod { origin: origin_name.clone(), pod: Arc::new(pod) });
     }
-    if faults.is_empty() {
-        Ok(reading)
-    } else {
-        Err(ManifestError::Faults(faults))
-    }
+    if faults.is_empty() { Ok(reading) } else { Err(ManifestError::Faults(faults)) }
 }
 
 fn make_static(pod: &mut Pod, origin: Origin<'_>, node: &str) -> Vec<Fault> {

@@ -61,10 +61,7 @@ pub(crate) fn shape(ty: &'static str) -> Shape {
     if let Some(inner) = ty.strip_prefix("[]") {
         return Shape::List(inner);
     }
-    if let Some((_, value)) = ty
-        .strip_prefix("map[")
-        .and_then(|rest| rest.split_once(']'))
-    {
+    if let Some((_, value)) = ty.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
         return Shape::Map(value);
     }
     match ty {
@@ -169,9 +166,6 @@ mod tests {
             panic!("a volume is a struct");
         };
         let names: Vec<_> = json_fields(fields).map(|(name, _)| name).collect();
-        assert!(
-            names.contains(&"name") && names.contains(&"hostPath"),
-            "{names:?}"
-        );
+        assert!(names.contains(&"name") && names.contains(&"hostPath"), "{names:?}");
     }
 }

@@ -33,10 +33,7 @@ pub(crate) fn bound_volume(
     claim: &PersistentVolumeClaim,
 ) -> Result<String, String> {
     let refuse = |why: &str| {
-        Err(format!(
-            "error processing PVC {}/{}: {why}",
-            pod.namespace, claim_use.claim
-        ))
+        Err(format!("error processing PVC {}/{}: {why}", pod.namespace, claim_use.claim))
     };
     let is_protected = finalizers(&claim.metadata).any(|it| it == PROTECTION);
     if claim.metadata.deletion_timestamp.is_some() && !is_protected {
@@ -68,12 +65,8 @@ pub(crate) fn provided_volume(
     volume: &PersistentVolume,
 ) -> Result<Provided, String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let process = |why: String| {
-        format!(
-            "error processing PVC {}/{}: {why}",
-            pod.namespace, claim_use.claim
-        )
-    };
+    let process =
+        |why: String| format!("error processing PVC {}/{}: {why}", pod.namespace, claim_use.claim);
     let reference = volume.spec.as_ref().and_then(|it| it.claim_ref.as_ref());
     let Some(reference) = reference else {
         return Err(process(format!(
@@ -96,9 +89,7 @@ pub(crate) fn provided_volume(
     let allocated = storage(status.and_then(|it| it.allocated_resources.as_ref()));
     let bound = BoundClaim {
         name: claim_use.claim.clone(),
-        capacity: told
-            .and_then(|text| Quantity::parse(&text).ok())
-            .map(Quantity::value),
+        capacity: told.and_then(|text| Quantity::parse(&text).ok()).map(Quantity::value),
         volume_capacity: storage(volume.spec.as_ref().and_then(|it| it.capacity.as_ref()))
             .unwrap_or_default(),
         resize_status: statuses.and_then(|it| it.get("storage").cloned()),
@@ -107,10 +98,7 @@ pub(crate) fn provided_volume(
             Some((text, bytes))
         }),
     };
-    let provided = Provided {
-        claim: Some(bound),
-        ..provided_by(volume, claim_use.is_read_only)
-    };
+    let provided = Provided { claim: Some(bound), ..provided_by(volume, claim_use.is_read_only) };
     let mode = provided.form.word();
     if uses.as_files && provided.form != Form::Files {
         return Err(format!(

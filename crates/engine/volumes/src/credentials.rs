@@ -51,9 +51,7 @@ pub(crate) struct Bundle {
 // Keys never reach a log.
 impl fmt::Debug for Bundle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bundle")
-            .field("not_after", &self.not_after)
-            .finish_non_exhaustive()
+        f.debug_struct("Bundle").field("not_after", &self.not_after).finish_non_exhaustive()
     }
 }
 
@@ -101,11 +99,7 @@ impl Credential {
     }
 
     pub(crate) fn requested(&mut self, name: String, key: String, now: Timestamp) {
-        self.pending = Some(Pending {
-            name,
-            key,
-            since: now,
-        });
+        self.pending = Some(Pending { name, key, since: now });
     }
 
     /// Takes what the API says of the pending request; nothing when it has none of that name.
@@ -190,10 +184,7 @@ impl Credential {
 
     /// The bundle, or why there is none.
     pub(crate) fn bundle(&self) -> Got<Bundle> {
-        let missing = |message: String| Missing {
-            is_absent: false,
-            message,
-        };
+        let missing = |message: String| Missing { is_absent: false, message };
         if let Some(refused) = &self.refused {
             return Err(missing(refused.clone()));
         }
@@ -286,10 +277,7 @@ impl Credentials {
         let bundle = match (credential.bundle(), fault) {
             // What is there is good until there is better.
             (Ok(bundle), _) => Ok(bundle),
-            (Err(_), Some(message)) => Err(Missing {
-                is_absent: false,
-                message,
-            }),
+            (Err(_), Some(message)) => Err(Missing { is_absent: false, message }),
             (refused, None) => refused,
         };
         self.known().insert(key.clone(), credential);
@@ -350,14 +338,8 @@ mod tests {
         let mut credential = pending();
         let none = Duration::ZERO;
         assert_eq!(credential.next(at(1)), Act::Look("req-1".to_owned()));
-        assert_eq!(
-            credential.answered(Some(&request(json!({}))), none, at(1)),
-            None
-        );
-        assert_eq!(
-            credential.bundle().unwrap_err().message,
-            "credential bundle is not issued yet"
-        );
+        assert_eq!(credential.answered(Some(&request(json!({}))), none, at(1)), None);
+        assert_eq!(credential.bundle().unwrap_err().message, "credential bundle is not issued yet");
         assert_eq!(credential.due(at(1)), Some(at(3)));
         credential.answered(Some(&issued(100, 200)), none, at(2));
         assert_eq!(credential.bundle().unwrap().key, "key-1");
@@ -404,14 +386,8 @@ mod tests {
         credential.answered(Some(&issued(100, 2000)), Duration::ZERO, at(2));
         let reasons = |said: Vec<Said>| said.into_iter().map(|it| it.0).collect::<Vec<_>>();
         assert!(reasons(credential.lateness(at(700))).is_empty());
-        assert_eq!(
-            reasons(credential.lateness(at(701))),
-            ["CertificateOverdueForRefresh"]
-        );
-        assert_eq!(
-            reasons(credential.lateness(at(2001))),
-            ["CertificateExpired"]
-        );
+        assert_eq!(reasons(credential.lateness(at(701))), ["CertificateOverdueForRefresh"]);
+        assert_eq!(reasons(credential.lateness(at(2001))), ["CertificateExpired"]);
         assert!(reasons(credential.lateness(at(2002))).is_empty());
     }
 }

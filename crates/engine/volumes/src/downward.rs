@@ -28,10 +28,9 @@ pub(crate) fn content(
 fn field_text(pod: &Pod, path: &str) -> Result<String, String> {
     if let Some((map, key)) = subscript(path) {
         let (values, fault) = match map {
-            "metadata.annotations" => (
-                &pod.metadata.annotations,
-                qualified_name_fault(&key.to_lowercase()),
-            ),
+            "metadata.annotations" => {
+                (&pod.metadata.annotations, qualified_name_fault(&key.to_lowercase()))
+            }
             "metadata.labels" => (&pod.metadata.labels, qualified_name_fault(key)),
             _ => return Err(format!("fieldPath {path:?} does not support subscript")),
         };
@@ -69,9 +68,8 @@ fn resource_text(
     allocatable: &Amounts,
 ) -> Result<String, String> {
     let name = reference.container_name.as_deref().unwrap_or_default();
-    let (_, container) = pod
-        .find_container(name)
-        .ok_or_else(|| format!("container {name} not found"))?;
+    let (_, container) =
+        pod.find_container(name).ok_or_else(|| format!("container {name} not found"))?;
     let unsupported = || format!("unsupported container resource : {}", reference.resource);
     let (list, resource) = reference.resource.split_once('.').ok_or_else(unsupported)?;
     if !DEFAULTED.contains(&resource) && !resource.starts_with("hugepages-") {

@@ -57,10 +57,7 @@ pub(crate) struct Fault {
 impl Fault {
     /// The same input gives the same answer.
     pub(crate) fn lasting(message: String) -> Self {
-        Self {
-            retry: Retry::Never,
-            ..Self::later(message)
-        }
+        Self { retry: Retry::Never, ..Self::later(message) }
     }
 
     /// The cause may pass.
@@ -77,10 +74,7 @@ impl Fault {
 
     /// What somebody else was asked for and refused: to be asked again after a pause.
     pub(crate) fn refused(message: String) -> Self {
-        Self {
-            wants_pause: true,
-            ..Self::later(message)
-        }
+        Self { wants_pause: true, ..Self::later(message) }
     }
 
     /// It is not known what the volume is, or it is of no kind we serve.
@@ -145,9 +139,6 @@ impl Fault {
 
 impl From<HostError> for Fault {
     fn from(error: HostError) -> Self {
-        Self {
-            retry: error.retry,
-            ..Self::later(error.to_string())
-        }
+        Self { retry: error.retry, ..Self::later(error.to_string()) }
     }
 }

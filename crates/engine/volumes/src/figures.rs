@@ -156,16 +156,10 @@ impl VolumeEngine {
             }
             _ => None,
         };
-        let stands = Stands {
-            volume: volume.to_owned(),
-            driver,
-            progress,
-        };
+        let stands = Stands { volume: volume.to_owned(), driver, progress };
         let key = (plan.uid.clone(), provided.spec_name.clone());
         let mut known = self.standing.known();
-        let is_ready = known
-            .get(&key)
-            .is_some_and(|it| it.progress == Progress::Ready);
+        let is_ready = known.get(&key).is_some_and(|it| it.progress == Progress::Ready);
         if progress == Progress::Ready || !is_ready {
             known.insert(key, stands);
         }
@@ -182,17 +176,8 @@ impl VolumeEngine {
             volume.volume = known.get(&key).map(|it| it.volume.clone());
         }
         for ((uid, name), room) in told {
-            let volume = known
-                .get(&(uid.clone(), name.clone()))
-                .map(|it| it.volume.clone());
-            whole.volumes.push(VolumeUsage {
-                uid,
-                name,
-                volume,
-                at: now,
-                room,
-                is_on_node: false,
-            });
+            let volume = known.get(&(uid.clone(), name.clone())).map(|it| it.volume.clone());
+            whole.volumes.push(VolumeUsage { uid, name, volume, at: now, room, is_on_node: false });
         }
         whole
     }
@@ -203,10 +188,8 @@ async fn ask_drivers(
     drivers: &dyn CsiDrivers,
     known: &BTreeMap<(PodUid, String), Stands>,
 ) -> Vec<((PodUid, String), FileRoom)> {
-    let volumes: Vec<(&(PodUid, String), &Driven)> = known
-        .iter()
-        .filter_map(|(key, stands)| Some((key, stands.ready_driver()?)))
-        .collect();
+    let volumes: Vec<(&(PodUid, String), &Driven)> =
+        known.iter().filter_map(|(key, stands)| Some((key, stands.ready_driver()?))).collect();
     let names: BTreeSet<&str> = volumes.iter().map(|(_, it)| it.driver.as_str()).collect();
     let abilities = names.into_iter().map(async |name| {
         let asked = timeout(PATIENCE, drivers.abilities(name)).await;
@@ -254,12 +237,7 @@ pub struct NamedUsage {
 impl NamedUsage {
     /// Completes what the host reads.
     pub fn new(inner: Arc<dyn Usage>, engine: Arc<VolumeEngine>, volumes: VolumeFigures) -> Self {
-        Self {
-            inner,
-            engine,
-            volumes,
-            kept: tokio::sync::Mutex::default(),
-        }
+        Self { inner, engine, volumes, kept: tokio::sync::Mutex::default() }
     }
 }
 
@@ -288,10 +266,9 @@ impl Usage for NamedUsage {
             }
             let whole = match self.volumes {
                 VolumeFigures::Shown => self.engine.complete(&disk).await,
-                VolumeFigures::Hidden => DiskUsage {
-                    volumes: Vec::new(),
-                    ..DiskUsage::clone(&disk)
-                },
+                VolumeFigures::Hidden => {
+                    DiskUsage { volumes: Vec::new(), ..DiskUsage::clone(&disk) }
+                }
             };
             let whole = Arc::new(whole);
             *kept = Some((disk, whole.clone()));

@@ -67,10 +67,7 @@ pub(crate) async fn gather(
     needs: &Needs,
 ) -> Gathered {
     let names = |wanted: ObjectKind| {
-        let names = needs
-            .objects
-            .iter()
-            .filter(move |(kind, _)| *kind == wanted);
+        let names = needs.objects.iter().filter(move |(kind, _)| *kind == wanted);
         names.map(|(_, name)| name)
     };
     let config_maps = names(ObjectKind::ConfigMap).map(async |name| {
@@ -78,20 +75,14 @@ pub(crate) async fn gather(
             Some(objects) => objects.get_config_map(namespace, name).await,
             None => return (name.clone(), standalone()),
         };
-        (
-            name.clone(),
-            got.map_err(|error| missing("configmap", name, error)),
-        )
+        (name.clone(), got.map_err(|error| missing("configmap", name, error)))
     });
     let secrets = names(ObjectKind::Secret).map(async |name| {
         let got = match objects {
             Some(objects) => objects.get_secret(namespace, name).await,
             None => return (name.clone(), standalone()),
         };
-        (
-            name.clone(),
-            got.map_err(|error| missing("secret", name, error)),
-        )
+        (name.clone(), got.map_err(|error| missing("secret", name, error)))
     });
     let tokens = needs.tokens.iter().map(async |ask| {
         let got = match objects {
@@ -178,10 +169,7 @@ pub(crate) async fn gather_claims(
             Some(storage) => resolve(storage, plan, volume, claim_use).await,
             None => Err(STANDALONE.to_owned()),
         };
-        let found = found.map_err(|message| Missing {
-            is_absent: false,
-            message,
-        });
+        let found = found.map_err(|message| Missing { is_absent: false, message });
         (volume.name.clone(), found)
     });
     join_all(resolved).await.into_iter().collect()
@@ -195,29 +183,16 @@ async fn resolve(
 ) -> Result<Provided, String> {
     let (namespace, name) = (&plan.key.namespace, &claim_use.claim);
     let process = |why: String| format!("error processing PVC {namespace}/{name}: {why}");
-    let pod = Claimant {
-        namespace,
-        name: &plan.key.name,
-        uid: plan.uid.as_str(),
-    };
+    let pod = Claimant { namespace, name: &plan.key.name, uid: plan.uid.as_str() };
     let claim = storage.get_claim(namespace, name).await.map_err(|error| {
-        process(format!(
-            "failed to fetch PVC from API server: {}",
-            error.message
-        ))
+        process(format!("failed to fetch PVC from API server: {}", error.message))
     })?;
     let bound = bound_volume(&pod, claim_use, &claim)?;
     let found = storage.get_volume(&bound).await.map_err(|error| {
-        process(format!(
-            "failed to fetch PV {bound} from API server: {}",
-            error.message
-        ))
+        process(format!("failed to fetch PV {bound} from API server: {}", error.message))
     })?;
     let provided = provided_volume(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)?;
-    Ok(Provided {
-        affinity_fault: affinity_fault(storage, &found).await,
-        ..provided
-    })
+    Ok(Provided { affinity_fault: affinity_fault(storage, &found).await, ..provided })
 }
 
 /// Why a volume may not be used on this node.
@@ -235,17 +210,11 @@ async fn affinity_fault(storage: &dyn StorageObjects, volume: &PersistentVolume)
 }
 
 fn standalone<T>() -> Got<T> {
-    Err(Missing {
-        is_absent: false,
-        message: STANDALONE.to_owned(),
-    })
+    Err(Missing { is_absent: false, message: STANDALONE.to_owned() })
 }
 
 fn missing(kind: &str, name: &str, error: ApiError) -> Missing {
-    let message = if error.is_not_found() {
-        format!("{kind} {name:?} not found")
-    } else {
-        error.message
-    };
+    let message =
+        if error.is_not_found() { format!("{kind} {name:?} not found") } else { error.message };
     Missing::new(error.kind, message)
 }

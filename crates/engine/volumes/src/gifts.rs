@@ -37,9 +37,7 @@ impl Gifts {
         }
         let mut others = given.iter();
         let other = others.find(|(it, _)| it.plugin == place.plugin && it.name == place.name);
-        other.map_or(Before::Nothing, |(_, group)| {
-            Before::GivenForAnother(*group)
-        })
+        other.map_or(Before::Nothing, |(_, group)| Before::GivenForAnother(*group))
     }
 
     /// The volume has that group now, for this pod.

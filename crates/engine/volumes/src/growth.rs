@@ -14,12 +14,8 @@ use crate::{
 
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 /// What claims say while they grow; none of it stays when they have.
-const CONDITIONS: [&str; 4] = [
-    "FileSystemResizePending",
-    "Resizing",
-    "ControllerResizeError",
-    "NodeResizeError",
-];
+const CONDITIONS: [&str; 4] =
+    ["FileSystemResizePending", "Resizing", "ControllerResizeError", "NodeResizeError"];
 
 /// The size that a volume is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +43,9 @@ pub(crate) fn growth(provided: &Provided) -> Option<Size> {
             text: claim.volume_capacity.clone(),
             is_tracked: false,
         }),
-        (Some("NodeResizePending" | IN_PROGRESS), Some((text, bytes))) => Some(Size {
-            bytes: *bytes,
-            before: told,
-            text: text.clone(),
-            is_tracked: true,
-        }),
+        (Some("NodeResizePending" | IN_PROGRESS), Some((text, bytes))) => {
+            Some(Size { bytes: *bytes, before: told, text: text.clone(), is_tracked: true })
+        }
         _ => None,
     }
 }
@@ -101,19 +94,13 @@ pub(crate) async fn tell_claim(
     };
     let namespace = &plan.key.namespace;
     let told = storage.patch_claim_status(namespace, &claim.name, patch);
-    told.await
-        .map(drop)
-        .map_err(|error| Fault::later(error.message).at(Step::Expand))
+    told.await.map(drop).map_err(|error| Fault::later(error.message).at(Step::Expand))
 }
 
 /// Tells of the pod whose volume has grown.
 pub(crate) fn say_grown(events: &dyn Events, plan: &PodPlan, provided: &Provided, node_name: &str) {
     events.record(Event {
-        object: EventObject::Pod {
-            uid: plan.uid.clone(),
-            key: plan.key.clone(),
-            field_path: None,
-        },
+        object: EventObject::Pod { uid: plan.uid.clone(), key: plan.key.clone(), field_path: None },
         kind: EventKind::Normal,
         reason: "FileSystemResizeSuccessful".to_owned(),
         message: format!(
@@ -165,18 +152,10 @@ mod tests {
 
     #[test]
     fn a_claim_that_has_grown_says_nothing_of_growing_any_more() {
-        let size = Size {
-            bytes: 1,
-            before: 0,
-            text: "1".to_owned(),
-            is_tracked: true,
-        };
+        let size = Size { bytes: 1, before: 0, text: "1".to_owned(), is_tracked: true };
         let patch = finished(&size);
         assert_eq!(patch["status"]["capacity"]["storage"], "1");
-        assert_eq!(
-            patch["status"]["allocatedResourceStatuses"],
-            json!({"storage": null})
-        );
+        assert_eq!(patch["status"]["allocatedResourceStatuses"], json!({"storage": null}));
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 4);
     }
 }

@@ -260,10 +260,7 @@ fn fit(ailments: Vec<CsiAilment>) -> Vec<CsiAilment> {
         known.len() < MOST_CONDITIONS && is_reason(&it.reason) && known.insert(identity)
     });
     if !left.is_empty() {
-        tracing::debug!(
-            n = left.len(),
-            "Driver says things of health that the API does not take"
-        );
+        tracing::debug!(n = left.len(), "Driver says things of health that the API does not take");
     }
     let short = taken.into_iter().map(|mut it| {
         let end = it.message.floor_char_boundary(LONGEST_MESSAGE);
@@ -312,12 +309,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn ailment(kind: &'static str, reason: &str) -> CsiAilment {
-        CsiAilment {
-            kind,
-            reason: reason.to_owned(),
-            message: String::new(),
-            concerns: None,
-        }
+        CsiAilment { kind, reason: reason.to_owned(), message: String::new(), concerns: None }
     }
 
     #[test]
@@ -334,10 +326,7 @@ mod tests {
         let many: Vec<String> = (0..20).map(|n| format!("R{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         check(&many, &many[..16]);
-        let long = CsiAilment {
-            message: "é".repeat(600),
-            ..ailment("Degraded", "Long")
-        };
+        let long = CsiAilment { message: "é".repeat(600), ..ailment("Degraded", "Long") };
         assert_eq!(fit(vec![long])[0].message.len(), 1024);
     }
 
@@ -353,35 +342,22 @@ mod tests {
             assert_eq!(found, expected);
         };
         let slow = ailment("StorageDegraded", "Slow");
-        let raw = CsiAilment {
-            concerns: Some(("ReadWriteOnce", "Block")),
-            ..slow.clone()
-        };
+        let raw = CsiAilment { concerns: Some(("ReadWriteOnce", "Block")), ..slow.clone() };
         let shown = json!({"status": "StorageDegraded", "reason": "Slow", "message": "once"});
         let other = json!({"name": "e", "healthConditions": [shown]});
         let own = json!({"name": "d", "healthConditions": [shown]});
         check(json!(null), &[], None);
         check(json!({"storageHealth": [other]}), &[], None);
         // Another sentence is no news.
-        check(
-            json!({"storageHealth": [own, other]}),
-            std::slice::from_ref(&slow),
-            None,
-        );
-        check(
-            json!({"storageHealth": [own, other]}),
-            &[],
-            Some(json!({"storageHealth": [other]})),
-        );
+        check(json!({"storageHealth": [own, other]}), std::slice::from_ref(&slow), None);
+        check(json!({"storageHealth": [own, other]}), &[], Some(json!({"storageHealth": [other]})));
         check(
             json!({"storageHealth": [other]}),
             &[raw],
-            Some(
-                json!({"storageHealth": [other, {"name": "d", "healthConditions": [{
-                    "status": "StorageDegraded", "reason": "Slow",
-                    "accessMode": "ReadWriteOnce", "volumeMode": "Block",
-                }]}]}),
-            ),
+            Some(json!({"storageHealth": [other, {"name": "d", "healthConditions": [{
+                "status": "StorageDegraded", "reason": "Slow",
+                "accessMode": "ReadWriteOnce", "volumeMode": "Block",
+            }]}]})),
         );
     }
 }

@@ -32,18 +32,10 @@ impl Expected {
     pub(crate) fn parse(word: Option<&str>) -> Self {
         match word.unwrap_or_default() {
             "" => Self::Anything,
-            "DirectoryOrCreate" => Self::Directory {
-                made_when_missing: true,
-            },
-            "Directory" => Self::Directory {
-                made_when_missing: false,
-            },
-            "FileOrCreate" => Self::File {
-                made_when_missing: true,
-            },
-            "File" => Self::File {
-                made_when_missing: false,
-            },
+            "DirectoryOrCreate" => Self::Directory { made_when_missing: true },
+            "Directory" => Self::Directory { made_when_missing: false },
+            "FileOrCreate" => Self::File { made_when_missing: true },
+            "File" => Self::File { made_when_missing: false },
             "Socket" => Self::Socket,
             "CharDevice" => Self::CharDevice,
             "BlockDevice" => Self::BlockDevice,
@@ -135,18 +127,10 @@ mod tests {
         check("Directory", is(Kind::Directory), Verdict::Fine);
         check("DirectoryOrCreate", is(Kind::Directory), Verdict::Fine);
         check("DirectoryOrCreate", Ok(None), Verdict::MakeDirectory);
-        check(
-            "DirectoryOrCreate",
-            is(Kind::File),
-            wrong(": /p is not a directory, it's a File"),
-        );
+        check("DirectoryOrCreate", is(Kind::File), wrong(": /p is not a directory, it's a File"));
         check("File", is(Kind::File), Verdict::Fine);
         check("FileOrCreate", Ok(None), Verdict::MakeFile);
-        check(
-            "FileOrCreate",
-            is(Kind::Directory),
-            wrong(": /p is not a file, it's a Directory"),
-        );
+        check("FileOrCreate", is(Kind::Directory), wrong(": /p is not a file, it's a Directory"));
         check("Socket", is(Kind::Socket), Verdict::Fine);
         check(
             "Socket",
@@ -160,11 +144,7 @@ mod tests {
             wrong(": /p is not a character device, it's a Socket"),
         );
         check("BlockDevice", is(Kind::BlockDevice), Verdict::Fine);
-        check(
-            "BlockDevice",
-            is(Kind::File),
-            wrong(": /p is not a block device, it's a File"),
-        );
+        check("BlockDevice", is(Kind::File), wrong(": /p is not a block device, it's a File"));
         check(
             "Directory",
             Ok(None),
@@ -179,10 +159,6 @@ mod tests {
                 ", /p is not a file, unable to determine its type: only recognise file, directory, socket, block device and character device",
             ),
         );
-        check(
-            "Pipe",
-            Ok(None),
-            Verdict::Wrong("Pipe is an invalid volume type".to_owned()),
-        );
+        check("Pipe", Ok(None), Verdict::Wrong("Pipe is an invalid volume type".to_owned()));
     }
 }

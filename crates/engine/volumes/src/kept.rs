@@ -99,9 +99,7 @@ impl Memory {
 
     /// True while somebody who was told so tries again by himself.
     pub(crate) fn is_awaited(&self, uid: &PodUid) -> bool {
-        self.pods()
-            .get(uid)
-            .is_some_and(|kept| kept.awaited_since.is_some())
+        self.pods().get(uid).is_some_and(|kept| kept.awaited_since.is_some())
     }
 
     /// The pod's next appointment.
@@ -116,9 +114,7 @@ impl Memory {
     /// Pods that are due; asking takes the appointment away.
     pub(crate) fn take_due(&self, now: Timestamp) -> Vec<PodUid> {
         let mut pods = self.pods();
-        let due = pods
-            .iter_mut()
-            .filter(|(_, kept)| kept.due.is_some_and(|due| due <= now));
+        let due = pods.iter_mut().filter(|(_, kept)| kept.due.is_some_and(|due| due <= now));
         due.map(|(uid, kept)| {
             kept.due = None;
             uid.clone()

@@ -21,9 +21,7 @@ pub(crate) fn empty_dir_medium(
         "Memory" => {
             let limit = source.size_limit.as_ref();
             let limit = limit.and_then(|text| Quantity::parse(&text.0).ok());
-            Ok(Medium::Memory {
-                size: memory_bound(pod, limit, allocatable),
-            })
+            Ok(Medium::Memory { size: memory_bound(pod, limit, allocatable) })
         }
         medium if medium == HUGE_PAGES || medium.starts_with("HugePages-") => {
             huge_pages(pod, medium).map(|page_size| Medium::HugePages { page_size })
@@ -34,9 +32,7 @@ pub(crate) fn empty_dir_medium(
 
 /// The memory under files that must not touch the disk.
 pub(crate) fn wrapped_memory(pod: &Pod, allocatable: &Amounts) -> Medium {
-    Medium::Memory {
-        size: memory_bound(pod, None, allocatable),
-    }
+    Medium::Memory { size: memory_bound(pod, None, allocatable) }
 }
 
 /// The least of the node's memory for pods, the pod's limit and the volume's own; zero bounds nothing.
@@ -82,9 +78,7 @@ fn requested_page_sizes(pod: &Pod) -> Result<Vec<u64>, String> {
     let containers = spec.containers.iter().chain(init).map(container_requests);
     let mut sizes = Vec::new();
     for requests in std::iter::once(own).chain(containers) {
-        let names = requests
-            .keys()
-            .filter(|name| !amount(&requests, name).is_zero());
+        let names = requests.keys().filter(|name| !amount(&requests, name).is_zero());
         for text in names.filter_map(|name| name.strip_prefix(HUGE_PAGES_RESOURCE)) {
             sizes.push(page_size(text)?);
         }

@@ -24,9 +24,7 @@ pub(crate) fn all_containers(pod: &Pod) -> Vec<Container> {
     let init = spec.init_containers.iter().flatten().cloned();
     let regular = spec.containers.iter().cloned();
     let ephemeral = spec.ephemeral_containers.iter().flatten();
-    init.chain(regular)
-        .chain(ephemeral.map(ephemeral_as_container))
-        .collect()
+    init.chain(regular).chain(ephemeral.map(ephemeral_as_container)).collect()
 }
 
 fn add_points(container: &Container, volume: &str, points: &mut Vec<String>) {
@@ -60,15 +58,10 @@ mod tests {
                 mount_path: (*path).to_owned(),
                 ..VolumeMount::default()
             });
-            let container = Container {
-                volume_mounts: Some(mounts.collect()),
-                ..Container::default()
-            };
+            let container =
+                Container { volume_mounts: Some(mounts.collect()), ..Container::default() };
             let pod = Pod {
-                spec: Some(PodSpec {
-                    containers: vec![container],
-                    ..PodSpec::default()
-                }),
+                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
                 ..Pod::default()
             };
             assert_eq!(nested_mount_points(&pod, "v"), expected);

@@ -33,9 +33,7 @@ struct Known {
 
 impl VolumeNumbers {
     const fn new() -> Self {
-        Self {
-            known: Mutex::new(BTreeMap::new()),
-        }
+        Self { known: Mutex::new(BTreeMap::new()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(PodUid, String), Known>> {
@@ -47,11 +45,7 @@ impl VolumeNumbers {
         let key = (uid.clone(), volume.to_owned());
         let mut known = self.lock();
         let is_here = known.get(&key).is_some_and(|it| it.is_here);
-        let one = Known {
-            plugin,
-            is_wanted: true,
-            is_here,
-        };
+        let one = Known { plugin, is_wanted: true, is_here };
         known.insert(key, one);
     }
 
@@ -124,11 +118,7 @@ mod tests {
         numbers.here(&first, "a");
         // It is made again, and nobody counts it twice.
         numbers.wanted(&first, "a", "secret".to_owned());
-        let all = [
-            ("nfs", desired, 1.0),
-            ("secret", actual, 1.0),
-            ("secret", desired, 2.0),
-        ];
+        let all = [("nfs", desired, 1.0), ("secret", actual, 1.0), ("secret", desired, 2.0)];
         check(&all);
         numbers.leaving(&first);
         check(&[("secret", actual, 1.0), ("secret", desired, 1.0)]);

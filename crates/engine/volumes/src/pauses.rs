@@ -48,11 +48,8 @@ impl Pauses {
         let mut known = self.known();
         let key = (uid.clone(), volume.to_owned());
         let n_failures = known.get(&key).map_or(0, |it| it.n_failures) + 1;
-        let pause = Pause {
-            n_failures,
-            until: now.after(back_off(n_failures)),
-            refusal: refusal.clone(),
-        };
+        let pause =
+            Pause { n_failures, until: now.after(back_off(n_failures)), refusal: refusal.clone() };
         known.insert(key, pause);
     }
 

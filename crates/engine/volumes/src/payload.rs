@@ -45,10 +45,7 @@ pub(crate) struct Missing {
 
 impl Missing {
     pub(crate) fn new(kind: ApiErrorKind, message: String) -> Self {
-        Self {
-            is_absent: kind == ApiErrorKind::NotFound,
-            message,
-        }
+        Self { is_absent: kind == ApiErrorKind::NotFound, message }
     }
 }
 
@@ -80,15 +77,9 @@ pub(crate) fn compute(
         }
     }
     if let Some(message) = joined(&faults) {
-        return Err(PayloadFault {
-            message,
-            awaits_objects,
-        });
+        return Err(PayloadFault { message, awaits_objects });
     }
-    let fault = |message: String| PayloadFault {
-        message,
-        awaits_objects: true,
-    };
+    let fault = |message: String| PayloadFault { message, awaits_objects: true };
     let mut cleaned = BTreeMap::new();
     for (path, file) in files {
         if let Some(message) = file_path_fault(&path) {
@@ -107,9 +98,7 @@ fn conflict(files: &BTreeMap<String, PayloadFile>) -> Option<String> {
     files.keys().find_map(|path| {
         let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
         let file = parents.into_iter().find(|it| files.contains_key(*it))?;
-        Some(format!(
-            "conflicting paths: {file} is a file and the directory of {path}"
-        ))
+        Some(format!("conflicting paths: {file} is a file and the directory of {path}"))
     })
 }
 
@@ -119,26 +108,16 @@ fn source_files(
     gathered: &Gathered,
 ) -> Got<Vec<(String, PayloadFile)>> {
     match source {
-        Source::Known(files) => files.clone().map_err(|message| Missing {
-            is_absent: false,
-            message,
-        }),
-        Source::Trust {
-            path,
-            ask,
-            is_optional,
-            mode,
-            owner,
-        } => {
+        Source::Known(files) => {
+            files.clone().map_err(|message| Missing { is_absent: false, message })
+        }
+        Source::Trust { path, ask, is_optional, mode, owner } => {
             let bundles = match gathered.trust.get(ask) {
                 Some(Ok(bundles)) => bundles.as_slice(),
                 Some(Err(missing)) if missing.is_absent && *is_optional => &[],
                 Some(Err(missing)) => {
                     // The watch on bundles may be the part that fails: ask again.
-                    return Err(Missing {
-                        is_absent: false,
-                        message: missing.message.clone(),
-                    });
+                    return Err(Missing { is_absent: false, message: missing.message.clone() });
                 }
                 None => &[],
             };
@@ -148,22 +127,10 @@ fn source_files(
                     message: "combination of signerName and labelSelector matched zero ClusterTrustBundles".to_owned(),
                 });
             }
-            let file = PayloadFile {
-                content: anchors(bundles),
-                mode: *mode,
-                owner: *owner,
-            };
+            let file = PayloadFile { content: anchors(bundles), mode: *mode, owner: *owner };
             Ok(vec![(path.clone(), file)])
         }
-        Source::Certificate {
-            index,
-            bundle_path,
-            key_path,
-            chain_path,
-            mode,
-            owner,
-            ..
-        } => {
+        Source::Certificate { index, bundle_path, key_path, chain_path, mode, owner, .. } => {
             let place = (volume.to_owned(), *index);
             let missing = || Missing {
                 is_absent: false,
@@ -183,16 +150,9 @@ fn source_files(
                 owner: *owner,
             };
             let named = files.into_iter();
-            Ok(named
-                .filter_map(|(path, content)| Some((path.clone()?, file(content))))
-                .collect())
+            Ok(named.filter_map(|(path, content)| Some((path.clone()?, file(content)))).collect())
         }
-        Source::Token {
-            path,
-            ask,
-            mode,
-            owner,
-        } => {
+        Source::Token { path, ask, mode, owner } => {
             let token = gathered.tokens.get(ask);
             let token = token.unwrap_or(&NOT_GATHERED).as_ref();
             let file = PayloadFile {
@@ -202,18 +162,8 @@ fn source_files(
             };
             Ok(vec![(path.clone(), file)])
         }
-        Source::Object {
-            kind,
-            name,
-            is_optional,
-            items,
-            mode,
-        } => {
-            let wanted = Wanted {
-                items,
-                mode: *mode,
-                is_optional: *is_optional,
-            };
+        Source::Object { kind, name, is_optional, items, mode } => {
+            let wanted = Wanted { items, mode: *mode, is_optional: *is_optional };
             match kind {
                 ObjectKind::ConfigMap => config_map_files(gathered.config_maps.get(name), &wanted),
                 ObjectKind::Secret => secret_files(gathered.secrets.get(name), &wanted),
@@ -224,10 +174,7 @@ fn source_files(
     }
 }
 
-static NOT_GATHERED: Got<Token> = Err(Missing {
-    is_absent: false,
-    message: String::new(),
-});
+static NOT_GATHERED: Got<Token> = Err(Missing { is_absent: false, message: String::new() });
 
 struct Wanted<'a> {
     items: &'a [Item],
@@ -252,11 +199,7 @@ fn config_map_files(
     } else {
         binary.chain(text).collect()
     };
-    files(
-        &keys,
-        wanted,
-        "configmap references non-existent config key",
-    )
+    files(&keys, wanted, "configmap references non-existent config key")
 }
 
 fn secret_files(
@@ -277,10 +220,7 @@ fn object<'a, T>(found: Option<&'a Got<Arc<T>>>, wanted: &Wanted<'_>) -> Got<Opt
         Some(Ok(object)) => Ok(Some(object)),
         Some(Err(missing)) if missing.is_absent && wanted.is_optional => Ok(None),
         Some(Err(missing)) => Err(missing.clone()),
-        None => Err(Missing {
-            is_absent: false,
-            message: "object was not gathered".to_owned(),
-        }),
+        None => Err(Missing { is_absent: false, message: "object was not gathered".to_owned() }),
     }
 }
 
@@ -289,11 +229,8 @@ fn files(
     wanted: &Wanted<'_>,
     complaint: &str,
 ) -> Got<Vec<(String, PayloadFile)>> {
-    let file = |content: &[u8], mode: u32| PayloadFile {
-        content: content.to_vec(),
-        mode,
-        owner: None,
-    };
+    let file =
+        |content: &[u8], mode: u32| PayloadFile { content: content.to_vec(), mode, owner: None };
     if wanted.items.is_empty() {
         let all = keys.iter();
         return Ok(all
@@ -303,10 +240,9 @@ fn files(
     let mut found = Vec::new();
     for item in wanted.items {
         match keys.get(&item.key) {
-            Some(content) => found.push((
-                item.path.clone(),
-                file(content, item.mode.unwrap_or(wanted.mode)),
-            )),
+            Some(content) => {
+                found.push((item.path.clone(), file(content, item.mode.unwrap_or(wanted.mode))))
+            }
             None if wanted.is_optional => {}
             None => {
                 return Err(Missing {

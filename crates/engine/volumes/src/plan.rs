@@ -52,13 +52,8 @@ pub enum Plugin {
 
 impl Plugin {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::EmptyDir,
-        Self::ConfigMap,
-        Self::Secret,
-        Self::DownwardApi,
-        Self::Projected,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::EmptyDir, Self::ConfigMap, Self::Secret, Self::DownwardApi, Self::Projected];
 
     /// The name of its directory.
     pub fn directory(self) -> &'static str {
@@ -303,12 +298,8 @@ fn is_used(containers: &[Container], volume: &str) -> bool {
 }
 
 fn uses_of(containers: &[Container], volume: &str) -> Uses {
-    let mut mounts = containers
-        .iter()
-        .flat_map(|it| it.volume_mounts.iter().flatten());
-    let mut devices = containers
-        .iter()
-        .flat_map(|it| it.volume_devices.iter().flatten());
+    let mut mounts = containers.iter().flat_map(|it| it.volume_mounts.iter().flatten());
+    let mut devices = containers.iter().flat_map(|it| it.volume_devices.iter().flatten());
     Uses {
         as_files: mounts.any(|it| it.name == volume),
         as_device: devices.any(|it| it.name == volume),
@@ -339,10 +330,7 @@ fn only_user(pod: &Pod, containers: &[Container]) -> Option<u32> {
         own.and_then(|it| it.run_as_user).or(pods)
     });
     let first = users.next()??;
-    users
-        .all(|user| user == Some(first))
-        .then_some(first)
-        .and_then(id_of)
+    users.all(|user| user == Some(first)).then_some(first).and_then(id_of)
 }
 
 fn id_of(id: i64) -> Option<u32> {
@@ -401,9 +389,7 @@ impl Planner<'_> {
             return self.files(volume, Plugin::Projected, found);
         }
         if let Some(source) = &volume.image {
-            return Desired::Image {
-                reference: source.reference.clone().unwrap_or_default(),
-            };
+            return Desired::Image { reference: source.reference.clone().unwrap_or_default() };
         }
         if let Some(source) = &volume.persistent_volume_claim {
             return Desired::Claim(ClaimUse {
@@ -465,10 +451,7 @@ impl Planner<'_> {
     fn projected(&self, projected: &ProjectedVolumeSource) -> Vec<Source> {
         let mode = mode_of(projected.default_mode);
         let sources = projected.sources.iter().flatten();
-        sources
-            .enumerate()
-            .map(|(index, source)| self.projection(source, index, mode))
-            .collect()
+        sources.enumerate().map(|(index, source)| self.projection(source, index, mode)).collect()
     }
 
     fn projection(&self, source: &VolumeProjection, index: usize, mode: u32) -> Source {
@@ -580,10 +563,7 @@ fn host_path(path: &str, word: Option<&str>) -> Desired {
     if has_backstep(path) {
         return Desired::Impossible(format!("invalid HostPath `{path}`: must not contain '..'"));
     }
-    Desired::HostPath {
-        path: path.to_owned(),
-        expected: Expected::parse(word),
-    }
+    Desired::HostPath { path: path.to_owned(), expected: Expected::parse(word) }
 }
 
 fn items_of(items: Option<&[KeyToPath]>) -> Vec<Item> {
@@ -602,10 +582,7 @@ fn unsupported(volume: &Volume) -> Desired {
         return Desired::Impossible(NO_GIT.to_owned());
     }
     let kinds: [(&'static str, bool); 12] = [
-        (
-            "awsElasticBlockStore",
-            volume.aws_elastic_block_store.is_some(),
-        ),
+        ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
         ("azureDisk", volume.azure_disk.is_some()),
         ("azureFile", volume.azure_file.is_some()),
         ("cephfs", volume.cephfs.is_some()),

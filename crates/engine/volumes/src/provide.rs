@@ -118,9 +118,9 @@ impl Provider<'_> {
             }
             Backing::Nfs { source } => self.nfs(plan, provided, source).await,
             Backing::Disk(volume) => self.disk(plan, provided, volume).await,
-            Backing::Unsupported(kind) => Err(Fault::unprocessed(format!(
-                "volumes of kind {kind} are not supported"
-            ))),
+            Backing::Unsupported(kind) => {
+                Err(Fault::unprocessed(format!("volumes of kind {kind} are not supported")))
+            }
             Backing::HostPath { .. } | Backing::Csi(_) | Backing::Flex(_) => {
                 Err(Fault::lasting("not a local or remote volume".to_owned()))
             }
@@ -176,9 +176,7 @@ impl Provider<'_> {
                 return Err(Fault::later(why).at(Step::MountDevice));
             }
         };
-        self.mounts
-            .bind(&place, &source, access_of(provided))
-            .await?;
+        self.mounts.bind(&place, &source, access_of(provided)).await?;
         self.finish(plan, provided, &place).await
     }
 
@@ -193,22 +191,12 @@ impl Provider<'_> {
         if provided.is_read_only {
             options.push("ro".to_owned());
         }
-        let ask = ProgramMount {
-            kind: "nfs".to_owned(),
-            source: source.to_owned(),
-            options,
-        };
+        let ask = ProgramMount { kind: "nfs".to_owned(), source: source.to_owned(), options };
         let mounted = self.mounts.mount_by_program(&place, &ask).await;
-        mounted.map_err(|error| Fault {
-            wants_pause: true,
-            ..Fault::from(error)
-        })?;
+        mounted.map_err(|error| Fault { wants_pause: true, ..Fault::from(error) })?;
         // Upstream leaves ownership to the server.
         let path = self.files.volume_path(&place).display().to_string();
-        Ok(VolumeMount {
-            group: provided.group,
-            ..mount_of(path, provided.is_read_only, false)
-        })
+        Ok(VolumeMount { group: provided.group, ..mount_of(path, provided.is_read_only, false) })
     }
 
     /// A disk of another machine, with the secrets that it wants.
@@ -227,10 +215,8 @@ impl Provider<'_> {
             Form::Device => (DiskForm::Raw, Step::WaitForDevice),
         };
         let device = self.mounts.attach_disk(disk, form).await;
-        let device = device.map_err(|error| Fault {
-            wants_pause: true,
-            ..Fault::from(error).at(step)
-        })?;
+        let device =
+            device.map_err(|error| Fault { wants_pause: true, ..Fault::from(error).at(step) })?;
         if form == DiskForm::Raw {
             let link = self.mounts.map_disk(&place, disk, &device).await;
             let link = link.map_err(|error| Fault::from(error).at(Step::MapBlock))?;
@@ -251,9 +237,7 @@ impl Provider<'_> {
         let mounted = self.mounts.mount_device(&ask).await;
         let mounted = mounted.map_err(|error| Fault::from(error).at(Step::MountDevice))?;
         let source = mounted.display().to_string();
-        self.mounts
-            .bind(&place, &source, access_of(provided))
-            .await?;
+        self.mounts.bind(&place, &source, access_of(provided)).await?;
         self.finish(plan, provided, &place).await
     }
 
@@ -311,10 +295,7 @@ impl Provider<'_> {
         if !provided.is_read_only {
             self.give_once(plan, place, &path).await?;
         }
-        Ok(VolumeMount {
-            group: provided.group,
-            ..mount_of(path, provided.is_read_only, true)
-        })
+        Ok(VolumeMount { group: provided.group, ..mount_of(path, provided.is_read_only, true) })
     }
 
     /// Gives the volume to the pod's group, unless that was done already. One that pods share keeps the group of the first.
@@ -366,10 +347,7 @@ impl Provider<'_> {
         let Some(group) = plan.group else {
             return Ok(());
         };
-        let gift = GroupGift {
-            group,
-            change: plan.group_change,
-        };
+        let gift = GroupGift { group, change: plan.group_change };
         let walked = Arc::new(AtomicU64::new(0));
         let walk = self.mounts.give_to_group(path, gift, Arc::clone(&walked));
         tokio::pin!(walk);
@@ -401,9 +379,7 @@ impl Provider<'_> {
 
     /// Takes a provided volume away from a pod, and from the node when nobody else has it.
     pub(crate) async fn take_away(&self, place: &VolumePlace) -> Result<(), Fault> {
-        let turn = self
-            .shared
-            .turn(&format!("{}/{}", place.plugin, place.name));
+        let turn = self.shared.turn(&format!("{}/{}", place.plugin, place.name));
         let _turn = turn.lock().await;
         self.mounts.unmount(place).await?;
         self.shared.gifts.forget(place);
@@ -444,17 +420,9 @@ fn disk_turn(disk: &DiskKey) -> String {
 }
 
 pub(crate) fn place_of(plan: &PodPlan, plugin: &str, name: &str) -> VolumePlace {
-    VolumePlace {
-        uid: plan.uid.clone(),
-        plugin: plugin.to_owned(),
-        name: name.to_owned(),
-    }
+    VolumePlace { uid: plan.uid.clone(), plugin: plugin.to_owned(), name: name.to_owned() }
 }
 
 pub(crate) fn access_of(provided: &Provided) -> MountAccess {
-    if provided.is_read_only {
-        MountAccess::ReadOnly
-    } else {
-        MountAccess::ReadWrite
-    }
+    if provided.is_read_only { MountAccess::ReadOnly } else { MountAccess::ReadWrite }
 }

@@ -160,10 +160,7 @@ pub(crate) fn provided_inline(volume: &Volume) -> Option<Provided> {
     let (backing, is_read_only) = if let Some(nfs) = &volume.nfs {
         (nfs_backing(nfs), nfs.read_only.unwrap_or(false))
     } else if let Some(csi) = &volume.csi {
-        (
-            Backing::Csi(inline_csi(csi)),
-            csi.read_only.unwrap_or(false),
-        )
+        (Backing::Csi(inline_csi(csi)), csi.read_only.unwrap_or(false))
     } else if let Some(iscsi) = &volume.iscsi {
         let secret = iscsi.secret_ref.as_ref();
         let secret = secret.map(|it| (String::new(), it.name.clone()));
@@ -256,10 +253,7 @@ fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
     }
     if let Some(source) = spec.iscsi.clone() {
         let secret = source.secret_ref.as_ref().map(|it| {
-            (
-                it.namespace.clone().unwrap_or_default(),
-                it.name.clone().unwrap_or_default(),
-            )
+            (it.namespace.clone().unwrap_or_default(), it.name.clone().unwrap_or_default())
         });
         let is_read_only = source.read_only.unwrap_or(false);
         // The same fields, but for the secret's namespace.
@@ -286,10 +280,7 @@ fn backing_of(spec: &PersistentVolumeSpec, name: &str) -> (Backing, bool) {
             file_system: source.fs_type.clone().unwrap_or_default(),
             options: source.options.clone().unwrap_or_default(),
             secret: secret.map(|it| {
-                (
-                    it.namespace.clone().unwrap_or_default(),
-                    it.name.clone().unwrap_or_default(),
-                )
+                (it.namespace.clone().unwrap_or_default(), it.name.clone().unwrap_or_default())
             }),
         });
         // Upstream takes the claim's word alone.
@@ -328,10 +319,8 @@ fn iscsi_volume(
     let portals = [source.target_portal].into_iter();
     let portals = portals.chain(source.portals.into_iter().flatten());
     let given = |it: Option<String>| it.filter(|it| !it.is_empty());
-    let (guards_discovery, guards_session) = (
-        source.chap_auth_discovery.unwrap_or(false),
-        source.chap_auth_session.unwrap_or(false),
-    );
+    let (guards_discovery, guards_session) =
+        (source.chap_auth_discovery.unwrap_or(false), source.chap_auth_session.unwrap_or(false));
     DiskVolume {
         disk: Disk::Iscsi(IscsiDisk {
             portals: portals.map(|it| with_port(&it)).collect(),
@@ -377,20 +366,13 @@ fn fc_volume(source: &FCVolumeSource) -> DiskVolume {
 
 /// A portal with the port that it has when it names none.
 fn with_port(portal: &str) -> String {
-    if portal.contains(':') {
-        portal.to_owned()
-    } else {
-        format!("{portal}:3260")
-    }
+    if portal.contains(':') { portal.to_owned() } else { format!("{portal}:3260") }
 }
 
 fn persistent_csi(source: &CSIPersistentVolumeSource) -> CsiVolume {
     let reference = |it: &Option<k8s_openapi::api::core::v1::SecretReference>| {
         let it = it.as_ref()?;
-        Some((
-            it.namespace.clone().unwrap_or_default(),
-            it.name.clone().unwrap_or_default(),
-        ))
+        Some((it.namespace.clone().unwrap_or_default(), it.name.clone().unwrap_or_default()))
     };
     CsiVolume {
         driver: source.driver.clone(),

@@ -39,10 +39,7 @@ impl VolumeEngine {
             let removed = files.remove_sub_paths(uid, volume).await;
             removed.map_err(|error| refused(Some(volume), error))
         });
-        join_all(parts)
-            .await
-            .into_iter()
-            .collect::<Result<(), _>>()?;
+        join_all(parts).await.into_iter().collect::<Result<(), _>>()?;
         for place in &stored.devices {
             let taken = match (place.plugin.as_str(), self.csi_shell()) {
                 (CSI, Some(shell)) => shell.take_away_device(place).await,

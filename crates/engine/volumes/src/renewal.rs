@@ -46,10 +46,8 @@ mod tests {
                 lifetime: Some(Duration::from_secs(life)),
                 bound_pod: None,
             };
-            let token = Token {
-                text: String::new(),
-                expires: Timestamp::from_second(1_000_000 + left),
-            };
+            let token =
+                Token { text: String::new(), expires: Timestamp::from_second(1_000_000 + left) };
             let due = renewal(&ask, &token, now);
             assert_eq!(due.since(now), Duration::from_secs(wait), "{life} {left}");
         };

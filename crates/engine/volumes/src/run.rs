@@ -304,9 +304,7 @@ impl VolumeEngine {
         gathered.claims = claims;
         gathered.trust = trust;
         let gathering = began.elapsed();
-        let attempts = volumes
-            .iter()
-            .map(|volume| self.set_up_or_say(plan, volume, &gathered));
+        let attempts = volumes.iter().map(|volume| self.set_up_or_say(plan, volume, &gathered));
         let outcomes = join_all(attempts).await;
         if outcomes.iter().all(Result::is_ok) {
             tracing::debug!(
@@ -333,10 +331,7 @@ impl VolumeEngine {
         let republish = self.is_looked_after(uid).then_some(REPUBLISH);
         let periods = look_again.into_iter().chain(republish);
         let certificates = self.credentials.due(uid, now);
-        tokens
-            .chain(periods.map(|period| now.after(period)))
-            .chain(certificates)
-            .min()
+        tokens.chain(periods.map(|period| now.after(period))).chain(certificates).min()
     }
 
     /// True when drivers want some volume of the pod looked at from time to time.
@@ -454,12 +449,7 @@ impl VolumeEngine {
                 let place = self.make_room(plan, volume, &room).await?;
                 Ok(mount_of(self.path_of(&place), false, true))
             }
-            Desired::Files {
-                medium,
-                sources,
-                mount_points,
-                ..
-            } => {
+            Desired::Files { medium, sources, mount_points, .. } => {
                 let files = compute(&volume.name, sources, gathered).map_err(|fault| Fault {
                     awaits_objects: fault.awaits_objects,
                     ..Fault::later(fault.message)
@@ -471,11 +461,8 @@ impl VolumeEngine {
                     is_metered: false,
                 };
                 let place = self.make_room(plan, volume, &room).await?;
-                let payload = Payload {
-                    files,
-                    mount_points: mount_points.clone(),
-                    group: plan.group,
-                };
+                let payload =
+                    Payload { files, mount_points: mount_points.clone(), group: plan.group };
                 self.doors.files.write_payload(&place, &payload).await?;
                 Ok(mount_of(self.path_of(&place), true, true))
             }
@@ -492,10 +479,10 @@ impl VolumeEngine {
             }
             Desired::Provided(provided) => self.provide_noted(plan, volume, provided).await,
             Desired::Impossible(why) => Err(Fault::lasting(why.clone())),
-            Desired::Unsupported(kind) => Err(Fault::lasting(format!(
-                "volumes of kind {kind} are not supported yet"
-            ))
-            .at(Step::Process)),
+            Desired::Unsupported(kind) => {
+                Err(Fault::lasting(format!("volumes of kind {kind} are not supported yet"))
+                    .at(Step::Process))
+            }
         }
     }
 
@@ -538,10 +525,7 @@ impl VolumeEngine {
             Backing::Disk(volume) => {
                 self.await_disk(plan, volume).await?;
                 let whole = self.with_secrets(plan, volume).await?;
-                let provided = Provided {
-                    backing: Backing::Disk(whole),
-                    ..provided.clone()
-                };
+                let provided = Provided { backing: Backing::Disk(whole), ..provided.clone() };
                 self.provider().set_up(plan, &provided).await
             }
             Backing::Flex(volume) => self.flex_shell().set_up(plan, provided, volume).await,
@@ -621,14 +605,7 @@ pub(crate) fn mount_of(
     is_read_only: bool,
     selinux_relabel: bool,
 ) -> VolumeMount {
-    VolumeMount {
-        host_path,
-        is_read_only,
-        image: None,
-        selinux_relabel,
-        device: None,
-        group: None,
-    }
+    VolumeMount { host_path, is_read_only, image: None, selinux_relabel, device: None, group: None }
 }
 
 impl PodVolumes for VolumeEngine {

@@ -27,10 +27,7 @@ pub struct SelinuxAsk {
 impl From<&SELinuxOptions> for SelinuxAsk {
     fn from(options: &SELinuxOptions) -> Self {
         let given = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
-        Self {
-            user: given(&options.user),
-            level: given(&options.level),
-        }
+        Self { user: given(&options.user), level: given(&options.level) }
     }
 }
 
@@ -52,20 +49,14 @@ pub(crate) fn mount_label(
     let is_supported = volume.access_modes.is_some_and(|modes| {
         node.is_for_all_modes || matches!(modes, [only] if only == "ReadWriteOncePod")
     });
-    let labels: BTreeSet<String> = volume
-        .asked
-        .iter()
-        .map(|ask| file_label(node, ask).unwrap_or_default())
-        .collect();
+    let labels: BTreeSet<String> =
+        volume.asked.iter().map(|ask| file_label(node, ask).unwrap_or_default()).collect();
     if !is_supported {
         return Ok(None);
     }
     if labels.len() > 1 {
         let labels: Vec<String> = labels.into_iter().collect();
-        return Err(format!(
-            "multiple SELinux labels found: {}",
-            labels.join(",")
-        ));
+        return Err(format!("multiple SELinux labels found: {}", labels.join(",")));
     }
     let only = labels.into_iter().next().filter(|it| !it.is_empty());
     Ok(only.filter(|_| !volume.is_recursive))
@@ -112,11 +103,7 @@ mod tests {
                 modes.map(|it| it.iter().map(|mode| (*mode).to_owned()).collect());
             let found = mount_label(
                 &node,
-                &Labelled {
-                    asked: &parsed,
-                    access_modes: modes.as_deref(),
-                    is_recursive,
-                },
+                &Labelled { asked: &parsed, access_modes: modes.as_deref(), is_recursive },
             );
             let found = found.as_ref().map(Option::as_deref).map_err(String::as_str);
             assert_eq!(found, expected, "{asked} {volume:?}");
@@ -138,22 +125,14 @@ mod tests {
         check(json!([]), (Some(once), false, true), Ok(None));
         // Without a level the runtime picks one that nobody knows yet.
         check(json!([{}]), (Some(once), false, true), Ok(None));
-        check(
-            json!([{"type": "spc_t", "user": "u"}]),
-            (Some(once), false, true),
-            Ok(None),
-        );
+        check(json!([{"type": "spc_t", "user": "u"}]), (Some(once), false, true), Ok(None));
         check(
             json!([{"user": "me_u", "role": "r", "type": "t", "level": "s0"}]),
             (Some(once), false, true),
             Ok(Some("me_u:object_r:container_file_t:s0")),
         );
         let same = json!([{"level": "s0", "type": "a"}, {"level": "s0", "type": "b"}]);
-        check(
-            same,
-            (Some(once), false, true),
-            Ok(Some("system_u:object_r:container_file_t:s0")),
-        );
+        check(same, (Some(once), false, true), Ok(Some("system_u:object_r:container_file_t:s0")));
         let two = json!([{"level": "s0:c2"}, {"level": "s0:c1"}]);
         let contradiction = "multiple SELinux labels found: system_u:object_r:container_file_t:s0:c1,system_u:object_r:container_file_t:s0:c2";
         check(two.clone(), (Some(once), false, true), Err(contradiction));
@@ -164,9 +143,6 @@ mod tests {
 
     #[test]
     fn the_mount_option_is_quoted() {
-        assert_eq!(
-            mount_option("u:r:t:s0:c1,c2"),
-            r#"context="u:r:t:s0:c1,c2""#
-        );
+        assert_eq!(mount_option("u:r:t:s0:c1,c2"), r#"context="u:r:t:s0:c1,c2""#);
     }
 }

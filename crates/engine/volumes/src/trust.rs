@@ -53,9 +53,7 @@ fn blocks(text: &str) -> Vec<String> {
 pub(crate) fn selector_text(selector: Option<&LabelSelector>) -> Option<String> {
     let selector = selector?;
     let labels = selector.match_labels.iter().flatten();
-    let mut parts: Vec<String> = labels
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
     for it in selector.match_expressions.iter().flatten() {
         let values = it.values.clone().unwrap_or_default().join(",");
         let key = &it.key;
@@ -82,16 +80,11 @@ mod tests {
         };
         let long = "A".repeat(70);
         let one = pem("CERTIFICATE", "BBBB") + &pem("CERTIFICATE", &long);
-        let other = format!(
-            "words\n{}",
-            pem("CERTIFICATE", &format!("{}\n{}", &long[..40], &long[40..]))
-        );
+        let other =
+            format!("words\n{}", pem("CERTIFICATE", &format!("{}\n{}", &long[..40], &long[40..])));
         let expected = pem("CERTIFICATE", &format!("{}\n{}", &long[..64], &long[64..]))
             + &pem("CERTIFICATE", "BBBB");
-        assert_eq!(
-            String::from_utf8(anchors(&[one.clone(), other.clone()])).unwrap(),
-            expected
-        );
+        assert_eq!(String::from_utf8(anchors(&[one.clone(), other.clone()])).unwrap(), expected);
         assert_eq!(anchors(&[other, one]), expected.into_bytes());
         assert!(anchors(&["nothing".to_owned()]).is_empty());
     }

@@ -24,12 +24,7 @@ pub(crate) struct Unready {
 impl Unready {
     /// Refused again without another try.
     pub(crate) fn paused(error: VolumeError) -> Self {
-        Self {
-            error,
-            step: Step::SetUp,
-            awaits_objects: false,
-            full: None,
-        }
+        Self { error, step: Step::SetUp, awaits_objects: false, full: None }
     }
 }
 
@@ -115,16 +110,10 @@ mod tests {
     fn a_volume_that_is_not_attached_yet_is_told_when_it_takes_too_long() {
         let check = |failed: &[Unready], seconds: u64, expected: &[(&str, &str)]| {
             let told = to_tell(failed.to_vec(), Duration::from_secs(seconds));
-            let told: Vec<_> = told
-                .iter()
-                .map(|it| (it.reason, it.message.as_str()))
-                .collect();
+            let told: Vec<_> = told.iter().map(|it| (it.reason, it.message.as_str())).collect();
             assert_eq!(told, expected);
         };
-        let quiet = [
-            unready("b", Step::Verify, None),
-            unready("a", Step::Verify, None),
-        ];
+        let quiet = [unready("b", Step::Verify, None), unready("a", Step::Verify, None)];
         let loud = [
             unready("a", Step::Verify, None),
             unready("b", Step::SetUp, None),

@@ -62,10 +62,8 @@ impl VolumeEngine {
             let found = storage.get_volume_secret(namespace, name).await;
             let found = found.map_err(|error| {
                 let why = &error.message;
-                Fault::later(format!(
-                    "couldn't get secret {namespace}/{name} error: {why}"
-                ))
-                .at(Step::WaitForAttach)
+                Fault::later(format!("couldn't get secret {namespace}/{name} error: {why}"))
+                    .at(Step::WaitForAttach)
             })?;
             let data = found.data.into_iter().flatten();
             let secrets = data

@@ -63,10 +63,7 @@ fn text_lines_are_klogs() {
         || tracing::info!(pod = %"ns/web", count = 3, ok = true, "Pod started"),
         r#"I1115 22:19:18.123456   12345 here] "Pod started" pod="ns/web" count=3 ok=true"#,
     );
-    check(
-        || tracing::warn!("Careful"),
-        r#"W1115 22:19:18.123456   12345 here] "Careful""#,
-    );
+    check(|| tracing::warn!("Careful"), r#"W1115 22:19:18.123456   12345 here] "Careful""#);
     check(
         || {
             let error = failure();
@@ -142,14 +139,8 @@ fn the_threshold_decides_by_v_then_level_then_origin() {
     };
     assert_eq!(heard(0), "error warning info foreign-error");
     assert_eq!(heard(2), "error warning info info2 foreign-error");
-    assert_eq!(
-        heard(4),
-        "error warning info info2 debug foreign-error foreign-info"
-    );
-    assert_eq!(
-        heard(6),
-        "error warning info info2 debug debug5 trace foreign-error foreign-info"
-    );
+    assert_eq!(heard(4), "error warning info info2 debug foreign-error foreign-info");
+    assert_eq!(heard(6), "error warning info info2 debug debug5 trace foreign-error foreign-info");
     assert!(heard(10).ends_with("foreign-trace"));
 }
 
@@ -170,12 +161,8 @@ fn the_threshold_can_move_while_the_agent_runs() {
 #[test]
 fn spans_speak_first_and_events_have_the_last_word() {
     let text = logged(Format::Text, 0, || {
-        let outer = tracing::info_span!(
-            "pod",
-            pod = "ns/web",
-            step = 1,
-            late = tracing::field::Empty
-        );
+        let outer =
+            tracing::info_span!("pod", pod = "ns/web", step = 1, late = tracing::field::Empty);
         let _outer = outer.enter();
         let inner = tracing::info_span!("container", container = "main");
         let _inner = inner.enter();

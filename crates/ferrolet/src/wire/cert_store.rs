@@ -59,8 +59,7 @@ impl FileStore {
 
     /// Writes a file of this directory, readable by everybody or by root alone.
     pub(super) fn write(&self, file: &str, text: &str, mode: u32) -> io::Result<()> {
-        self.rooted()?
-            .write_atomically(file, text.as_bytes(), mode, Durability::Synced)
+        self.rooted()?.write_atomically(file, text.as_bytes(), mode, Durability::Synced)
     }
 
     /// The text of a file of this directory, if it is there.
@@ -81,8 +80,7 @@ impl FileStore {
     }
 
     fn updated_path(&self, name: PairName) -> PathBuf {
-        self.directory
-            .join(format!("{}-updated.pem", name.prefix()))
+        self.directory.join(format!("{}-updated.pem", name.prefix()))
     }
 
     fn rooted(&self) -> io::Result<Rooted> {
@@ -100,9 +98,7 @@ impl CertStore for FileStore {
         // Before there were links there were two files.
         let certificate = self.read(&format!("{}.crt", name.prefix()))?;
         let key = self.read(&format!("{}.key", name.prefix()))?;
-        let pair = certificate
-            .zip(key)
-            .map(|(certificate, key)| Pair { certificate, key });
+        let pair = certificate.zip(key).map(|(certificate, key)| Pair { certificate, key });
         Ok(pair)
     }
 
@@ -171,9 +167,7 @@ mod tests {
 
     fn names(directory: &Path) -> BTreeSet<String> {
         let entries = fs::read_dir(directory).unwrap();
-        entries
-            .map(|it| it.unwrap().file_name().into_string().unwrap())
-            .collect()
+        entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     fn mode(path: &Path) -> u32 {

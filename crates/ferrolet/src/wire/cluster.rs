@@ -135,10 +135,8 @@ impl Cluster {
         let (statics, static_pods) = Statics::new(reporter.clone(), clock.clone());
         let objects = Arc::new(Objects::new(clients.work.clone(), tokens, strategy));
         let mut pod_objects: Arc<dyn ClusterObjects> = objects.clone();
-        let mut lookups: Arc<dyn ClusterLookups> = Arc::new(Lookups {
-            services: services.clone(),
-            classes: classes.clone(),
-        });
+        let mut lookups: Arc<dyn ClusterLookups> =
+            Arc::new(Lookups { services: services.clone(), classes: classes.clone() });
         let mut sink: Arc<dyn StatusSink> = statics.clone();
         if let Some(offline) = &offline {
             pod_objects = offline.objects(pod_objects);
@@ -187,10 +185,7 @@ impl Cluster {
 
     /// Who signs a serving certificate, and for which node.
     pub(super) fn signer(&self) -> Signer {
-        Signer {
-            client: self.clients.work.clone(),
-            known: self.known.subscribe(),
-        }
+        Signer { client: self.clients.work.clone(), known: self.known.subscribe() }
     }
 
     /// Joins, then runs every loop until one of them ends. Pods of the API flow into `updates`, the node into `views`.
@@ -201,16 +196,8 @@ impl Cluster {
         updates: mpsc::Sender<SourceUpdate>,
         views: Arc<NodeViews>,
     ) {
-        let Self {
-            clients,
-            api,
-            node_name,
-            clock,
-            reporter,
-            events,
-            known: known_sender,
-            ..
-        } = self;
+        let Self { clients, api, node_name, clock, reporter, events, known: known_sender, .. } =
+            self;
         let mut tasks = JoinSet::new();
         if let Some(offline) = &self.offline {
             // Before anything that waits for the server.
@@ -221,27 +208,13 @@ impl Cluster {
         tasks.spawn(self.event_writer.run());
         tasks.spawn(self.services.run(work.clone()));
         tasks.spawn(self.classes.run(work.clone()));
-        tasks.spawn(pod_status::run(
-            reporter.clone(),
-            api.clone(),
-            clock.clone(),
-            STATUS_WRITERS,
-        ));
-        let plan = LeasePlan {
-            node_name: node_name.clone(),
-            duration: description.lease_duration,
-        };
+        tasks.spawn(pod_status::run(reporter.clone(), api.clone(), clock.clone(), STATUS_WRITERS));
+        let plan = LeasePlan { node_name: node_name.clone(), duration: description.lease_duration };
         tasks.spawn(LeaseKeeper::new(clients.heartbeat.clone(), clock.clone(), plan).run());
 
         // The node: watched, kept, shown to whoever needs it.
         let (found, mut seen) = watch::channel(Found::default());
-        tasks.spawn(single::run::<Node>(
-            work.clone(),
-            None,
-            node_name.clone(),
-            found,
-            || {},
-        ));
+        tasks.spawn(single::run::<Node>(work.clone(), None, node_name.clone(), found, || {}));
         let (watched_sender, watched) = watch::channel(None);
         tasks.spawn(async move {
             while seen.changed().await.is_ok() {
@@ -272,20 +245,16 @@ impl Cluster {
                 driver_periods::run(follower, period_sender).await;
             }
         });
-        tasks.spawn(ferrolet_volumes::follow_limits(
-            ferrolet_volumes::LimitDoors {
-                drivers: description.plugins,
-                registered: description.drivers.clone(),
-                periods,
-            },
-        ));
-        tasks.spawn(ferrolet_volumes::publish_drivers(
-            ferrolet_volumes::NodeDoors {
-                api: api.clone(),
-                storage: Arc::new(ApiStorage::new(work.clone(), node_name.clone())),
-                drivers: description.drivers,
-            },
-        ));
+        tasks.spawn(ferrolet_volumes::follow_limits(ferrolet_volumes::LimitDoors {
+            drivers: description.plugins,
+            registered: description.drivers.clone(),
+            periods,
+        }));
+        tasks.spawn(ferrolet_volumes::publish_drivers(ferrolet_volumes::NodeDoors {
+            api: api.clone(),
+            storage: Arc::new(ApiStorage::new(work.clone(), node_name.clone())),
+            drivers: description.drivers,
+        }));
 
         // Pods: nothing is taken before the node is known, because admission looks at it.
         let (api_updates, from_api) = mpsc::channel(8);
@@ -321,10 +290,8 @@ impl Cluster {
 
 fn pace(loaded: &Loaded) -> Pace {
     let config = &loaded.config;
-    let limited = |per_second: u32, burst: u32| Rate::Limited {
-        per_second: f64::from(per_second),
-        burst,
-    };
+    let limited =
+        |per_second: u32, burst: u32| Rate::Limited { per_second: f64::from(per_second), burst };
     Pace {
         work: if config.api.per_second == 0 {
             Rate::Unlimited
@@ -335,10 +302,7 @@ fn pace(loaded: &Loaded) -> Pace {
             .events
             .per_second
             .map_or(Rate::Unlimited, |rate| limited(rate, config.events.burst)),
-        heartbeat_timeout: config
-            .node
-            .status_update_frequency
-            .min(config.node.lease_duration),
+        heartbeat_timeout: config.node.status_update_frequency.min(config.node.lease_duration),
     }
 }
 
@@ -354,9 +318,8 @@ struct ApiNotes {
 impl ApiNotes {
     /// Reads the node anew when the labels that are known would turn away a pod that was not there before.
     async fn settle_doubts(&self, pods: &[ferrolet_types::Pod], seen: &mut BTreeSet<PodUid>) {
-        let has_doubts = pods
-            .iter()
-            .any(|pod| !seen.contains(&pod.uid()) && self.views.doubts(pod));
+        let has_doubts =
+            pods.iter().any(|pod| !seen.contains(&pod.uid()) && self.views.doubts(pod));
         *seen = pods.iter().map(|pod| pod.uid()).collect();
         if has_doubts {
             match self.api.get_node().await {

@@ -133,10 +133,9 @@ impl Joining {
     pub(super) async fn enter(self, clients: &Clients, tasks: &mut JoinSet<()>) {
         let beginning = match &self.way {
             Way::Known => self.beginning(),
-            Way::Bootstrap(client) => Beginning {
-                pair: Some(self.bootstrap(client).await),
-                is_borrowed: false,
-            },
+            Way::Bootstrap(client) => {
+                Beginning { pair: Some(self.bootstrap(client).await), is_borrowed: false }
+            }
         };
         let has_certificate = beginning.pair.is_some();
         if self.rotates && has_certificate {
@@ -160,11 +159,7 @@ impl Joining {
     /// What a node with a usable kubeconfig begins with: with rotation, what rotation has left behind comes first.
     fn beginning(&self) -> Beginning {
         let given = match &self.access.credentials {
-            Credentials::Certificate {
-                certificate,
-                key,
-                file,
-            } => {
+            Credentials::Certificate { certificate, key, file } => {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let (certificate, key) = (text(certificate), text(key));
                 Some((Pair { certificate, key }, file.is_none()))
@@ -172,20 +167,11 @@ impl Joining {
             Credentials::Anonymous | Credentials::Token(_) | Credentials::TokenFile(_) => None,
         };
         let Some((given, is_inline)) = given else {
-            return Beginning {
-                pair: None,
-                is_borrowed: false,
-            };
+            return Beginning { pair: None, is_borrowed: false };
         };
         match self.kept().filter(|_| self.rotates) {
-            Some(kept) => Beginning {
-                pair: Some(kept),
-                is_borrowed: false,
-            },
-            None => Beginning {
-                pair: Some(given),
-                is_borrowed: is_inline,
-            },
+            Some(kept) => Beginning { pair: Some(kept), is_borrowed: false },
+            None => Beginning { pair: Some(given), is_borrowed: is_inline },
         }
     }
 
@@ -216,8 +202,7 @@ impl Joining {
                 &self.node_name,
             );
             let shown = asked.await.map_err(anyhow::Error::from).and_then(|pair| {
-                self.identity
-                    .replace(pair.certificate.as_bytes(), pair.key.as_bytes())?;
+                self.identity.replace(pair.certificate.as_bytes(), pair.key.as_bytes())?;
                 Ok(pair)
             });
             match shown {
@@ -284,10 +269,7 @@ impl Joining {
             if now == seen {
                 continue;
             }
-            if let Some(Credentials::Certificate {
-                certificate, key, ..
-            }) = &now
-            {
+            if let Some(Credentials::Certificate { certificate, key, .. }) = &now {
                 match self.identity.replace(certificate, key) {
                     Ok(()) => clients.reconnect(),
                     Err(error) => {
@@ -312,18 +294,12 @@ fn usable(known: Result<Access, KubeconfigError>, now: Timestamp) -> Result<Acce
 fn bootstrap_client(file: &Path, files: &Arc<dyn ReadFile>) -> anyhow::Result<(Access, Client)> {
     let access = kubeconfig::load(file, files.as_ref()).context("read the bootstrap kubeconfig")?;
     let identity = Identity::default();
-    if let Credentials::Certificate {
-        certificate, key, ..
-    } = &access.credentials
-    {
+    if let Credentials::Certificate { certificate, key, .. } = &access.credentials {
         identity
             .replace(certificate, key)
             .context("use the bootstrap kubeconfig's client certificate")?;
     }
-    let options = ClientOptions {
-        rate: Rate::Unlimited,
-        timeout: BOOTSTRAP_TIMEOUT,
-    };
+    let options = ClientOptions { rate: Rate::Unlimited, timeout: BOOTSTRAP_TIMEOUT };
     let client = Client::new(&access, &identity, files, options)?;
     Ok((access, client))
 }

@@ -42,10 +42,9 @@ impl Listeners {
 
     /// Starts answering where nobody is asked who he is.
     pub(super) fn serve_plain(self, views: &Views, figures: &Figures, tasks: &mut JoinSet<()>) {
-        for (server, listener) in [
-            (self.health, Listener::Health),
-            (self.read_only, Listener::ReadOnly),
-        ] {
+        for (server, listener) in
+            [(self.health, Listener::Health), (self.read_only, Listener::ReadOnly)]
+        {
             let Some(server) = server else { continue };
             tracing::info!(address = %server.address(), ?listener, "Listening");
             let rows = match listener {

@@ -48,9 +48,7 @@ pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
         ("runtime", &loaded.flags.runtime_cgroups),
         ("misc", &cgroups.system),
     ];
-    let given = all
-        .into_iter()
-        .filter_map(|(name, cgroup)| Some((name, cgroup.as_ref()?)));
+    let given = all.into_iter().filter_map(|(name, cgroup)| Some((name, cgroup.as_ref()?)));
     given
         .filter(|(_, cgroup)| cgroup.as_str() != "/" && !cgroup.contains(".."))
         .map(|(name, cgroup)| (name.to_owned(), cgroup.clone()))
@@ -146,15 +144,11 @@ pub(super) fn allocated(loaded: &Loaded, world: &Arc<World>) -> Option<Arc<dyn G
 fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
     let server = &loaded.config.server;
     DebugDoors {
-        profiler: server
-            .profiling_handler
-            .then(|| Arc::new(OwnProfiler) as Arc<dyn Profiler>),
+        profiler: server.profiling_handler.then(|| Arc::new(OwnProfiler) as Arc<dyn Profiler>),
         set_verbosity: server
             .debug_flags_handler
             .then(|| Arc::new(move |level| verbosity.set(level)) as Arc<dyn Fn(u32) + Send + Sync>),
-        command_line: std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     }
 }
 
@@ -258,10 +252,7 @@ pub(super) fn start(
     };
     let tls = tls_setup(certificate, &options).context("set up TLS for the main server")?;
     if !tls.ignored.is_empty() {
-        tracing::warn!(
-            names = tls.ignored.join(", "),
-            "These TLS settings cannot be honoured"
-        );
+        tracing::warn!(names = tls.ignored.join(", "), "These TLS settings cannot be honoured");
     }
     let gate = Gate::new(node_name, authentication, authorization);
     tracing::info!(address = %server.address(), "Listening with TLS");
@@ -278,9 +269,7 @@ fn follow_authorities(
     let authorities = ClientAuthorities::none_yet();
     let mut known =
         std::fs::read(&path).with_context(|| format!("read clientCAFile {}", path.display()))?;
-    authorities
-        .set_pem(&known)
-        .with_context(|| format!("use clientCAFile {}", path.display()))?;
+    authorities.set_pem(&known).with_context(|| format!("use clientCAFile {}", path.display()))?;
     let followed = authorities.clone();
     tasks.spawn(async move {
         let mut around = watch_around(&path);

@@ -51,19 +51,13 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
             .filter(|it| it.grace_period.is_none() && it.signal == signal);
         hard.next().map(|it| match it.value {
             ThresholdValue::Quantity(amount) => Threshold::Amount(amount),
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a percentage fits a small float"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "a percentage fits a small float")]
             ThresholdValue::Percent(percent) => Threshold::Share((percent / 100.0) as f32),
         })
     };
     NodeSettings {
         name: name.to_owned(),
-        hostname: flags
-            .hostname_override
-            .clone()
-            .unwrap_or_else(|| machine.hostname.clone()),
+        hostname: flags.hostname_override.clone().unwrap_or_else(|| machine.hostname.clone()),
         node_ips: flags.node_ips.clone(),
         has_external_cloud: flags.cloud_provider.as_deref() == Some("external"),
         provider_id: config.node.provider_id.clone(),
@@ -95,10 +89,7 @@ fn api_taint(taint: &ferrolet_config::config::Taint) -> Taint {
     Taint {
         key: taint.key.clone(),
         value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
-        effect: taint
-            .effect
-            .map(|effect| effect.as_str().to_owned())
-            .unwrap_or_default(),
+        effect: taint.effect.map(|effect| effect.as_str().to_owned()).unwrap_or_default(),
         time_added: None,
     }
 }
@@ -173,9 +164,7 @@ pub(super) fn gather(
             // The first listing may take a moment; only a runtime that stays unlisted is a fault.
             let fault = is_late.then(|| listing.check().err()).flatten();
             let fault = fault.map(|why| format!("PLEG is not healthy: {why}"));
-            update(&listed, |facts| {
-                facts.loop_faults = fault.into_iter().collect()
-            });
+            update(&listed, |facts| facts.loop_faults = fault.into_iter().collect());
             is_late = true;
             if let Ok(list) = pictures.list_images().await {
                 update(&listed, |facts| facts.images = Some(list.into()));
@@ -212,9 +201,7 @@ pub(super) fn gather(
             {
                 update(&facts, |facts| facts.runtime_version = Some(version));
             }
-            update(&facts, |facts| {
-                facts.runtime = answer(&facts.runtime, now, clock.as_ref())
-            });
+            update(&facts, |facts| facts.runtime = answer(&facts.runtime, now, clock.as_ref()));
             if health.changed().await.is_err() {
                 return;
             }
@@ -231,10 +218,9 @@ pub(super) fn answer(
 ) -> RuntimeAnswer {
     match (now, before) {
         (RuntimeHealth::Answered(status), _) => RuntimeAnswer::Answered(status),
-        (_, RuntimeAnswer::Answered(last)) => RuntimeAnswer::Silent {
-            since: clock.now(),
-            last: last.clone(),
-        },
+        (_, RuntimeAnswer::Answered(last)) => {
+            RuntimeAnswer::Silent { since: clock.now(), last: last.clone() }
+        }
         (_, before) => before.clone(),
     }
 }
@@ -254,10 +240,7 @@ fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
         memory_bytes: machine.memory_bytes,
         huge_pages: paging::huge_pages()
             .into_iter()
-            .map(|(page_bytes, n_pages)| HugePages {
-                page_bytes,
-                n_pages,
-            })
+            .map(|(page_bytes, n_pages)| HugePages { page_bytes, n_pages })
             .collect(),
         ephemeral_storage_bytes: paging::file_system_bytes(&loaded.flags.root_dir),
         swap_bytes: machine.swap_bytes,

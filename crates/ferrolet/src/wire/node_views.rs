@@ -27,11 +27,7 @@ impl NodeViews {
         admission: watch::Sender<Option<AdmissionNode>>,
         world: Arc<World>,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            admission,
-            world,
-            newest: Mutex::default(),
-        })
+        Arc::new(Self { admission, world, newest: Mutex::default() })
     }
 
     /// Shows this copy, unless a newer one is shown already.
@@ -47,8 +43,7 @@ impl NodeViews {
             }
         });
         let allocatable = node.status.as_ref().and_then(|it| it.allocatable.as_ref());
-        self.world
-            .describe(host_ips(&node), parse_amounts(allocatable));
+        self.world.describe(host_ips(&node), parse_amounts(allocatable));
         *newest = Some(node);
     }
 
@@ -67,17 +62,12 @@ impl NodeViews {
 /// Brings admission's idea of the node in line with its object.
 pub(super) fn apply(node: &Node, described: &mut AdmissionNode) {
     described.labels = node.metadata.labels.clone().unwrap_or_default();
-    described.taints = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.taints.clone())
-        .unwrap_or_default();
+    described.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let status = node.status.as_ref();
     if let Some(amounts) = status.and_then(|status| status.allocatable.as_ref()) {
         described.allocatable = parse_amounts(Some(amounts));
     }
     let features = status.and_then(|status| status.features.as_ref());
-    described.has_supplemental_groups_policy = features
-        .and_then(|features| features.supplemental_groups_policy)
-        .unwrap_or(false);
+    described.has_supplemental_groups_policy =
+        features.and_then(|features| features.supplemental_groups_policy).unwrap_or(false);
 }

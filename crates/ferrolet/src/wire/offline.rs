@@ -23,8 +23,5 @@ pub(super) async fn open(loaded: &Loaded) -> Option<Offline> {
 
 fn named_by(pod: &Pod) -> Named {
     let found = references(pod);
-    Named {
-        secrets: found.secrets,
-        config_maps: found.config_maps,
-    }
+    Named { secrets: found.secrets, config_maps: found.config_maps }
 }

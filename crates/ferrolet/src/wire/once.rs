@@ -118,11 +118,7 @@ mod tests {
     }
 
     fn told(changes: Vec<PodChange>, all_sources_ready: bool) -> PodChanges {
-        PodChanges {
-            source: PodSource::File,
-            changes,
-            all_sources_ready,
-        }
+        PodChanges { source: PodSource::File, changes, all_sources_ready }
     }
 
     #[tokio::test(start_paused = true)]
@@ -139,12 +135,7 @@ mod tests {
         let second = vec![PodChange::Removed(a), PodChange::Added(b)];
         sender.send(told(second, true)).await.unwrap();
         arrived.recv().await.unwrap();
-        let names: Vec<String> = wanted
-            .borrow()
-            .iter()
-            .flatten()
-            .map(|it| it.1.clone())
-            .collect();
+        let names: Vec<String> = wanted.borrow().iter().flatten().map(|it| it.1.clone()).collect();
         assert_eq!(names, ["n/b"]);
         drop(sender);
         passing.await.unwrap();
@@ -168,10 +159,7 @@ mod tests {
         *pods.0.lock().unwrap() = vec![pod("a", "Succeeded"), pod("b", "Pending")];
         let began = Instant::now();
         let ended = await_all(wanted(&["a", "b"]), pods.clone(), within).await;
-        assert_eq!(
-            ended.unwrap_err().to_string(),
-            "pods did not come up: n/b: Pending"
-        );
+        assert_eq!(ended.unwrap_err().to_string(), "pods did not come up: n/b: Pending");
         assert_eq!(began.elapsed().as_secs(), 60);
         let silent = watch::channel(None).1;
         let ended = await_all(silent, pods, within).await;

@@ -39,12 +39,8 @@ pub(super) fn node_facts(
             .collect(),
         given => given.iter().map(ToString::to_string).collect(),
     };
-    let cluster_dns: Vec<String> = config
-        .dns
-        .cluster_servers
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let cluster_dns: Vec<String> =
+        config.dns.cluster_servers.iter().map(ToString::to_string).collect();
     let period = config.cgroups.cpu_quota_period;
     let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
     Ok(NodeFacts {
@@ -136,9 +132,8 @@ fn memory_qos(loaded: &Loaded, machine: &MachineFacts) -> anyhow::Result<Option<
     }
     let reserved = [&config.reservations.system, &config.reservations.kube];
     let reserved = reserved.map(|it| amount(it, "memory").value());
-    let allocatable = reserved
-        .into_iter()
-        .fold(i64::try_from(machine.memory_bytes)?, i64::saturating_sub);
+    let allocatable =
+        reserved.into_iter().fold(i64::try_from(machine.memory_bytes)?, i64::saturating_sub);
     Ok(Some(MemoryQos {
         throttling_factor: config.resources.memory_throttling_factor,
         is_reserving: has_reservations(loaded),
@@ -153,11 +148,7 @@ fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
     let config = &loaded.config;
     let per_pod = config.cgroups.user_namespace_ids_per_pod;
     let ids = match ferrolet_host::subids::read_sub_ids().context("kubelet mappings")? {
-        Some((first, n_ids)) => UserIds {
-            first,
-            n_ids,
-            per_pod,
-        },
+        Some((first, n_ids)) => UserIds { first, n_ids, per_pod },
         None => UserIds::all(per_pod),
     };
     Ok(ids.check(config.node.max_pods)?)

@@ -33,9 +33,7 @@ pub(super) struct Portrait {
 impl NodeView for Portrait {
     fn node(&self) -> Fut<'_, Node> {
         Box::pin(async {
-            let ask = self
-                .version
-                .get_or_try_init(async || self.runtime.version().await);
+            let ask = self.version.get_or_try_init(async || self.runtime.version().await);
             let version = timeout(ANSWER, ask).await.ok().and_then(Result::ok);
             let health = self.health.borrow().clone();
             let clock = self.clock.as_ref();

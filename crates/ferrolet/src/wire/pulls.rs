@@ -43,10 +43,9 @@ pub(super) fn wire(loaded: &Loaded) -> anyhow::Result<(PullSettings, PullDoors)>
             }
             PullConcurrency::Unbounded => PullLimits::NONE,
         },
-        rate: config.pulls_per_second.map(|per_second| PullRate {
-            per_second,
-            burst: config.pull_burst,
-        }),
+        rate: config
+            .pulls_per_second
+            .map(|per_second| PullRate { per_second, burst: config.pull_burst }),
         verification: config.credential_verification.map(|policy| match policy {
             CredentialVerification::NeverVerify => Verification::Never,
             CredentialVerification::NeverVerifyPreloadedImages => Verification::UnlessPreloaded,
@@ -67,19 +66,21 @@ pub(super) fn wire(loaded: &Loaded) -> anyhow::Result<(PullSettings, PullDoors)>
 /// The plugins, each of which is there.
 fn providers(loaded: &Loaded, logins: &NodeLogins) -> anyhow::Result<Vec<Provider>> {
     let flags = &loaded.flags;
-    let (config, directory) = match (
-        &flags.image_credential_provider_config,
-        &flags.image_credential_provider_bin_dir,
-    ) {
-        (None, None) => return Ok(Vec::new()),
-        (Some(config), Some(directory)) => (config, directory),
-        (Some(_), None) => {
-            bail!("--image-credential-provider-config needs --image-credential-provider-bin-dir")
-        }
-        (None, Some(_)) => {
-            bail!("--image-credential-provider-bin-dir needs --image-credential-provider-config")
-        }
-    };
+    let (config, directory) =
+        match (&flags.image_credential_provider_config, &flags.image_credential_provider_bin_dir) {
+            (None, None) => return Ok(Vec::new()),
+            (Some(config), Some(directory)) => (config, directory),
+            (Some(_), None) => {
+                bail!(
+                    "--image-credential-provider-config needs --image-credential-provider-bin-dir"
+                )
+            }
+            (None, Some(_)) => {
+                bail!(
+                    "--image-credential-provider-bin-dir needs --image-credential-provider-config"
+                )
+            }
+        };
     if !directory.is_dir() {
         bail!(
             "--image-credential-provider-bin-dir {}: there is no such directory",

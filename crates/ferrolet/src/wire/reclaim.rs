@@ -69,13 +69,7 @@ pub(super) fn start(
         ));
     }
     tasks.spawn(containers::run(
-        containers::Doors {
-            runtime: cri.clone(),
-            pods,
-            logs: store,
-            events,
-            clock,
-        },
+        containers::Doors { runtime: cri.clone(), pods, logs: store, events, clock },
         containers::Policy {
             minimum_age: flags.minimum_container_ttl,
             per_container: flags.maximum_dead_containers_per_container.map(count),

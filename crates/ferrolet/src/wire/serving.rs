@@ -70,11 +70,7 @@ pub(super) fn start(
         (false, Some(files)) => {
             let first = files.read()?;
             let (shown, pairs) = watch::channel(Some(first));
-            if loaded
-                .config
-                .gates
-                .enabled("ReloadKubeletServerCertificateFile")
-            {
+            if loaded.config.gates.enabled("ReloadKubeletServerCertificateFile") {
                 tasks.spawn(files.follow(shown));
             }
             pairs
@@ -178,11 +174,7 @@ fn wish_of(node_name: &str, node: Option<&Node>) -> Option<Wanted> {
 
 /// The node's own pair: found, or made.
 fn own(store: &FileStore, host: &str, clock: &dyn Clock) -> anyhow::Result<Pair> {
-    let read = |file: &str| {
-        store
-            .read(file)
-            .with_context(|| format!("read {file} in --cert-dir"))
-    };
+    let read = |file: &str| store.read(file).with_context(|| format!("read {file} in --cert-dir"));
     match (read(OWN_CERTIFICATE)?, read(OWN_KEY)?) {
         (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
         (None, None) => {
@@ -221,10 +213,9 @@ struct Files {
 impl Files {
     fn configured(certificate: Option<&Path>, key: Option<&Path>) -> anyhow::Result<Option<Self>> {
         match (certificate, key) {
-            (Some(certificate), Some(key)) => Ok(Some(Self {
-                certificate: certificate.to_owned(),
-                key: key.to_owned(),
-            })),
+            (Some(certificate), Some(key)) => {
+                Ok(Some(Self { certificate: certificate.to_owned(), key: key.to_owned() }))
+            }
             (None, None) => Ok(None),
             _ => bail!("tlsCertFile and tlsPrivateKeyFile need each other"),
         }
@@ -309,10 +300,7 @@ mod tests {
         assert!(own(&store, "me", &SystemClock).unwrap() == made);
         fs::remove_file(root.path().join(OWN_KEY)).unwrap();
         let error = own(&store, "me", &SystemClock).err().unwrap();
-        assert!(
-            error.to_string().starts_with("kubelet.crt is in"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("kubelet.crt is in"), "{error}");
     }
 
     #[test]
@@ -333,10 +321,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn changed_files_are_shown_once_they_fit_together() {
         let root = tempfile::tempdir().unwrap();
-        let files = Files {
-            certificate: root.path().join("tls.crt"),
-            key: root.path().join("tls.key"),
-        };
+        let files =
+            Files { certificate: root.path().join("tls.crt"), key: root.path().join("tls.key") };
         let (first, second) = (pair("first"), pair("second"));
         fs::write(&files.certificate, &first.certificate).unwrap();
         assert!(files.read().is_err(), "there is no key");
@@ -369,9 +355,6 @@ mod tests {
         check(None, None);
         check(Some(node(&[])), None);
         check(Some(node(&[("Hostname", "me")])), None);
-        check(
-            Some(node(&[("Hostname", "me"), ("InternalIP", "10.0.0.1")])),
-            Some(1),
-        );
+        check(Some(node(&[("Hostname", "me"), ("InternalIP", "10.0.0.1")])), Some(1));
     }
 }

@@ -44,9 +44,7 @@ pub(super) fn start(
         tracing::info!("Adding static pod URL");
         let headers = config.static_pod_url_header.iter();
         let headers = headers.flat_map(|(name, values)| {
-            values
-                .iter()
-                .map(move |value| (name.as_str(), value.as_str()))
+            values.iter().map(move |value| (name.as_str(), value.as_str()))
         });
         let roots = ferrolet_host::machine::read_trust_bundle();
         let client = HttpClient::new(url, headers, &roots).context("use staticPodURL")?;
@@ -94,10 +92,7 @@ impl ManifestReader for Disk {
 /// An error with everything behind it, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// A watch over a directory, or over one file through its parent.

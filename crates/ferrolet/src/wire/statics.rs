@@ -60,23 +60,13 @@ impl Statics {
         clock: Arc<dyn Clock>,
     ) -> (Arc<Self>, watch::Receiver<StaticPods>) {
         let (out, statics) = watch::channel(StaticPods::default());
-        (
-            Arc::new(Self {
-                clock,
-                books: Mutex::default(),
-                out,
-                reporter,
-            }),
-            statics,
-        )
+        (Arc::new(Self { clock, books: Mutex::default(), out, reporter }), statics)
     }
 
     /// Says which sources there are; mirrors count as orphaned only after all of them have spoken.
     pub(super) fn configure(&self, sources: &[PodSource]) {
         self.change(|books| {
-            books
-                .configured
-                .extend(sources.iter().filter(|source| **source != PodSource::Api))
+            books.configured.extend(sources.iter().filter(|source| **source != PodSource::Api))
         });
     }
 
@@ -130,10 +120,7 @@ impl Books {
         let ending = self.alive.iter().filter(|(uid, _)| !wanted.contains(*uid));
         StaticPods {
             terminating: ending.map(|(_, key)| key.clone()).collect(),
-            are_complete: self
-                .configured
-                .iter()
-                .all(|source| self.wanted.contains_key(source)),
+            are_complete: self.configured.iter().all(|source| self.wanted.contains_key(source)),
             pods,
         }
     }

@@ -63,20 +63,12 @@ impl Storage {
             clock,
             events,
             allocatable,
-            meters_volumes: config
-                .gates
-                .enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
+            meters_volumes: config.gates.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
             selinux: selinux(loaded),
             look_again: look_again(loaded),
             became_ready: Some(ready_sender),
         });
-        Self {
-            engine: Arc::new(engine),
-            plugins,
-            ready,
-            health,
-            health_sender,
-        }
+        Self { engine: Arc::new(engine), plugins, ready, health, health_sender }
     }
 
     /// Starts what follows the cluster's objects and the node's drivers.

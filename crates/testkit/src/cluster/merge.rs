@@ -34,17 +34,13 @@ fn merge(object: &mut Map<String, Value>, patch: &Map<String, Value>) {
                 object.remove(name);
             }
             (Value::Object(patch), _) => {
-                let inner = object
-                    .entry(name)
-                    .or_insert_with(|| Value::Object(Map::new()));
+                let inner = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(inner) = inner {
                     merge(inner, patch);
                 }
             }
             (Value::Array(changes), Some((_, key))) => {
-                let list = object
-                    .entry(name)
-                    .or_insert_with(|| Value::Array(Vec::new()));
+                let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(list) = list {
                     merge_list(list, changes, key);
                 }

@@ -69,10 +69,7 @@ struct State {
 impl FakeClusterApi {
     /// An empty cluster whose one node, once it registers, has that name.
     pub fn new(node_name: &str) -> Self {
-        let state = State {
-            node_name: node_name.to_owned(),
-            ..State::default()
-        };
+        let state = State { node_name: node_name.to_owned(), ..State::default() };
         Self {
             inner: Arc::new(Inner {
                 origin: Instant::now(),
@@ -204,11 +201,7 @@ impl FakeClusterApi {
     }
 
     fn now(&self) -> Time {
-        Time(
-            Timestamp::from_second(BEGINNING)
-                .after(self.inner.origin.elapsed())
-                .0,
-        )
+        Time(Timestamp::from_second(BEGINNING).after(self.inner.origin.elapsed()).0)
     }
 
     fn locked<T>(&self, access: impl FnOnce(&mut State) -> T) -> T {
@@ -323,12 +316,7 @@ impl State {
 
     fn find_pod(&self, key: &PodKey) -> Result<Pod, (ApiErrorKind, String)> {
         let found = self.pods.get(key).cloned();
-        found.ok_or_else(|| {
-            (
-                ApiErrorKind::NotFound,
-                format!("pods \"{}\" not found", key.name),
-            )
-        })
+        found.ok_or_else(|| (ApiErrorKind::NotFound, format!("pods \"{}\" not found", key.name)))
     }
 
     fn patch_node(&mut self, patch: &Value) -> Result<Node, (ApiErrorKind, String)> {
@@ -367,10 +355,8 @@ impl ClusterApi for FakeClusterApi {
             let mut made = api::Pod::clone(pod);
             made.metadata.uid = None;
             made.metadata.creation_timestamp = Some(now);
-            made.status = Some(api::PodStatus {
-                phase: Some("Pending".to_owned()),
-                ..Default::default()
-            });
+            made.status =
+                Some(api::PodStatus { phase: Some("Pending".to_owned()), ..Default::default() });
             Ok(state.store_pod(made))
         };
         Box::pin(self.serve("create pod", pod.key().to_string(), None, deed))

@@ -3,10 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 fn answer(status: Value) -> Answer {
-    Answer {
-        last: BTreeMap::from([("p".to_owned(), status)]),
-        ..Answer::default()
-    }
+    Answer { last: BTreeMap::from([("p".to_owned(), status)]), ..Answer::default() }
 }
 
 fn event(reason: &str, message: &str, count: u64) -> Event {
@@ -34,14 +31,8 @@ fn a_field_is_right_when_any_recording_has_it() {
     let one = json!({"phase": "Running", "resources": {}, "reason": "A"});
     let other = json!({"phase": "Running", "resources": {"limits": {"cpu": "1"}}, "reason": "B"});
     let cases = [
-        (
-            json!({"phase": "Running", "resources": {}, "reason": "B"}),
-            vec![],
-        ),
-        (
-            json!({"phase": "Running", "resources": {"limits": {"cpu": "1"}}, "reason": "A"}),
-            vec![],
-        ),
+        (json!({"phase": "Running", "resources": {}, "reason": "B"}), vec![]),
+        (json!({"phase": "Running", "resources": {"limits": {"cpu": "1"}}, "reason": "A"}), vec![]),
         (
             json!({"phase": "Failed", "resources": {}, "reason": "A"}),
             vec![r#"final.p.phase: "Failed" | "Running""#],
@@ -52,17 +43,11 @@ fn a_field_is_right_when_any_recording_has_it() {
         ),
         (
             json!({"phase": "Running", "resources": {"limits": {"cpu": "2"}}, "reason": "A", "message": "new"}),
-            vec![
-                r#"final.p.message: "new" | null"#,
-                r#"final.p.resources.limits.cpu: "2" | "1""#,
-            ],
+            vec![r#"final.p.message: "new" | null"#, r#"final.p.resources.limits.cpu: "2" | "1""#],
         ),
     ];
     for (ours, expected) in cases {
-        assert_eq!(
-            found(&answer(ours), &[answer(one.clone()), answer(other.clone())]),
-            expected
-        );
+        assert_eq!(found(&answer(ours), &[answer(one.clone()), answer(other.clone())]), expected);
     }
 }
 
@@ -87,45 +72,28 @@ fn named_things_are_compared_by_name_and_their_order_is_one_difference() {
 
 #[test]
 fn events_differ_in_being_there_in_what_they_say_and_in_how_often() {
-    let with = |events: &[Event]| Answer {
-        events: events.to_vec(),
-        ..Answer::default()
-    };
+    let with = |events: &[Event]| Answer { events: events.to_vec(), ..Answer::default() };
     let (once, often) = (event("Started", "go", 1), event("Unhealthy", "sick", 12));
     let theirs = [
         with(&[once.clone(), often.clone()]),
-        with(&[
-            event("Unhealthy", "sick", 13),
-            once.clone(),
-            event("Extra", "now and then", 1),
-        ]),
+        with(&[event("Unhealthy", "sick", 13), once.clone(), event("Extra", "now and then", 1)]),
     ];
     let cases = [
         (vec![once.clone(), often.clone()], vec![]),
         (
-            vec![
-                once.clone(),
-                event("Unhealthy", "sick", 9),
-                event("Extra", "now and then", 1),
-            ],
+            vec![once.clone(), event("Unhealthy", "sick", 9), event("Extra", "now and then", 1)],
             vec![],
         ),
         (
             vec![once.clone(), event("Unhealthy", "sick", 2)],
             vec!["events.p.c.Unhealthy.count: 2 | 12 or 13"],
         ),
-        (
-            vec![event("Started", "go", 2), often.clone()],
-            vec!["events.p.c.Started.count: 2 | 1"],
-        ),
+        (vec![event("Started", "go", 2), often.clone()], vec!["events.p.c.Started.count: 2 | 1"]),
         (
             vec![event("Started", "went", 1), often.clone()],
             vec![r#"events.p.c.Started: "Normal x1: went" | "Normal x1: go""#],
         ),
-        (
-            vec![often.clone()],
-            vec![r#"events.p.c.Started: null | "Normal x1: go""#],
-        ),
+        (vec![often.clone()], vec![r#"events.p.c.Started: null | "Normal x1: go""#]),
         (
             vec![once, often, event("Odd", "what", 1)],
             vec![r#"events.p.c.Odd: "Normal x1: what" | null"#],
@@ -145,10 +113,7 @@ fn the_order_of_states_must_be_that_of_a_recording() {
         )]),
         ..Answer::default()
     };
-    let theirs = [
-        with(&["Pending", "Running"]),
-        with(&["Pending", "Running", "gone"]),
-    ];
+    let theirs = [with(&["Pending", "Running"]), with(&["Pending", "Running", "gone"])];
     assert!(found(&with(&["Pending", "Running"]), &theirs).is_empty());
     assert_eq!(
         found(&with(&["Running", "Pending"]), &theirs),
@@ -188,11 +153,7 @@ fn a_deletion_takes_about_as_long_as_in_a_recording() {
         (None, None, true),
     ];
     for (ours, theirs, is_right) in cases {
-        assert_eq!(
-            found(&with(ours), &[with(theirs)]).is_empty(),
-            is_right,
-            "{ours:?} {theirs:?}"
-        );
+        assert_eq!(found(&with(ours), &[with(theirs)]).is_empty(), is_right, "{ours:?} {theirs:?}");
     }
 }
 
@@ -214,22 +175,10 @@ fn changes_may_be_told_together_or_one_after_the_other() {
     let begin = "Pending Made=F a:waiting#0 b:waiting#0";
     let both = "Running Made=T a:running#0+ b:running#0+";
     // The sandbox alone, then one container, or all at once.
-    check(
-        &[begin, "Pending Made=T a:waiting#0 b:waiting#0", both],
-        &[begin, both],
-        true,
-    );
-    check(
-        &[begin, "Running Made=T a:running#0+ b:waiting#0", both],
-        &[begin, both],
-        true,
-    );
+    check(&[begin, "Pending Made=T a:waiting#0 b:waiting#0", both], &[begin, both], true);
+    check(&[begin, "Running Made=T a:running#0+ b:waiting#0", both], &[begin, both], true);
     // Running and not ready is something else.
-    check(
-        &[begin, "Running Made=T a:running#0 b:running#0+", both],
-        &[begin, both],
-        false,
-    );
+    check(&[begin, "Running Made=T a:running#0 b:running#0+", both], &[begin, both], false);
     let (after, end) = (
         "Running Made=T a:terminated/0#0 b:terminated/0#0",
         "Succeeded Made=F a:terminated/0#0 b:terminated/0#0",
@@ -242,9 +191,5 @@ fn changes_may_be_told_together_or_one_after_the_other() {
     // Something ran, or nothing did and the pod was not over: that is said only there.
     check(&[both, after, end], &[both, end], false);
     check(&[begin, both, end], &[begin, end], false);
-    check(
-        &[both, "Running Made=T a:waiting/Crash#0 b:running#0+", both],
-        &[both],
-        false,
-    );
+    check(&[both, "Running Made=T a:waiting/Crash#0 b:running#0+", both], &[both], false);
 }

@@ -23,9 +23,7 @@ const FLOOD: usize = 32 << 20;
 
 fn the_agent_answers_and_stays_small_under_attack(context: &mut Context<'_>) -> Result<Outcome> {
     if context.is_upstream() {
-        return Ok(Outcome::Skipped(
-            "upstream's kubelet is not judged".to_owned(),
-        ));
+        return Ok(Outcome::Skipped("upstream's kubelet is not judged".to_owned()));
     }
     let port = http::free_port()?;
     let mut options = context.node_options();
@@ -34,10 +32,8 @@ fn the_agent_answers_and_stays_small_under_attack(context: &mut Context<'_>) -> 
     node.put_pod(&pod("plain", &[script("main", "exec sleep 100000")]))?;
     wait_running(&mut node, "plain")?;
     let main = format!("{}:{port}", context.bench.node_ip());
-    let (read_only, health) = (
-        node.read_only_address().to_owned(),
-        node.healthz_address().to_owned(),
-    );
+    let (read_only, health) =
+        (node.read_only_address().to_owned(), node.healthz_address().to_owned());
     honest(&node)?;
     let before = resident(&node)?;
     let mut held = Vec::new();
@@ -62,10 +58,7 @@ fn the_agent_answers_and_stays_small_under_attack(context: &mut Context<'_>) -> 
     let pieces = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     let chunk = format!("10000\r\n{}\r\n", "z".repeat(0x10000));
     let floods: [(&[u8], Vec<u8>); 3] = [
-        (
-            head,
-            b"X-Flood: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(1000),
-        ),
+        (head, b"X-Flood: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(1000)),
         (body, vec![b'z'; 0x10000]),
         (pieces, chunk.into_bytes()),
     ];
@@ -83,9 +76,7 @@ fn the_agent_answers_and_stays_small_under_attack(context: &mut Context<'_>) -> 
     let grown = resident(&node)?.saturating_sub(before);
     ensure!(grown < ROOM, "the agent grew by {grown} KiB");
     drop(held);
-    node.wait("honest answers afterwards", SOON, |node| {
-        honest(node).map(Some)
-    })?;
+    node.wait("honest answers afterwards", SOON, |node| honest(node).map(Some))?;
     node.expect_running()?;
     Ok(Outcome::Passed)
 }

@@ -53,14 +53,7 @@ impl Victim {
         let certificate = node.directory().join("pki/kubelet.crt");
         let certificate = fs::read_to_string(&certificate)
             .with_context(|| format!("read {}", certificate.display()))?;
-        let mut victim = Victim {
-            node,
-            address,
-            certificate,
-            pod,
-            n_files: 0,
-            memory: 0,
-        };
+        let mut victim = Victim { node, address, certificate, pod, n_files: 0, memory: 0 };
         // What is opened once and kept is open from here on.
         for _ in 0..3 {
             victim.is_well()?;
@@ -95,27 +88,19 @@ impl Victim {
         let path = format!("/run/default/{}/main?cmd=echo%20well", self.pod);
         let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let (status, words) = self.ask(&request)?;
-        ensure!(
-            (status, words.trim()) == (200, "well"),
-            "{path} is {status}: {words}"
-        );
+        ensure!((status, words.trim()) == (200, "well"), "{path} is {status}: {words}");
         Ok(())
     }
 
     /// Everything is as it was: open files, memory, processes, and whoever asks next is served.
     fn expect_recovered(mut self) -> Result<()> {
         let (n_before, pid) = (self.n_files, self.node.pid()?);
-        self.node
-            .wait("as few open files as before", SOON, |node| {
-                let n = n_files(node)?;
-                let what = || files(pid).unwrap_or_default().join(" ");
-                ensure!(
-                    n <= n_before + SLACK,
-                    "{n} files are open, {n_before} were: {}",
-                    what()
-                );
-                Ok(Some(()))
-            })?;
+        self.node.wait("as few open files as before", SOON, |node| {
+            let n = n_files(node)?;
+            let what = || files(pid).unwrap_or_default().join(" ");
+            ensure!(n <= n_before + SLACK, "{n} files are open, {n_before} were: {}", what());
+            Ok(Some(()))
+        })?;
         self.is_well()?;
         let grown = resident(&self.node)?.saturating_sub(self.memory);
         ensure!(grown < ROOM, "the agent grew by {grown} KiB");
@@ -140,9 +125,7 @@ fn answer(bytes: &[u8]) -> Result<(u16, String)> {
 /// What a process has open.
 fn files(pid: u32) -> Result<Vec<String>> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).context("list open files")?;
-    let targets = entries
-        .flatten()
-        .filter_map(|it| fs::read_link(it.path()).ok());
+    let targets = entries.flatten().filter_map(|it| fs::read_link(it.path()).ok());
     Ok(targets.map(|it| it.display().to_string()).collect())
 }
 
@@ -170,9 +153,7 @@ fn wait_processes(word: &str, expected: usize) -> Result<()> {
 /// Upstream's kubelet is not judged.
 fn skipped(context: &Context<'_>) -> Option<Outcome> {
     let reason = "upstream's kubelet is not judged";
-    context
-        .is_upstream()
-        .then(|| Outcome::Skipped(reason.to_owned()))
+    context.is_upstream().then(|| Outcome::Skipped(reason.to_owned()))
 }
 
 fn half_closed_clients_leave_nothing_behind(context: &mut Context<'_>) -> Result<Outcome> {
@@ -201,9 +182,7 @@ fn half_closed_clients_leave_nothing_behind(context: &mut Context<'_>) -> Result
             held.push(stream);
         }
         for mut stream in held {
-            let heard = stream
-                .hear_end()
-                .with_context(|| format!("after {request:?}"))?;
+            let heard = stream.hear_end().with_context(|| format!("after {request:?}"))?;
             let heard = String::from_utf8_lossy(&heard);
             let is_good = match expected {
                 Some(words) => heard.starts_with("HTTP/1.1 200") && heard.contains(words),
@@ -290,10 +269,7 @@ fn resets_of_http2_leave_nothing_behind(context: &mut Context<'_>) -> Result<Out
     bytes.extend(ids.clone().flat_map(|id| get(id, &follow)));
     stream.say(&bytes)?;
     let mut heard = Vec::new();
-    while !ids
-        .clone()
-        .all(|id| frames(&heard).any(|it| it == (HEADERS, id)))
-    {
+    while !ids.clone().all(|id| frames(&heard).any(|it| it == (HEADERS, id))) {
         let more = stream.hear_some()?;
         ensure!(!more.is_empty(), "it hung up");
         heard.extend(more);
@@ -344,10 +320,8 @@ fn upgrades_that_fail_half_way_leave_nothing_behind(context: &mut Context<'_>) -
         let pod = &victim.pod;
         format!("/exec/default/{pod}/main?{command}&input=1&output=1")
     };
-    let (early, word) = (
-        format!("early-of-{}", victim.node.name()),
-        format!("word-of-{}", victim.node.name()),
-    );
+    let (early, word) =
+        (format!("early-of-{}", victim.node.name()), format!("word-of-{}", victim.node.name()));
     let exec = exec_of(&early);
     let forward = format!("/portForward/default/{}", victim.pod);
     let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
@@ -365,15 +339,9 @@ fn upgrades_that_fail_half_way_leave_nothing_behind(context: &mut Context<'_>) -
         (&exec, "Upgrade: SPDY/3.1\r\n".to_owned()),
         (&exec, no_version),
         (&exec, no_key),
-        (
-            &exec,
-            "Connection: Upgrade\r\nUpgrade: nonsense/7\r\n".to_owned(),
-        ),
+        (&exec, "Connection: Upgrade\r\nUpgrade: nonsense/7\r\n".to_owned()),
         (&forward, "".to_owned()),
-        (
-            &forward,
-            "Connection: Upgrade\r\nUpgrade: nonsense/7\r\n".to_owned(),
-        ),
+        (&forward, "Connection: Upgrade\r\nUpgrade: nonsense/7\r\n".to_owned()),
         (&forward, tunnel.replace("Sec-WebSocket-Key", "X-Key")),
     ];
     for (path, headers) in &bad {
@@ -382,9 +350,7 @@ fn upgrades_that_fail_half_way_leave_nothing_behind(context: &mut Context<'_>) -
             let headers = format!("{headers}X-Last: 1\r\n");
             stream.say(upgrade("POST", path, &headers).as_bytes())?;
             let head = stream.hear_head().with_context(|| headers.clone())?;
-            let is_refused = ["HTTP/1.1 4", "HTTP/1.1 5"]
-                .iter()
-                .any(|it| head.starts_with(it));
+            let is_refused = ["HTTP/1.1 4", "HTTP/1.1 5"].iter().any(|it| head.starts_with(it));
             ensure!(is_refused, "{path} with {headers:?} is {head}");
         }
     }
@@ -416,9 +382,7 @@ fn upgrades_that_fail_half_way_leave_nothing_behind(context: &mut Context<'_>) -
             held.push(stream);
         }
         for mut stream in held {
-            stream
-                .hear_end()
-                .with_context(|| format!("nonsense after {request}"))?;
+            stream.hear_end().with_context(|| format!("nonsense after {request}"))?;
         }
     }
     // A command that runs hears the end of its input when its caller is gone, with and without a goodbye.

@@ -28,12 +28,7 @@ cases![
 ];
 
 fn ids(context: &mut Context<'_>) -> Result<BTreeSet<String>> {
-    Ok(context
-        .containerd()?
-        .containers()?
-        .into_iter()
-        .map(|it| it.id)
-        .collect())
+    Ok(context.containerd()?.containers()?.into_iter().map(|it| it.id).collect())
 }
 
 fn relaunch(node: &mut Node) -> Result<()> {
@@ -56,9 +51,7 @@ fn a_killed_agent_adopts_its_containers_untouched(context: &mut Context<'_>) -> 
             ensure!(seen.restarts() == 0, "{name} was restarted");
         }
     }
-    stays_true("the same containers", Duration::from_secs(3), || {
-        Ok(ids(context)? == before)
-    })?;
+    stays_true("the same containers", Duration::from_secs(3), || Ok(ids(context)? == before))?;
     Ok(Outcome::Passed)
 }
 
@@ -68,16 +61,10 @@ fn a_polite_stop_leaves_the_containers_alone(context: &mut Context<'_>) -> Resul
     wait_running(&mut node, "stays")?;
     let before = context.containerd()?.tasks()?;
     node.stop()?;
-    ensure!(
-        context.containerd()?.tasks()? == before,
-        "stopping the agent touched containers"
-    );
+    ensure!(context.containerd()?.tasks()? == before, "stopping the agent touched containers");
     relaunch(&mut node)?;
     wait_running(&mut node, "stays")?;
-    ensure!(
-        context.containerd()?.tasks()? == before,
-        "starting the agent touched containers"
-    );
+    ensure!(context.containerd()?.tasks()? == before, "starting the agent touched containers");
     Ok(Outcome::Passed)
 }
 
@@ -111,10 +98,7 @@ fn a_manifest_edited_while_the_agent_is_down_is_replaced(
     node.put_pod(&pod("edited", &[sleeper("main")]))?;
     let before = wait_running(&mut node, "edited")?;
     node.kill()?;
-    node.put_pod(&pod(
-        "edited",
-        &[script("main", "echo second; exec sleep 100000")],
-    ))?;
+    node.put_pod(&pod("edited", &[script("main", "echo second; exec sleep 100000")]))?;
     relaunch(&mut node)?;
     node.wait_pod("edited", "running anew", LATER, |pod| {
         pod.uid() != before.uid() && pod.container("main").is_ok_and(|it| it.is_running())
@@ -150,18 +134,12 @@ fn a_container_that_died_while_the_agent_was_down_is_restarted(
     let seen = wait_running(&mut node, "mortal")?;
     let id = seen.container("main")?.id().to_owned();
     node.kill()?;
-    context
-        .containerd()?
-        .ctr(&["tasks", "kill", "--signal", "SIGKILL", &id])?;
+    context.containerd()?.ctr(&["tasks", "kill", "--signal", "SIGKILL", &id])?;
     relaunch(&mut node)?;
     let seen = node.wait_pod("mortal", "restarted once", LATER, |pod| {
         pod.restarts() == 1 && pod.container("main").is_ok_and(|it| it.is_running())
     })?;
-    ensure!(
-        seen.container("main")?.last_exit_code() == Some(137),
-        "{}",
-        seen.0["status"]
-    );
+    ensure!(seen.container("main")?.last_exit_code() == Some(137), "{}", seen.0["status"]);
     Ok(Outcome::Passed)
 }
 
@@ -174,9 +152,7 @@ fn a_runtime_that_disappears_and_comes_back_is_used_again(
     context.containerd()?.kill()?;
     node.put_pod(&pod("during", &[sleeper("main")]))?;
     // The agent stays, and still answers, without a runtime.
-    node.wait("an answer without a runtime", SOON, |node| {
-        node.pods().map(Some)
-    })?;
+    node.wait("an answer without a runtime", SOON, |node| node.pods().map(Some))?;
     let pid = node.pid()?;
     context.containerd()?.launch()?;
     let during = node.wait_pod("during", "running", LATER, |pod| pod.phase() == "Running")?;
@@ -223,24 +199,12 @@ fn restart_counts_survive_the_runtime_and_the_agent(context: &mut Context<'_>) -
     context.containerd()?.kill()?;
     context.containerd()?.launch()?;
     relaunch(&mut node)?;
-    let after = node.wait_pod("counted", "one restart, remembered", LATER, |pod| {
-        again(pod, 1, 7)
-    })?;
+    let after =
+        node.wait_pod("counted", "one restart, remembered", LATER, |pod| again(pod, 1, 7))?;
     let id = after.container("main")?.id().to_owned();
-    ensure!(
-        id == before.container("main")?.id(),
-        "the container was replaced"
-    );
+    ensure!(id == before.container("main")?.id(), "the container was replaced");
     let containerd = context.containerd()?;
-    containerd.ctr(&[
-        "tasks",
-        "exec",
-        "--exec-id",
-        "end",
-        &id,
-        "touch",
-        "/dev/shm/end",
-    ])?;
+    containerd.ctr(&["tasks", "exec", "--exec-id", "end", &id, "touch", "/dev/shm/end"])?;
     node.wait_pod("counted", "two restarts", LATER, |pod| again(pod, 2, 8))?;
     Ok(Outcome::Passed)
 }
@@ -278,9 +242,6 @@ fn a_pod_whose_cgroup_is_elsewhere_is_killed_once_and_made_anew(
     node.kill()?;
     relaunch(&mut node)?;
     let same = wait_running(&mut node, "web")?;
-    ensure!(
-        same.container("main")?.id() == after.container("main")?.id(),
-        "it was killed again"
-    );
+    ensure!(same.container("main")?.id() == after.container("main")?.id(), "it was killed again");
     Ok(Outcome::Passed)
 }

@@ -27,30 +27,19 @@ fn node_with_witness(context: &mut Context<'_>) -> Result<(Node, String)> {
     options.configuration = json!({"fileCheckFrequency": "1s"});
     let mut node = context.node_with(options)?;
     node.put_pod(&pod("witness", &[sleeper("main")]))?;
-    let id = wait_running(&mut node, "witness")?
-        .container("main")?
-        .id()
-        .to_owned();
+    let id = wait_running(&mut node, "witness")?.container("main")?.id().to_owned();
     Ok((node, id))
 }
 
 fn ensure_untouched(node: &Node, id: &str) -> Result<()> {
     let now = node.pod("witness")?.container("main")?;
-    ensure!(
-        now.id() == id && now.is_running(),
-        "another pod was touched: {}",
-        now.0
-    );
+    ensure!(now.id() == id && now.is_running(), "another pod was touched: {}", now.0);
     Ok(())
 }
 
 /// Lines of the agent's log that speak of a file.
 fn said_of(node: &Node, file: &str) -> Vec<String> {
-    node.log_text()
-        .lines()
-        .filter(|line| line.contains(file))
-        .map(str::to_owned)
-        .collect()
+    node.log_text().lines().filter(|line| line.contains(file)).map(str::to_owned).collect()
 }
 
 /// Whether a line is at warning or error level.
@@ -91,10 +80,7 @@ fn bad_manifests_are_named_and_harm_nobody(context: &mut Context<'_>) -> Result<
         ),
         (
             "wrong-type.yaml",
-            yaml(&with(
-                good.clone(),
-                json!({"spec": {"terminationGracePeriodSeconds": "soon"}}),
-            )),
+            yaml(&with(good.clone(), json!({"spec": {"terminationGracePeriodSeconds": "soon"}}))),
             &["spec.terminationGracePeriodSeconds", "soon"],
         ),
         ("huge.yaml", huge, &["larger than 10485760 bytes"]),
@@ -121,21 +107,14 @@ fn bad_manifests_are_named_and_harm_nobody(context: &mut Context<'_>) -> Result<
     fs::create_dir(node.manifest_path("folder.yaml"))?;
     // A link to itself cannot be read by anybody, root included.
     std::os::unix::fs::symlink("loop.yaml", node.manifest_path("loop.yaml"))?;
-    let odd: [(&str, &[&str]); 2] = [
-        ("folder.yaml", &["is a directory"]),
-        ("loop.yaml", &["cannot read the manifest"]),
-    ];
+    let odd: [(&str, &[&str]); 2] =
+        [("folder.yaml", &["is a directory"]), ("loop.yaml", &["cannot read the manifest"])];
     let told = cases.iter().map(|(file, _, words)| (*file, *words));
     let told: Vec<(&str, &[&str])> = told.chain(odd).collect();
     for (file, words) in &told {
         node.wait(&format!("a message about {file}"), SOON, |node| {
-            let lines: Vec<String> = said_of(node, file)
-                .into_iter()
-                .filter(is_complaint)
-                .collect();
-            let found = lines
-                .iter()
-                .any(|line| words.iter().all(|word| line.contains(word)));
+            let lines: Vec<String> = said_of(node, file).into_iter().filter(is_complaint).collect();
+            let found = lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
             ensure!(found, "no complaint names {words:?}: {lines:#?}");
             Ok(Some(()))
         })?;
@@ -166,13 +145,9 @@ fn a_manifest_that_turns_bad_leaves_its_pod_running(context: &mut Context<'_>) -
             Ok(ensure_untouched(&node, &id).is_ok())
         })?;
     }
-    node.put_pod(&pod(
-        "witness",
-        &[script("main", "echo good again; exec sleep 100000")],
-    ))?;
+    node.put_pod(&pod("witness", &[script("main", "echo good again; exec sleep 100000")]))?;
     node.wait_pod("witness", "running on the new manifest", SOON, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.is_running() && it.id() != id)
+        pod.container("main").is_ok_and(|it| it.is_running() && it.id() != id)
     })?;
     Ok(Outcome::Passed)
 }
@@ -195,10 +170,7 @@ fn a_manifest_cut_off_while_being_written_is_read_when_complete(
 
 fn two_pods_of_one_name_in_two_files_do_not_fight(context: &mut Context<'_>) -> Result<Outcome> {
     let (mut node, id) = node_with_witness(context)?;
-    let second = pod(
-        "witness",
-        &[script("main", "echo second; exec sleep 100000")],
-    );
+    let second = pod("witness", &[script("main", "echo second; exec sleep 100000")]);
     node.put_manifest("zz-copy.yaml", &second.to_string())?;
     node.wait("a message about the second file", SOON, |node| {
         let lines = said_of(node, "zz-copy.yaml");
@@ -209,15 +181,11 @@ fn two_pods_of_one_name_in_two_files_do_not_fight(context: &mut Context<'_>) -> 
     })?;
     stays_true("the first one runs", Duration::from_secs(4), || {
         let pods = node.pods()?;
-        let n_running = pods
+        let n_running =
+            pods.iter().filter(|pod| pod.containers().iter().any(|it| it.is_running())).count();
+        let first = pods
             .iter()
-            .filter(|pod| pod.containers().iter().any(|it| it.is_running()))
-            .count();
-        let first = pods.iter().any(|pod| {
-            pod.containers()
-                .iter()
-                .any(|it| it.id() == id && it.is_running())
-        });
+            .any(|pod| pod.containers().iter().any(|it| it.id() == id && it.is_running()));
         Ok(first && n_running == 1)
     })?;
     Ok(Outcome::Passed)

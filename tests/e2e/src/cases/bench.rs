@@ -45,16 +45,10 @@ pub(crate) fn sample_run(
         _ => None,
     };
     let containerd = Containerd::start(bench, tools, "containerd")?;
-    let mut node = Node::start(
-        bench,
-        &containerd,
-        NodeOptions::new("sample", &options.agent),
-    )?;
+    let mut node = Node::start(bench, &containerd, NodeOptions::new("sample", &options.agent))?;
     node.wait_healthy()?;
     node.put_pod(&pod("same-name", &[sleeper("main")]))?;
-    node.wait_pod("same-name", "running", Duration::from_secs(60), |pod| {
-        pod.phase() == "Running"
-    })?;
+    node.wait_pod("same-name", "running", Duration::from_secs(60), |pod| pod.phase() == "Running")?;
     println!("ready {} {}", bench.run_id().id, node.pods()?.len());
     while kind != "once" && !bench.is_interrupted() {
         thread::sleep(Duration::from_millis(20));
@@ -83,10 +77,7 @@ fn a_killed_run_leaves_nothing_behind(context: &mut Context<'_>) -> Result<Outco
 }
 
 fn two_runs_side_by_side_do_not_meet(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut samples = [
-        Sample::start(context, "hold")?,
-        Sample::start(context, "hold")?,
-    ];
+    let mut samples = [Sample::start(context, "hold")?, Sample::start(context, "hold")?];
     for sample in &mut samples {
         // Each knows one pod of that name: its own.
         ensure!(sample.wait_ready()? == 1, "a run sees pods of another");
@@ -113,21 +104,10 @@ fn without_go_or_its_modules_tests_of_the_cluster_are_skipped_with_the_reason(
     }
     let empty = context.bench.directory("no-go")?;
     let hidden = places.join(" ");
-    for (hide, expected) in [
-        (hidden.as_str(), "Go is not installed"),
-        ("", "build etcd: "),
-    ] {
+    for (hide, expected) in [(hidden.as_str(), "Go is not installed"), ("", "build etcd: ")] {
         let mut command = Command::new("unshare");
         let done = isolation::forget_stage(&mut command)
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                HIDE_GO,
-                "sh",
-            ])
+            .args(["--mount", "--propagation", "private", "sh", "-c", HIDE_GO, "sh"])
             .arg(std::env::current_exe()?)
             .arg("--agent")
             .arg(&context.options.agent)
@@ -171,30 +151,18 @@ impl Sample {
             .arg(&context.options.agent)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        Ok(Sample {
-            child: command.spawn().context("start a sample run")?,
-            run: None,
-        })
+        Ok(Sample { child: command.spawn().context("start a sample run")?, run: None })
     }
 
     /// The number of pods that the sample's agent knows.
     pub(super) fn wait_ready(&mut self) -> Result<usize> {
-        let pipe = self
-            .child
-            .stdout
-            .take()
-            .context("standard output is read once")?;
+        let pipe = self.child.stdout.take().context("standard output is read once")?;
         for line in BufReader::new(pipe).lines() {
             let line = line?;
-            if let Some((id, n_pods)) = line
-                .strip_prefix("ready ")
-                .and_then(|rest| rest.split_once(' '))
+            if let Some((id, n_pods)) =
+                line.strip_prefix("ready ").and_then(|rest| rest.split_once(' '))
             {
-                self.run = Some(RunId {
-                    id: id.to_owned(),
-                    block: 0,
-                    network: Network::Private,
-                });
+                self.run = Some(RunId { id: id.to_owned(), block: 0, network: Network::Private });
                 return Ok(n_pods.parse()?);
             }
         }

@@ -32,9 +32,7 @@ const N_ROUNDS: &str = "10";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
-    let program = own_executable()?
-        .with_file_name("examples")
-        .join("cgroup_contract");
+    let program = own_executable()?.with_file_name("examples").join("cgroup_contract");
     if !program.exists() {
         return Ok(Outcome::Skipped(format!(
             "{} is not built (cargo build -p ferrolet-host --example cgroup_contract)",
@@ -58,9 +56,7 @@ fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<
 
 /// Here, because this kernel may have no quotas: a disk in a file, and the contract of volumes on it.
 fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
-    let program = own_executable()?
-        .with_file_name("examples")
-        .join("account_contract");
+    let program = own_executable()?.with_file_name("examples").join("account_contract");
     let Some(make) = find_program("mkfs.ext4") else {
         return Ok(Outcome::Skipped("there is no mkfs.ext4".to_owned()));
     };
@@ -76,12 +72,7 @@ fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -
         program.display()
     );
     let ended = context.run_in_machine(&Job {
-        command: vec![
-            "/bin/busybox".to_owned(),
-            "sh".to_owned(),
-            "-c".to_owned(),
-            script,
-        ],
+        command: vec!["/bin/busybox".to_owned(), "sh".to_owned(), "-c".to_owned(), script],
         files: vec![program, make],
         patience: PATIENCE,
         ..Job::default()
@@ -98,10 +89,8 @@ fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -
 fn a_pod_with_limits_lives_its_life_in_a_virtual_machine(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let names = [
-        "limits_arrive_in_the_cgroups",
-        "a_working_pod_is_seen_in_the_summary_and_by_dashboards",
-    ];
+    let names =
+        ["limits_arrive_in_the_cgroups", "a_working_pod_is_seen_in_the_summary_and_by_dashboards"];
     run_tests(context, &names, Guest::default(), PATIENCE)
 }
 
@@ -116,10 +105,7 @@ fn a_checkpoint_is_written_in_a_virtual_machine(context: &mut Context<'_>) -> Re
         }
     }
     let names = ["a_checkpoint_of_a_container_is_an_archive_of_it"];
-    let guest = Guest {
-        prepare: "ln -sf /bin/busybox /bin/sh".to_owned(),
-        files,
-    };
+    let guest = Guest { prepare: "ln -sf /bin/busybox /bin/sh".to_owned(), files };
     run_tests(context, &names, guest, PATIENCE)
 }
 
@@ -127,10 +113,8 @@ fn a_checkpoint_is_written_in_a_virtual_machine(context: &mut Context<'_>) -> Re
 fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let names = [
-        "a_static_pod_does_not_swap_although_its_class_may",
-        "huge_pages_are_given_and_bounded",
-    ];
+    let names =
+        ["a_static_pod_does_not_swap_although_its_class_may", "huge_pages_are_given_and_bounded"];
     let prepare = "echo 16 >/proc/sys/vm/nr_hugepages && mkswap /dev/ram0 && swapon /dev/ram0";
     run_tests(context, &names, Guest::prepared(prepare), PATIENCE)
 }
@@ -142,10 +126,8 @@ fn memory_is_reserved_in_a_virtual_machine(context: &mut Context<'_>) -> Result<
 
 fn a_pod_of_the_api_swaps_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
     let names = ["a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory"];
-    let guest = Guest {
-        prepare: "mkswap /dev/ram0 && swapon /dev/ram0".to_owned(),
-        ..Guest::default()
-    };
+    let guest =
+        Guest { prepare: "mkswap /dev/ram0 && swapon /dev/ram0".to_owned(), ..Guest::default() };
     run_tests(context, &names, guest, PATIENCE)
 }
 
@@ -186,10 +168,7 @@ fn a_directory_of_a_server_is_mounted_in_a_virtual_machine(
         exported = remote::EXPORTED,
         server = server.display(),
     );
-    let guest = Guest {
-        prepare,
-        files: vec![server, mount],
-    };
+    let guest = Guest { prepare, files: vec![server, mount] };
     let names = ["what_a_server_exports_is_mounted_written_and_let_go"];
     run_tests(context, &names, guest, PATIENCE)
 }
@@ -209,10 +188,7 @@ impl Default for Guest {
 
 impl Guest {
     fn prepared(words: &str) -> Self {
-        Self {
-            prepare: words.to_owned(),
-            files: Vec::new(),
-        }
+        Self { prepare: words.to_owned(), files: Vec::new() }
     }
 }
 
@@ -235,12 +211,7 @@ fn run_tests(
     files.extend([tests, agent]);
     files.extend(guest.files);
     environment.extend(isolation::environment_of_guest(context.bench));
-    let ended = context.run_in_machine(&Job {
-        files,
-        environment,
-        command,
-        patience,
-    })?;
+    let ended = context.run_in_machine(&Job { files, environment, command, patience })?;
     let expected = format!("{} passed, 0 failed, 0 skipped", names.len());
     ensure!(
         ended.code == 0 && ended.output.lines().last() == Some(&expected),

@@ -146,9 +146,7 @@ fn the_chains_are_there_and_come_back_when_somebody_empties_the_packet_filter(
     };
     let is_up = |node: &Node| {
         let health = format!("http://{}/healthz", node.healthz_address());
-        network
-            .run(&["curl", "--silent", "--fail", &health])
-            .map(Some)
+        network.run(&["curl", "--silent", "--fail", &health]).map(Some)
     };
 
     // An agent that shall not touch the filter does not.
@@ -156,10 +154,7 @@ fn the_chains_are_there_and_come_back_when_somebody_empties_the_packet_filter(
     idle.launch()?;
     idle.wait("health", SOON, is_up)?;
     stays_true("an untouched filter", Duration::from_secs(1), || {
-        let found = [
-            network.shown("iptables-save")?,
-            network.shown("ip6tables-save")?,
-        ];
+        let found = [network.shown("iptables-save")?, network.shown("ip6tables-save")?];
         Ok(found.concat() == [FOREIGN])
     })?;
     idle.stop()?;
@@ -173,28 +168,18 @@ fn the_chains_are_there_and_come_back_when_somebody_empties_the_packet_filter(
             let n_done = said("chains are in the packet filter") + said("Initialized iptables");
             Ok((n_done == 2 * life).then_some(()))
         })?;
-        node.wait("the chains", SOON, |_| {
-            ensure_whole(&network, &[FOREIGN]).map(Some)
-        })?;
+        node.wait("the chains", SOON, |_| ensure_whole(&network, &[FOREIGN]).map(Some))?;
         if life == 1 {
             node.kill()?;
         }
     }
     let rules = network.shown("iptables-save")?;
     let position = |rule: &str| rules.iter().position(|it| it == rule);
-    ensure!(
-        position(JUMP) < position(FOREIGN),
-        "the jump is not the first rule: {rules:#?}"
-    );
+    ensure!(position(JUMP) < position(FOREIGN), "the jump is not the first rule: {rules:#?}");
 
     network.empty()?;
-    ensure!(
-        network.shown("iptables-save")?.is_empty(),
-        "something is left"
-    );
-    node.wait("everything to come back", GONE, |_| {
-        ensure_whole(&network, &[]).map(Some)
-    })?;
+    ensure!(network.shown("iptables-save")?.is_empty(), "something is left");
+    node.wait("everything to come back", GONE, |_| ensure_whole(&network, &[]).map(Some))?;
     Ok(Outcome::Passed)
 }
 

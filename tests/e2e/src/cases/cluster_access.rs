@@ -59,11 +59,7 @@ fn rows(namespace: &str) -> Result<Vec<Row>> {
         };
         let path = path.replace("NAMESPACE", namespace);
         let path = path.replace("POD", "talker").replace("CONTAINER", "main");
-        Ok(Row {
-            verb,
-            ask: Ask::new(method, &path),
-            rights: rights.split(',').collect(),
-        })
+        Ok(Row { verb, ask: Ask::new(method, &path), rights: rights.split(',').collect() })
     });
     rows.collect()
 }
@@ -212,10 +208,7 @@ fn whoever_shows_nothing_is_judged_as_nobody_where_that_is_configured(
     let refused = curl.ask(&[], &asks)?.remove(0);
     let words =
         "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])";
-    ensure!(
-        refused.status == 403 && refused.body.starts_with(words),
-        "nobody hears {refused:?}"
-    );
+    ensure!(refused.status == 403 && refused.body.starts_with(words), "nobody hears {refused:?}");
     // Whoever shows something that does not count is not nobody.
     let wrong = statuses(&bearer("wrong"))?;
     ensure!(wrong == [401; 3], "a wrong token gets {wrong:?}");
@@ -293,9 +286,7 @@ impl Batch {
             let label = |name: &str| {
                 let start = format!("{name}=\"");
                 let rest = labels.split_once(start.as_str()).map(|(_, rest)| rest);
-                rest.and_then(|rest| rest.split('"').next())
-                    .unwrap_or_default()
-                    .to_owned()
+                rest.and_then(|rest| rest.split('"').next()).unwrap_or_default().to_owned()
             };
             let point = if name.starts_with("node_") {
                 &mut batch.node
@@ -381,9 +372,7 @@ fn account(world: &World<'_>, name: &str, rules: &Value) -> Result<String> {
     let answer = post.ask("POST", &path, &request.to_string())?;
     let made: Value = serde_json::from_str(&answer.body)?;
     let token = made["status"]["token"].as_str();
-    Ok(token
-        .with_context(|| format!("no token in {:.300}", answer.body))?
-        .to_owned())
+    Ok(token.with_context(|| format!("no token in {:.300}", answer.body))?.to_owned())
 }
 
 #[cfg(test)]
@@ -398,10 +387,7 @@ mod tests {
                     container_cpu_usage_seconds_total{container=\"a\",namespace=\"n\",pod=\"p\"} 2 7000\n\
                     container_start_time_seconds{container=\"a\",namespace=\"n\",pod=\"p\"} 3\n";
         let batch = Batch::read(text).unwrap();
-        assert_eq!(
-            (batch.node.cpu, batch.node.memory, batch.node.at),
-            (1.5, 9.0, 7000)
-        );
+        assert_eq!((batch.node.cpu, batch.node.memory, batch.node.at), (1.5, 9.0, 7000));
         let key = ("n".to_owned(), "p".to_owned(), "a".to_owned());
         let point = &batch.containers[&key];
         assert_eq!((point.cpu, point.start, point.memory), (2.0, 3.0, 0.0));

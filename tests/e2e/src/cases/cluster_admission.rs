@@ -32,33 +32,20 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
     let huge = json!({"resources": {"requests": huge, "limits": huge}});
     world.run(&world.pod("first", &[with(sleeper("main"), port.clone())]))?;
     let node = world.node.object(world.cluster)?;
-    let room = |resource: &str| {
-        node["status"]["allocatable"][resource]
-            .as_str()
-            .unwrap_or("")
-    };
+    let room = |resource: &str| node["status"]["allocatable"][resource].as_str().unwrap_or("");
     let short = |resource: &str, asked: &str, room: &str| {
         format!(
             "Node didn't have enough resource: {resource}, requested: {asked}, used: 0, capacity: {room}"
         )
     };
-    let milli = room("cpu")
-        .parse::<u64>()
-        .map_or(0, |cpus| cpus * 1000)
-        .to_string();
+    let milli = room("cpu").parse::<u64>().map_or(0, |cpus| cpus * 1000).to_string();
     let memory = room("memory").trim_end_matches("Ki").parse::<u64>();
     let memory = memory.map_or(0, |kibibytes| kibibytes * 1024).to_string();
     let failed = |name: &str, why: &str| format!("Predicate {name} failed: node(s) {why}");
     let plain = json!({});
     let other_node = "didn't match Pod's node affinity/selector";
     let cases = [
-        (
-            "cpu",
-            asks("cpu", "1000"),
-            plain.clone(),
-            "OutOfcpu",
-            short("cpu", "1000000", &milli),
-        ),
+        ("cpu", asks("cpu", "1000"), plain.clone(), "OutOfcpu", short("cpu", "1000000", &milli)),
         (
             "memory",
             asks("memory", "9Ti"),
@@ -71,11 +58,7 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
             asks("ephemeral-storage", "9Pi"),
             plain.clone(),
             "OutOfephemeral-storage",
-            short(
-                "ephemeral-storage",
-                "10133099161583616",
-                room("ephemeral-storage"),
-            ),
+            short("ephemeral-storage", "10133099161583616", room("ephemeral-storage")),
         ),
         (
             "huge",
@@ -89,10 +72,7 @@ fn a_pod_that_does_not_fit_is_rejected_with_upstreams_reason(
             port,
             plain.clone(),
             "NodePorts",
-            failed(
-                "NodePorts",
-                "didn't have free ports for the requested pod ports",
-            ),
+            failed("NodePorts", "didn't have free ports for the requested pod ports"),
         ),
         (
             "selector",
@@ -173,9 +153,7 @@ fn a_label_that_came_just_before_the_pod_counts(context: &mut Context<'_>) -> Re
             world.pod(&step, &[sleeper("main")]),
             json!({"spec": {"nodeSelector": {"step": step}}}),
         );
-        world
-            .cluster
-            .kubectl(&["patch", "node", &name, "--patch", &label])?;
+        world.cluster.kubectl(&["patch", "node", &name, "--patch", &label])?;
         world.apply(&pod)?;
         world.wait_pod(&step, "judged", SOON, |pod| pod.phase() != "Pending")?;
         let seen = world.wait_ready(&step)?;
@@ -193,9 +171,7 @@ fn a_running_pod_is_not_admitted_again_after_a_restart(
     }
     let mut world = World::start(context)?;
     let name = world.node_name().to_owned();
-    world
-        .cluster
-        .kubectl(&["label", "node", &name, "stay=yes"])?;
+    world.cluster.kubectl(&["label", "node", &name, "stay=yes"])?;
     let pod = with(
         world.pod("chosen", &[sleeper("main")]),
         json!({"spec": {"nodeSelector": {"stay": "yes"}}}),
@@ -232,9 +208,7 @@ fn a_drained_node_loses_its_pods_and_keeps_its_static_ones(
     let moved = world.run(&world.pod("moved", &[sleeper("main")]))?;
     let mirror = world.node.node.pod_name("fixed");
     let before = world.wait_ready(&mirror)?;
-    world
-        .cluster
-        .kubectl(&["drain", &name, "--force", "--timeout=60s"])?;
+    world.cluster.kubectl(&["drain", &name, "--force", "--timeout=60s"])?;
     world.wait_gone(&moved, SOON)?;
     let after = world.wait_ready(&mirror)?;
     ensure!(
@@ -253,16 +227,10 @@ fn a_taint_without_toleration_evicts_and_rejects(context: &mut Context<'_>) -> R
         json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
     );
     let before = world.run(&tolerant)?;
-    world
-        .cluster
-        .kubectl(&["taint", "node", &name, "out=now:NoExecute"])?;
+    world.cluster.kubectl(&["taint", "node", &name, "out=now:NoExecute"])?;
     world.wait_gone(&evicted, LATER)?;
     let after = world.wait_ready("tolerant")?;
-    ensure!(
-        after.uid() == before.uid() && after.restarts() == 0,
-        "{}",
-        after.0
-    );
+    ensure!(after.uid() == before.uid() && after.restarts() == 0, "{}", after.0);
     // The taint controller deletes a new one at once; what it holds on to shows what the node said to it.
     let late = with(
         world.pod("late", &[sleeper("main")]),

@@ -34,13 +34,7 @@ const PREY: &str = "canary";
 const WORD: &str = "the-canary-sings";
 const GROUP: u64 = 4242;
 /// What victims mount, each in an order of its own.
-const PARTS: [&str; 5] = [
-    "target",
-    "target/inner",
-    "target/made/new",
-    "deep/target/inner",
-    "file",
-];
+const PARTS: [&str; 5] = ["target", "target/inner", "target/made/new", "deep/target/inner", "file"];
 
 fn swapped_links_never_lead_out_of_a_volume(context: &mut Context<'_>) -> Result<Outcome> {
     attack(context, Duration::from_secs(6))
@@ -94,19 +88,10 @@ fn attack(context: &mut Context<'_>, span: Duration) -> Result<Outcome> {
             api.ask("DELETE", &path, r#"{"gracePeriodSeconds":0}"#)?;
         }
     }
-    ensure!(
-        tally.n_started > 0 && tally.n_refused > 0,
-        "the attack was no attack: {tally:?}"
-    );
+    ensure!(tally.n_started > 0 && tally.n_refused > 0, "the attack was no attack: {tally:?}");
 
     // The volumes under attack go too, first with the attacker at work and then for good.
-    world.kubectl(&[
-        "delete",
-        "pod",
-        "reader",
-        "--wait=false",
-        "--grace-period=0",
-    ])?;
+    world.kubectl(&["delete", "pod", "reader", "--wait=false", "--grace-period=0"])?;
     world.wait_gone(&reader, LATER)?;
     for name in ["swapper", "thief"] {
         world.kubectl(&["delete", "pod", name, "--wait=false", "--grace-period=0"])?;
@@ -140,9 +125,7 @@ impl Tally {
         let is_started = container.exit_code().is_some() || container.last_exit_code().is_some();
         self.n_started += u64::from(is_started) + container.restarts();
         self.n_refused += usize::from(
-            container
-                .waiting_message()
-                .is_some_and(|it| it.contains("failed to prepare subPath")),
+            container.waiting_message().is_some_and(|it| it.contains("failed to prepare subPath")),
         );
         let directory = look::log_directory(&world.node.node, victim).join("main");
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -165,10 +148,7 @@ struct Field {
 impl Field {
     /// A volume with entries to be swapped, and beside it what the links lead to.
     fn lay_out(directory: &Path) -> Result<Field> {
-        let field = Field {
-            arena: directory.join("arena"),
-            prey: directory.join(PREY),
-        };
+        let field = Field { arena: directory.join("arena"), prey: directory.join(PREY) };
         fs::create_dir_all(field.prey.join("inner"))?;
         fs::write(field.prey.join("secret"), WORD)?;
         fs::write(field.prey.join("inner/secret"), WORD)?;
@@ -197,16 +177,8 @@ impl Field {
                 fs::read_to_string(&path)?
             };
             let (mode, owner, group) = (meta.mode(), meta.uid(), meta.gid());
-            let times = (
-                meta.mtime(),
-                meta.mtime_nsec(),
-                meta.ctime(),
-                meta.ctime_nsec(),
-            );
-            let facts = format!(
-                "{mode:o} {owner}:{group} {times:?} {} {content}",
-                meta.ino()
-            );
+            let times = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+            let facts = format!("{mode:o} {owner}:{group} {times:?} {} {content}", meta.ino());
             found.insert(path, facts);
         }
         Ok(found)
@@ -272,10 +244,7 @@ fn attacker(world: &World<'_>, name: &str, words: &[String], volumes: &[(&str, &
         .iter()
         .map(|(name, path)| json!({"name": name, "hostPath": {"path": path}}))
         .collect();
-    with(
-        world.pod(name, &[main]),
-        json!({"spec": {"volumes": volumes}}),
-    )
+    with(world.pod(name, &[main]), json!({"spec": {"volumes": volumes}}))
 }
 
 /// Swaps directories and a file of the arena for links to the prey.
@@ -290,12 +259,7 @@ fn swapper(world: &World<'_>, field: &Field) -> Value {
         "/v/file",
         "/v/aside-file",
     ];
-    attacker(
-        world,
-        "swapper",
-        &words.map(str::to_owned),
-        &[("v", field.arena.as_path())],
-    )
+    attacker(world, "swapper", &words.map(str::to_owned), &[("v", field.arena.as_path())])
 }
 
 /// Replaces everything in the reader's volumes by links to the prey.
@@ -310,12 +274,7 @@ fn thief(world: &World<'_>, field: &Field, reader: &PodView) -> Value {
         "/settings".to_owned(),
         "/keys".to_owned(),
     ];
-    attacker(
-        world,
-        "thief",
-        &words,
-        &[("settings", settings.as_path()), ("keys", keys.as_path())],
-    )
+    attacker(world, "thief", &words, &[("settings", settings.as_path()), ("keys", keys.as_path())])
 }
 
 /// Pods that mount parts of the arena, read and write there, end, and start again.

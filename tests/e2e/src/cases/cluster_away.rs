@@ -56,11 +56,7 @@ fn a_node_outlives_three_minutes_without_the_api_server(
     create_namespace(&cluster, "own")?;
     let options = context.node_options();
     let node = context.prepare_joined(&cluster, options, &Access::Certificate)?;
-    let mut world = World {
-        cluster: &cluster,
-        node,
-        namespace: "own".to_owned(),
-    };
+    let mut world = World { cluster: &cluster, node, namespace: "own".to_owned() };
     world.node.node.launch()?;
     world.node.wait_ready(&cluster)?;
     let before = populate(&mut world)?;
@@ -81,18 +77,12 @@ fn a_node_outlives_three_minutes_without_the_api_server(
 fn populate(world: &mut World<'_>) -> Result<BTreeMap<String, PodView>> {
     // Ends when told through its own file system, as nobody can be asked meanwhile.
     let ends = script("main", "while ! test -e /tmp/end; do sleep 0.2; done");
-    world.apply(&with(
-        world.pod("ends", &[ends]),
-        json!({"spec": {"restartPolicy": "Never"}}),
-    ))?;
+    world.apply(&with(world.pod("ends", &[ends]), json!({"spec": {"restartPolicy": "Never"}})))?;
     for name in ["stays", "restarts", "leaves"] {
         world.apply(&world.pod(name, &[sleeper("main")]))?;
     }
     let names = ["ends", "stays", "restarts", "leaves"];
-    names
-        .into_iter()
-        .map(|name| Ok((name.to_owned(), world.wait_ready(name)?)))
-        .collect()
+    names.into_iter().map(|name| Ok((name.to_owned(), world.wait_ready(name)?))).collect()
 }
 
 fn main_id(pod: &PodView) -> Result<String> {
@@ -108,39 +98,26 @@ fn churn_without_api(
     let dies = main_id(&before["restarts"])?;
     containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &dies])?;
     let ends = main_id(&before["ends"])?;
-    containerd.ctr(&[
-        "tasks",
-        "exec",
-        "--exec-id",
-        "end",
-        &ends,
-        "touch",
-        "/tmp/end",
-    ])?;
+    containerd.ctr(&["tasks", "exec", "--exec-id", "end", &ends, "touch", "/tmp/end"])?;
     let uid = before["restarts"].uid();
-    world
-        .node
-        .node
-        .wait("a restart without the API server", LATER, |_| {
-            let all = containerd.containers()?;
-            let tasks = containerd.tasks()?;
-            let is_back = all.iter().any(|it| {
-                it.pod_uid == uid
-                    && it.name == "main"
-                    && it.id != dies
-                    && tasks.iter().any(|(id, _)| *id == it.id)
-            });
-            Ok(is_back.then_some(()))
-        })?;
+    world.node.node.wait("a restart without the API server", LATER, |_| {
+        let all = containerd.containers()?;
+        let tasks = containerd.tasks()?;
+        let is_back = all.iter().any(|it| {
+            it.pod_uid == uid
+                && it.name == "main"
+                && it.id != dies
+                && tasks.iter().any(|(id, _)| *id == it.id)
+        });
+        Ok(is_back.then_some(()))
+    })?;
     Ok(())
 }
 
 /// Lets time pass while the agent must stay alive.
 fn pass_time(world: &mut World<'_>, span: Duration) -> Result<()> {
     let began = Instant::now();
-    world.node.node.wait("time to pass", span * 2, |_| {
-        Ok((began.elapsed() >= span).then_some(()))
-    })
+    world.node.node.wait("time to pass", span * 2, |_| Ok((began.elapsed() >= span).then_some(())))
 }
 
 fn check_converged(
@@ -196,9 +173,7 @@ fn a_killed_agent_comes_back_and_nobody_notices(context: &mut Context<'_>) -> Re
     let before = context.containerd()?.tasks()?;
     let (cluster, name) = (world.cluster, world.node_name().to_owned());
     // A flap may last a moment; a watch misses none.
-    let nodes = cluster.watch(&format!(
-        "/api/v1/nodes?fieldSelector=metadata.name%3D{name}"
-    ))?;
+    let nodes = cluster.watch(&format!("/api/v1/nodes?fieldSelector=metadata.name%3D{name}"))?;
     let pods = cluster.watch(&format!("/api/v1/namespaces/{}/pods", world.namespace))?;
     check_that_flaps_are_seen(&mut world, &nodes)?;
     for _ in 0..3 {
@@ -243,41 +218,20 @@ fn check_that_flaps_are_seen(world: &mut World<'_>, nodes: &Watching) -> Result<
     let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let patch = patch.to_string();
     let name = world.node_name().to_owned();
-    let flap = [
-        "patch",
-        "node",
-        &name,
-        "--subresource=status",
-        "--patch",
-        &patch,
-    ];
+    let flap = ["patch", "node", &name, "--subresource=status", "--patch", &patch];
     world.cluster.kubectl(&flap)?;
     // Upstream corrects it with its next report, five minutes later at worst.
     let mend = patch.replace("False", "True");
     world.node.node.wait("the flap to be seen", SOON, |_| {
-        Ok(nodes
-            .seen()
-            .iter()
-            .any(|node| unready(node).is_some())
-            .then_some(()))
+        Ok(nodes.seen().iter().any(|node| unready(node).is_some()).then_some(()))
     })?;
-    let mend = [
-        "patch",
-        "node",
-        &name,
-        "--subresource=status",
-        "--patch",
-        &mend,
-    ];
+    let mend = ["patch", "node", &name, "--subresource=status", "--patch", &mend];
     world.cluster.kubectl(&mend)?;
     world.node.wait_ready(world.cluster)?;
-    world
-        .node
-        .node
-        .wait("the end of the flap to be seen", SOON, |_| {
-            let last = nodes.seen().pop();
-            Ok(last.filter(|node| unready(node).is_none()).map(drop))
-        })?;
+    world.node.node.wait("the end of the flap to be seen", SOON, |_| {
+        let last = nodes.seen().pop();
+        Ok(last.filter(|node| unready(node).is_none()).map(drop))
+    })?;
     nodes.forget();
     Ok(())
 }
@@ -327,17 +281,14 @@ fn after_a_reboot_without_the_api_server_pods_start_from_the_disk(
         Ok((runs(before.uid()) && runs(leaves.uid())).then_some(()))
     })?;
     world.node.relay.heal()?;
-    let after = world.wait_pod("survivor", "Ready again", LATER, |pod| {
-        is_ready(pod) && pod.restarts() == 1
-    })?;
+    let after = world
+        .wait_pod("survivor", "Ready again", LATER, |pod| is_ready(pod) && pod.restarts() == 1)?;
     ensure!(after.uid() == before.uid(), "it is another pod");
     let word = world.read_inside(containerd, &after, "/keys/word")?;
     ensure!(word == "hush", "its secret is {word:?}");
     wait_one_sandbox_each(&mut world, containerd)?;
     let copy = copy_of(&world, &leaves);
-    world.node.node.wait("the copy to be gone", LATER, |_| {
-        Ok((!copy.exists()).then_some(()))
-    })?;
+    world.node.node.wait("the copy to be gone", LATER, |_| Ok((!copy.exists()).then_some(())))?;
     Ok(Outcome::Passed)
 }
 
@@ -356,9 +307,8 @@ fn without_offline_start_nothing_runs_before_the_api_server_is_back(
     let copy = copy_of(&world, &before);
     ensure!(!copy.exists(), "there is a copy at {}", copy.display());
     world.node.relay.heal()?;
-    let after = world.wait_pod("survivor", "Ready again", LATER, |pod| {
-        is_ready(pod) && pod.restarts() == 1
-    })?;
+    let after = world
+        .wait_pod("survivor", "Ready again", LATER, |pod| is_ready(pod) && pod.restarts() == 1)?;
     ensure!(after.uid() == before.uid(), "it is another pod");
     Ok(Outcome::Passed)
 }
@@ -382,21 +332,14 @@ fn copy_of(world: &World<'_>, pod: &PodView) -> PathBuf {
 fn wait_copied(world: &mut World<'_>, pod: &PodView) -> Result<()> {
     let path = copy_of(world, pod);
     let volumes = pod.0["spec"]["volumes"].as_array();
-    let n_secrets = volumes
-        .into_iter()
-        .flatten()
-        .filter(|it| it["secret"].is_object())
-        .count();
+    let n_secrets = volumes.into_iter().flatten().filter(|it| it["secret"].is_object()).count();
     world.node.node.wait("the pod's copy", LATER, |_| {
         let copy: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
         let n_copied = copy["secrets"].as_object().map_or(0, |it| it.len());
         let has_token = copy["tokens"].as_array().is_some_and(|it| !it.is_empty());
         Ok((n_copied == n_secrets && has_token).then_some(()))
     })?;
-    for (path, expected) in [
-        (path.as_path(), 0o600),
-        (path.parent().unwrap_or(&path), 0o700),
-    ] {
+    for (path, expected) in [(path.as_path(), 0o600), (path.parent().unwrap_or(&path), 0o700)] {
         let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
         ensure!(mode == expected, "{} has mode {mode:o}", path.display());
     }
@@ -447,11 +390,7 @@ fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> 
     }
     for name in &alive {
         let pod = world.wait_pod(name, "Ready", Duration::from_secs(120), is_ready)?;
-        ensure!(
-            pod.restarts() == 0,
-            "{name} was restarted: {}",
-            pod.0["status"]
-        );
+        ensure!(pod.restarts() == 0, "{name} was restarted: {}", pod.0["status"]);
         if let Some(id) = settled.get(name) {
             ensure!(main_id(&pod)? == *id, "{name} has another container");
         }
@@ -461,11 +400,7 @@ fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> 
     world.node.node.wait("deleted pods to be gone", GONE, |_| {
         let list = cluster.get(&path)?;
         let n_left = list["items"].as_array().map_or(0, Vec::len);
-        ensure!(
-            n_left == alive.len(),
-            "{n_left} pods are left of {}",
-            alive.len()
-        );
+        ensure!(n_left == alive.len(), "{n_left} pods are left of {}", alive.len());
         Ok(Some(()))
     })?;
     let containerd = context.containerd()?;
@@ -483,10 +418,7 @@ fn is_ready(pod: &PodView) -> bool {
 }
 
 fn create(world: &World<'_>, names: &[String]) -> Result<()> {
-    let pods: Vec<Value> = names
-        .iter()
-        .map(|name| world.pod(name, &[sleeper("main")]))
-        .collect();
+    let pods: Vec<Value> = names.iter().map(|name| world.pod(name, &[sleeper("main")])).collect();
     world.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pods}))
 }
 
@@ -505,11 +437,8 @@ fn wait_one_sandbox_each(world: &mut World<'_>, containerd: &Containerd) -> Resu
             let uid = mirrored.or(metadata["uid"].as_str());
             uid.unwrap_or_default().to_owned()
         };
-        let mut wanted: Vec<String> = pods
-            .iter()
-            .filter(|pod| pod["status"]["phase"] == "Running")
-            .map(uid)
-            .collect();
+        let mut wanted: Vec<String> =
+            pods.iter().filter(|pod| pod["status"]["phase"] == "Running").map(uid).collect();
         wanted.sort();
         let tasks = containerd.tasks()?;
         let all = containerd.containers()?;
@@ -519,10 +448,7 @@ fn wait_one_sandbox_each(world: &mut World<'_>, containerd: &Containerd) -> Resu
             .map(|it| it.pod_uid.clone())
             .collect();
         found.sort();
-        ensure!(
-            found == wanted,
-            "sandboxes of {found:?} run for pods {wanted:?}"
-        );
+        ensure!(found == wanted, "sandboxes of {found:?} run for pods {wanted:?}");
         let known: Vec<String> = pods.iter().map(uid).collect();
         let leaked: Vec<String> = all
             .iter()

@@ -100,10 +100,7 @@ impl Trouble<'_> {
         match main.waiting_reason() {
             Some(reason) => {
                 self.reasons.contains(&reason)
-                    && main
-                        .waiting_message()
-                        .unwrap_or_default()
-                        .contains(&self.message)
+                    && main.waiting_message().unwrap_or_default().contains(&self.message)
             }
             None => self.reasons.is_empty() && main.is_running() && !main.is_ready(),
         }
@@ -125,10 +122,9 @@ fn wait_event_about(
             .collect();
         match said.iter().find(|it| it.contains(part)) {
             Some(message) => Ok(Some((*message).to_owned())),
-            None => bail!(
-                "it said {said:?} among {:?}",
-                world.event_reasons(pod).unwrap_or_default()
-            ),
+            None => {
+                bail!("it said {said:?} among {:?}", world.event_reasons(pod).unwrap_or_default())
+            }
         }
     })
 }
@@ -151,10 +147,7 @@ fn import_images(context: &mut Context<'_>) -> Result<()> {
 
 /// A container that sees the test's directory.
 fn sharing(container: Value) -> Value {
-    with(
-        container,
-        json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}),
-    )
+    with(container, json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}))
 }
 
 fn with_shared(pod: Value, directory: &Path) -> Value {
@@ -469,12 +462,7 @@ fn a_pod_that_cannot_start_says_why_and_starts_when_the_cause_is_gone(
         let seen = world.wait_pod(trouble.name, "to be well", LATER, |pod| {
             pod.phase() == "Running" && pod.condition("Ready") == Some("True")
         })?;
-        ensure!(
-            seen.restarts() == 0,
-            "{} was restarted: {}",
-            trouble.name,
-            seen.0["status"]
-        );
+        ensure!(seen.restarts() == 0, "{} was restarted: {}", trouble.name, seen.0["status"]);
     }
     witness.ensure_untouched(&world)?;
     Ok(Outcome::Passed)
@@ -508,10 +496,7 @@ fn refusals(world: &World<'_>) -> Vec<Refusal> {
             name: "forbidden",
             pod: with_sysctl("forbidden", "kernel.msgmax", "10000"),
             ends_in: ("Failed", "SysctlForbidden"),
-            event: (
-                "SysctlForbidden",
-                "forbidden sysctl: \"kernel.msgmax\" not allowlisted",
-            ),
+            event: ("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted"),
         },
         Refusal {
             name: "impossible",
@@ -551,19 +536,11 @@ fn a_pod_that_can_never_start_is_refused_and_makes_room_for_a_better_one(
         world.apply(&refusal.pod)?;
     }
     let mut refused = Vec::new();
-    for Refusal {
-        name,
-        ends_in,
-        event,
-        ..
-    } in &refusals
-    {
+    for Refusal { name, ends_in, event, .. } in &refusals {
         let (phase, reason) = *ends_in;
         let what = format!("{phase} with {reason}");
         let seen = world.wait_pod(name, &what, LATER, |pod| {
-            let waits = pod
-                .container("main")
-                .is_ok_and(|it| it.waiting_reason() == Some(reason));
+            let waits = pod.container("main").is_ok_and(|it| it.waiting_reason() == Some(reason));
             pod.phase() == phase && (waits || pod.0["status"]["reason"] == reason)
         })?;
         wait_event_about(&mut world, &seen, *event)?;

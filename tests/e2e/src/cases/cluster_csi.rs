@@ -48,10 +48,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     let first = world.wait_ready_later("first")?;
     let second = claimant(&world, "second", "data");
     let second = world.run(&second)?;
-    let volume = driver
-        .state
-        .join("volumes")
-        .join(format!("{}-data", world.namespace));
+    let volume = driver.state.join("volumes").join(format!("{}-data", world.namespace));
     let group = std::fs::metadata(&volume)?.gid();
     ensure!(group == 4242, "the volume belongs to group {group}");
     let record = look::pod_directory(&world.node.node, &first)
@@ -78,10 +75,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     world.wait_gone(&first, LATER)?;
     world.wait("the first pod's volume to be taken away", LATER, |_, _| {
         let methods = driver.methods()?;
-        let n_unpublished = methods
-            .iter()
-            .filter(|it| *it == "NodeUnpublishVolume")
-            .count();
+        let n_unpublished = methods.iter().filter(|it| *it == "NodeUnpublishVolume").count();
         Ok((n_unpublished >= 1).then_some(()))
     })?;
     ensure!(
@@ -96,9 +90,8 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     wait_left(&mut world, &driver)?;
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let own = world.node.node.directory().display().to_string();
-    let left = table
-        .lines()
-        .find(|line| line.contains(&own) && line.contains("kubernetes.io~csi/"));
+    let left =
+        table.lines().find(|line| line.contains(&own) && line.contains("kubernetes.io~csi/"));
     ensure!(left.is_none(), "{left:?} is still mounted");
     ensure!(volume.join("file").exists(), "the volume was emptied");
 
@@ -139,10 +132,7 @@ fn an_inline_volume_learns_of_its_pod(context: &mut Context<'_>) -> Result<Outco
         "the driver was told {told}"
     );
     let tokens = told["csi.storage.k8s.io/serviceAccount.tokens"].as_str();
-    ensure!(
-        tokens.is_some_and(|it| it.contains("vault") && it.contains("token")),
-        "no token"
-    );
+    ensure!(tokens.is_some_and(|it| it.contains("vault") && it.contains("token")), "no token");
     world.kubectl(&["delete", "pod", "inline", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     world.wait("the volume to be taken away", LATER, |_, _| {
@@ -212,9 +202,7 @@ fn a_driver_that_fails_or_hangs_holds_up_its_own_pod_only(
     driver.set_fault("NodePublishVolume", Some("hang"))?;
     world.wait("the driver to hang", LATER, |_, _| {
         let methods = driver.methods()?;
-        Ok(methods
-            .contains(&"NodePublishVolume".to_owned())
-            .then_some(()))
+        Ok(methods.contains(&"NodePublishVolume".to_owned()).then_some(()))
     })?;
     let other = script("main", "exec sleep 100000");
     let other = world.pod("other", &[other]);

@@ -29,9 +29,7 @@ cases![
 /// The request to publish a volume for that pod.
 fn publishing(driver: &Driver, pod: &PodView) -> Result<Value> {
     let calls = driver.calls()?;
-    let mut published = calls
-        .iter()
-        .filter(|it| it["method"] == "NodePublishVolume");
+    let mut published = calls.iter().filter(|it| it["method"] == "NodePublishVolume");
     let own = published.find(|it| {
         let target = it["request"]["target_path"].as_str();
         target.is_some_and(|it| it.contains(pod.uid()))
@@ -70,10 +68,7 @@ fn options_access_and_tokens_reach_the_driver_as_its_object_says(
     );
     let token: Value = serde_json::from_str(secret)?;
     let token = token["vault"]["token"].as_str().context("no token")?;
-    ensure!(
-        !world.node.node.log_text().contains(token),
-        "a token is in the log"
-    );
+    ensure!(!world.node.node.log_text().contains(token), "a token is in the log");
     ensure!(
         told["volume_context"]["csi.storage.k8s.io/pod.name"] == "writer"
             && told["readonly"].as_bool() != Some(true),
@@ -109,11 +104,7 @@ fn a_volume_without_a_kind_of_files_keeps_its_group(context: &mut Context<'_>) -
     for (name, more, expected) in [
         ("typed", json!({"csi": {"fsType": "ext4"}}), 4242),
         ("untyped", json!({}), 0),
-        (
-            "many",
-            json!({"accessModes": ["ReadWriteMany"], "csi": {"fsType": "ext4"}}),
-            0,
-        ),
+        ("many", json!({"accessModes": ["ReadWriteMany"], "csi": {"fsType": "ext4"}}), 0),
     ] {
         let volume = claim(&world, &driver, name, more)?;
         world.run(&claimant(&world, name, name))?;
@@ -143,9 +134,7 @@ fn a_refusal_for_good_leaves_nothing_and_another_is_cleaned_up_after(
             .join("vol_data.json");
         // Between two tries; each makes it anew.
         let what = format!("the record of {name} to be as it should");
-        world.wait(&what, SOON, |_, _| {
-            Ok((record.exists() == stays).then_some(()))
-        })?;
+        world.wait(&what, SOON, |_, _| Ok((record.exists() == stays).then_some(())))?;
         let count = |methods: &[String]| {
             let calls = methods.iter();
             calls.filter(|it| *it == "NodeUnpublishVolume").count()
@@ -177,12 +166,7 @@ fn upstreams_mock_driver_is_served_like_any_other(context: &mut Context<'_>) -> 
         "it is published as {entry}"
     );
     // It has volumes 1 to 3, and refuses those that were not attached by its own word.
-    let volume = claim(
-        &world,
-        &driver,
-        "mock",
-        json!({"csi": {"volumeHandle": "1"}}),
-    )?;
+    let volume = claim(&world, &driver, "mock", json!({"csi": {"volumeHandle": "1"}}))?;
     world.apply(&claimant(&world, "mock", "mock"))?;
     let attached = json!({"attached": true, "attachmentMetadata": {"device": "/dev/mock"}});
     let name = wait_attachment(&mut world, &volume)?;
@@ -196,29 +180,19 @@ fn upstreams_mock_driver_is_served_like_any_other(context: &mut Context<'_>) -> 
         "the driver was told {told}"
     );
     let uid = seen.uid().to_owned();
-    world
-        .node
-        .node
-        .wait("the driver's figures", LATER, |node| {
-            let summary: Value = serde_json::from_str(&node.read_only("/stats/summary")?.body)?;
-            let pods = summary["pods"].as_array().cloned().unwrap_or_default();
-            let mut pods = pods.into_iter();
-            let own = pods.find(|it| it["podRef"]["uid"] == uid.as_str());
-            let volumes = own.map(|it| it["volume"].clone()).unwrap_or_default();
-            let mut volumes = volumes.as_array().cloned().unwrap_or_default().into_iter();
-            Ok(volumes
-                .any(|it| it["capacityBytes"] == 100_u64 << 30)
-                .then_some(()))
-        })?;
+    world.node.node.wait("the driver's figures", LATER, |node| {
+        let summary: Value = serde_json::from_str(&node.read_only("/stats/summary")?.body)?;
+        let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+        let mut pods = pods.into_iter();
+        let own = pods.find(|it| it["podRef"]["uid"] == uid.as_str());
+        let volumes = own.map(|it| it["volume"].clone()).unwrap_or_default();
+        let mut volumes = volumes.as_array().cloned().unwrap_or_default().into_iter();
+        Ok(volumes.any(|it| it["capacityBytes"] == 100_u64 << 30).then_some(()))
+    })?;
     enlarge(&world, &volume, "mock", "2Gi")?;
     wait_grown(&mut world, "mock", "2Gi")?;
 
-    let strange = claim(
-        &world,
-        &driver,
-        "strange",
-        json!({"csi": {"volumeHandle": "99"}}),
-    )?;
+    let strange = claim(&world, &driver, "strange", json!({"csi": {"volumeHandle": "99"}}))?;
     world.apply(&claimant(&world, "strange", "strange"))?;
     let name = wait_attachment(&mut world, &strange)?;
     settle_attachment(&world, &name, &attached)?;

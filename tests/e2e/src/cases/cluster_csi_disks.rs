@@ -62,10 +62,7 @@ pub(super) fn enlarge(world: &World<'_>, volume: &str, claim: &str, size: &str) 
 }
 
 pub(super) fn wait_grown(world: &mut World<'_>, claim: &str, size: &str) -> Result<()> {
-    let path = format!(
-        "/api/v1/namespaces/{}/persistentvolumeclaims/{claim}",
-        world.namespace
-    );
+    let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/{claim}", world.namespace);
     let what = format!("the claim {claim} to have grown");
     world.wait(&what, GONE, |cluster, _| {
         let claim = cluster.get(&path)?;
@@ -104,18 +101,13 @@ fn csi_test_is_content_with_the_driver_of_these_tests(
         .arg("-endpoint")
         .arg(&socket)
         .spawn()?;
-    let is_there = wait_until("the driver's socket", SOON, || {
-        Ok(socket.exists().then_some(()))
-    });
+    let is_there = wait_until("the driver's socket", SOON, || Ok(socket.exists().then_some(())));
     let checked = is_there.and_then(|()| {
         let mut sanity = Command::new(program.with_file_name("csi-sanity"));
         sanity
             .arg(format!("--csi.endpoint=unix://{}", socket.display()))
             .arg(format!("--csi.mountdir={}", place.join("mount").display()))
-            .arg(format!(
-                "--csi.stagingdir={}",
-                place.join("stage").display()
-            ))
+            .arg(format!("--csi.stagingdir={}", place.join("stage").display()))
             .arg("--ginkgo.no-color");
         Ok(sanity.output()?)
     });
@@ -153,10 +145,7 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
         Ok(words.starts_with(b"hello\n").then_some(()))
     })?;
     let told = &driver.request("NodePublishVolume")?["volume_capability"];
-    ensure!(
-        told["AccessType"].get("Block").is_some(),
-        "the driver was told {told}"
-    );
+    ensure!(told["AccessType"].get("Block").is_some(), "the driver was told {told}");
     let root = world.node.node.root().to_owned();
     let link = look::pod_directory(&world.node.node, &seen)
         .join("volumeDevices/kubernetes.io~csi")
@@ -178,16 +167,11 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
     world.node.node.launch()?;
     world.wait_gone(&seen, LATER)?;
     world.wait("the device to leave the node", LATER, |_, _| {
-        let is_last = driver
-            .methods()?
-            .last()
-            .is_some_and(|it| it == "NodeUnstageVolume");
+        let is_last = driver.methods()?.last().is_some_and(|it| it == "NodeUnstageVolume");
         Ok((is_last && !devices.join(&volume).exists()).then_some(()))
     })?;
     ensure!(
-        driver
-            .methods()?
-            .contains(&"NodeUnpublishVolume".to_owned()),
+        driver.methods()?.contains(&"NodeUnpublishVolume".to_owned()),
         "the driver was called: {:?}",
         driver.methods()?
     );
@@ -243,31 +227,22 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
     let seen = world.wait_ready_later("disks")?;
     let uid = seen.uid().to_owned();
     let figures = |summary: &Value, claim: &str| {
-        let mut pods = summary["pods"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-            .into_iter();
+        let mut pods = summary["pods"].as_array().cloned().unwrap_or_default().into_iter();
         let pod = pods.find(|it| it["podRef"]["uid"] == uid.as_str())?;
         let volumes = pod["volume"].as_array().cloned().unwrap_or_default();
         let mut own = volumes.into_iter();
         own.find(|it| it["pvcRef"]["name"] == claim)
     };
-    let shown = world
-        .node
-        .node
-        .wait("both claims in the summary", LATER, |node| {
-            let summary: Value = serde_json::from_str(&node.read_only("/stats/summary")?.body)?;
-            let (data, raw) = (figures(&summary, "files"), figures(&summary, "raw"));
-            Ok(data
-                .zip(raw)
-                .filter(|(data, _)| data["usedBytes"].as_u64().is_some_and(|it| it > 3 << 20)))
-        })?;
+    let shown = world.node.node.wait("both claims in the summary", LATER, |node| {
+        let summary: Value = serde_json::from_str(&node.read_only("/stats/summary")?.body)?;
+        let (data, raw) = (figures(&summary, "files"), figures(&summary, "raw"));
+        Ok(data
+            .zip(raw)
+            .filter(|(data, _)| data["usedBytes"].as_u64().is_some_and(|it| it > 3 << 20)))
+    })?;
     ensure!(
         shown.0["name"] == "data"
-            && shown.0["capacityBytes"]
-                .as_u64()
-                .is_some_and(|it| it < 16 << 20)
+            && shown.0["capacityBytes"].as_u64().is_some_and(|it| it < 16 << 20)
             && shown.1["name"] == "other"
             && shown.1["capacityBytes"] == 16 << 20,
         "the summary says {shown:?}"
@@ -292,17 +267,11 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
     let mut ask = vec!["tasks", "exec", "--exec-id", "size", &id];
     ask.extend(words);
     let size = containerd.ctr(&ask)?;
-    ensure!(
-        size.trim().parse() == Ok(32_u64 << 20),
-        "the device did not grow: {size}"
-    );
+    ensure!(size.trim().parse() == Ok(32_u64 << 20), "the device did not grow: {size}");
     if has_xfs {
         wait_grown(&mut world, "tree", LARGE)?;
         let after = room_inside(context, &seen, "after")?;
-        ensure!(
-            after > before + (64 << 10),
-            "the file system has {before} KiB, then {after}"
-        );
+        ensure!(after > before + (64 << 10), "the file system has {before} KiB, then {after}");
     }
     world.kubectl(&["delete", "pod", "disks", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;

@@ -37,9 +37,7 @@ fn wait_storage_told(world: &mut World<'_>, driver: &Driver, expected: &Value) -
         let mut own = own.map_or(json!(null), |it| it["healthConditions"].clone());
         for condition in own.as_array_mut().into_iter().flatten() {
             // The server writes a time even where nobody gave one.
-            condition
-                .as_object_mut()
-                .map(|it| it.remove("lastTransitionTime"));
+            condition.as_object_mut().map(|it| it.remove("lastTransitionTime"));
         }
         ensure!(own == *expected, "it is {own}");
         Ok(Some(()))
@@ -61,10 +59,7 @@ fn what_ails_a_volume_or_its_storage_is_told_until_it_is_well(
     let volume = claim(&world, &driver, "data", json!({}))?;
     world.apply(&claimant(&world, "ailing", "data"))?;
     let first = world.wait_ready_later("ailing")?;
-    ensure!(
-        first.0["status"]["volumeHealth"].is_null(),
-        "nothing is wrong yet"
-    );
+    ensure!(first.0["status"]["volumeHealth"].is_null(), "nothing is wrong yet");
 
     // Rubbish among it would have the whole status refused.
     driver.set_health(
@@ -76,18 +71,12 @@ fn what_ails_a_volume_or_its_storage_is_told_until_it_is_well(
     ]);
     wait_told(&mut world, &slow)?;
     let asked = driver.calls()?;
-    let asked = asked
-        .iter()
-        .rev()
-        .find(|it| it["method"] == "NodeGetVolumeHealth");
+    let asked = asked.iter().rev().find(|it| it["method"] == "NodeGetVolumeHealth");
     let asked = &asked.context("nobody asked")?["request"];
     let (path, staged) = (&asked["volume_publish_path"], &asked["staging_target_path"]);
     ensure!(
-        path.as_str()
-            .is_some_and(|it| it.contains(first.uid()) && it.ends_with("/mount"))
-            && staged
-                .as_str()
-                .is_some_and(|it| it.ends_with("/globalmount")),
+        path.as_str().is_some_and(|it| it.contains(first.uid()) && it.ends_with("/mount"))
+            && staged.as_str().is_some_and(|it| it.ends_with("/globalmount")),
         "the driver was asked with {asked}"
     );
 
@@ -117,10 +106,7 @@ fn what_ails_a_volume_or_its_storage_is_told_until_it_is_well(
     world.node.node.launch()?;
     wait_told(&mut world, &json!(null))?;
     wait_storage_told(&mut world, &driver, &json!(null))?;
-    ensure!(
-        !metrics(&world)?.contains("ArrayDown"),
-        "it is still measured"
-    );
+    ensure!(!metrics(&world)?.contains("ArrayDown"), "it is still measured");
     let now = world.wait_ready("ailing")?;
     ensure!(
         now.uid() == first.uid() && now.restarts() == 0,

@@ -54,16 +54,10 @@ fn secrets_and_the_group_reach_the_driver(context: &mut Context<'_>) -> Result<O
     let pod = claimant(&world, "guarded", "guarded");
     world.apply(&pod)?;
     world.wait_ready_later("guarded")?;
-    for (method, word) in [
-        ("NodeStageVolume", "hush-stage"),
-        ("NodePublishVolume", "hush-publish"),
-    ] {
+    for (method, word) in [("NodeStageVolume", "hush-stage"), ("NodePublishVolume", "hush-publish")]
+    {
         let told = driver.request(method)?;
-        ensure!(
-            told["secrets"]["word"] == word,
-            "{method} was told {}",
-            told["secrets"]
-        );
+        ensure!(told["secrets"]["word"] == word, "{method} was told {}", told["secrets"]);
         let capability = told["volume_capability"].to_string();
         ensure!(
             capability.contains(r#""volume_mount_group":"4242""#),
@@ -85,12 +79,7 @@ fn a_volume_for_one_pod_alone_waits_for_it_to_go(context: &mut Context<'_>) -> R
     let Some((mut world, driver)) = serve(context, &[], rules)? else {
         return Ok(no_driver());
     };
-    claim(
-        &world,
-        &driver,
-        "alone",
-        json!({"accessModes": ["ReadWriteOncePod"]}),
-    )?;
+    claim(&world, &driver, "alone", json!({"accessModes": ["ReadWriteOncePod"]}))?;
     let first = claimant(&world, "first", "alone");
     world.apply(&first)?;
     let first = world.wait_ready_later("first")?;
@@ -156,10 +145,7 @@ fn how_many_volumes_a_node_takes_is_asked_again(context: &mut Context<'_>) -> Re
         return Ok(no_driver());
     };
     let entry = wait_registered(&mut world, &driver)?;
-    ensure!(
-        entry["allocatable"]["count"] == 7,
-        "it is published as {entry}"
-    );
+    ensure!(entry["allocatable"]["count"] == 7, "it is published as {entry}");
     driver.set_limit(3)?;
     let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", world.node_name());
     world.wait("the new limit in the node's CSINode", SOON, |cluster, _| {
@@ -183,15 +169,10 @@ fn a_pod_that_finds_no_room_for_its_volume_is_refused(
     driver.set_limit(0)?;
     let error =
         json!({"message": "no slot is free", "errorCode": 8, "time": "2026-01-01T00:00:00Z"});
-    settle_attachment(
-        &world,
-        &name,
-        &json!({"attached": false, "attachError": error}),
-    )?;
+    settle_attachment(&world, &name, &json!({"attached": false, "attachError": error}))?;
     // As long as upstream waits, and a moment to be seen.
-    let seen = world.wait_pod("unlucky", "Failed", REPUBLISHED + SOON, |pod| {
-        pod.phase() == "Failed"
-    })?;
+    let seen =
+        world.wait_pod("unlucky", "Failed", REPUBLISHED + SOON, |pod| pod.phase() == "Failed")?;
     ensure!(
         seen.0["status"]["reason"] == "VolumeAttachmentLimitExceeded",
         "it failed as {}",
@@ -230,9 +211,7 @@ impl Babbler {
         let thread = thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 if let Ok((mut stream, _)) = listener.accept() {
-                    stream
-                        .set_read_timeout(Some(Duration::from_millis(200)))
-                        .ok();
+                    stream.set_read_timeout(Some(Duration::from_millis(200))).ok();
                     let mut heard = [0; 64];
                     // Whatever is said, the answer is the same.
                     if stream.read(&mut heard).is_ok_and(|n| n > 0) {
@@ -242,10 +221,7 @@ impl Babbler {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        Ok(Babbler {
-            is_over,
-            thread: Some(thread),
-        })
+        Ok(Babbler { is_over, thread: Some(thread) })
     }
 }
 
@@ -275,10 +251,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
             json!({"spec": {"volumes": [{"name": "data", "csi": {"driver": name}}]}}),
         )
     };
-    apply_rules(
-        &world,
-        json!({"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"]}),
-    )?;
+    apply_rules(&world, json!({"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"]}))?;
 
     world.apply(&pod(&world, "early"))?;
     let early = world.wait_known("early")?;
@@ -366,9 +339,6 @@ fn a_driver_that_asks_for_it_is_told_again(context: &mut Context<'_>) -> Result<
     let n_staged = staged.iter().filter(|it| *it == "NodeStageVolume").count();
     ensure!(n_staged == 1, "it was staged {n_staged} times");
     let now = world.wait_ready("fresh")?;
-    ensure!(
-        now.restarts() == 0 && now.uid() == seen.uid(),
-        "the pod was restarted"
-    );
+    ensure!(now.restarts() == 0 && now.uid() == seen.uid(), "the pod was restarted");
     Ok(Outcome::Passed)
 }

@@ -46,18 +46,15 @@ fn a_node_is_described_as_upstream_describes_it(context: &mut Context<'_>) -> Re
         world.node.node.launch()?;
         world.node.wait_ready(world.cluster)?;
         let (cluster, path) = (world.cluster, world.node.path());
-        let node = world
-            .node
-            .node
-            .wait("a node that is fully described", SOON, |_| {
-                let node = cluster.get(&path)?;
-                let is_whole = node["status"]["images"].is_array()
+        let node = world.node.node.wait("a node that is fully described", SOON, |_| {
+            let node = cluster.get(&path)?;
+            let is_whole = node["status"]["images"].is_array()
                     && node["status"]["runtimeHandlers"].is_array()
                     && node["spec"]["podCIDR"].is_string()
                     // The controller takes its own taint away once the node is Ready.
                     && !node["spec"]["taints"].to_string().contains("not-ready");
-                Ok(is_whole.then_some(node))
-            })?;
+            Ok(is_whole.then_some(node))
+        })?;
         described.push(node);
         world.node.node.kill()?;
         cluster.kubectl(&["delete", "node", world.node_name()])?;
@@ -75,32 +72,19 @@ fn a_node_is_described_as_upstream_describes_it(context: &mut Context<'_>) -> Re
     ensure!(boasted.is_empty(), "only we declare {boasted:?}");
     let mut differences = Vec::new();
     compare("", &plain(theirs), &plain(ours), &mut differences);
-    ensure!(
-        differences.is_empty(),
-        "upstream's and ours differ:\n{}",
-        differences.join("\n")
-    );
+    ensure!(differences.is_empty(), "upstream's and ours differ:\n{}", differences.join("\n"));
     Ok(Outcome::Passed)
 }
 
 /// A node without identity, times and ranges.
 fn plain(mut node: Value) -> Value {
-    for field in [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "managedFields",
-    ] {
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
         node["metadata"][field] = Value::Null;
     }
     node["spec"]["podCIDR"] = Value::Null;
     node["spec"]["podCIDRs"] = Value::Null;
     node["status"]["declaredFeatures"] = Value::Null;
-    for condition in node["status"]["conditions"]
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-    {
+    for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastHeartbeatTime"] = Value::Null;
         condition["lastTransitionTime"] = Value::Null;
     }
@@ -111,16 +95,9 @@ fn plain(mut node: Value) -> Value {
 fn compare(path: &str, theirs: &Value, ours: &Value, differences: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(one), Value::Object(other)) => {
-            let names = one
-                .keys()
-                .chain(other.keys().filter(|it| !one.contains_key(*it)));
+            let names = one.keys().chain(other.keys().filter(|it| !one.contains_key(*it)));
             for name in names {
-                compare(
-                    &format!("{path}.{name}"),
-                    &theirs[name],
-                    &ours[name],
-                    differences,
-                );
+                compare(&format!("{path}.{name}"), &theirs[name], &ours[name], differences);
             }
         }
         _ if theirs == ours => {}
@@ -144,28 +121,14 @@ fn a_node_without_an_address_given_takes_that_of_its_route_or_its_name(
         Ok(first["address"].as_str().unwrap_or_default().to_owned())
     };
     let seen = address(&world)?;
-    ensure!(
-        seen == routed,
-        "the default route is at {routed}, not {seen}"
-    );
+    ensure!(seen == routed, "the default route is at {routed}, not {seen}");
     // The run has its own mounts, so its hosts file is nobody else's.
     let named = routed.replace(".255.2", ".253.7");
-    call(
-        "ip",
-        &["address", "add", &format!("{named}/32"), "dev", "node0"],
-    )?;
+    call("ip", &["address", "add", &format!("{named}/32"), "dev", "node0"])?;
     let hosts = world.node.node.directory().join("hosts");
     let known = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    fs::write(
-        &hosts,
-        format!("{known}\n192.0.2.77 {name}\n{named} {name}\n"),
-    )?;
-    output(
-        Command::new("mount")
-            .arg("--bind")
-            .arg(&hosts)
-            .arg("/etc/hosts"),
-    )?;
+    fs::write(&hosts, format!("{known}\n192.0.2.77 {name}\n{named} {name}\n"))?;
+    output(Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts"))?;
     world.node.node.kill()?;
     world.node.node.launch()?;
     let waited = world.cluster.wait("the address of its name", SOON, |_| {
@@ -190,9 +153,7 @@ fn a_cloud_gives_a_node_its_addresses_and_pods_show_them(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut options = context.node_options();
-    options.arguments = ["--cloud-provider=external", "--node-ip="]
-        .map(str::to_owned)
-        .to_vec();
+    options.arguments = ["--cloud-provider=external", "--node-ip="].map(str::to_owned).to_vec();
     options.configuration =
         json!({"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "2s"});
     let mut world = World::start_with(context, options)?;
@@ -212,14 +173,7 @@ fn a_cloud_gives_a_node_its_addresses_and_pods_show_them(
         hostname,
     ]);
     let patch = json!({"status": {"addresses": given}}).to_string();
-    cluster.kubectl(&[
-        "patch",
-        "node",
-        &name,
-        "--subresource=status",
-        "--patch",
-        &patch,
-    ])?;
+    cluster.kubectl(&["patch", "node", &name, "--subresource=status", "--patch", &patch])?;
     cluster.kubectl(&[
         "taint",
         "node",
@@ -230,9 +184,11 @@ fn a_cloud_gives_a_node_its_addresses_and_pods_show_them(
         Ok(condition(&cluster.get(&path)?, "Ready")["lastHeartbeatTime"].clone())
     };
     let before = heartbeat()?;
-    world.node.node.wait("another report", LATER, |_| {
-        Ok((heartbeat()? != before).then_some(()))
-    })?;
+    world.node.node.wait(
+        "another report",
+        LATER,
+        |_| Ok((heartbeat()? != before).then_some(())),
+    )?;
     let node = cluster.get(&path)?;
     ensure!(
         node["status"]["addresses"] == given,
@@ -255,18 +211,11 @@ fn the_range_of_pod_addresses_is_handed_to_the_runtime(
     // The runtime has no network before it is told the range, and the node is not Ready without.
     let mut world = World::start(context)?;
     let node = world.node.object(world.cluster)?;
-    let range = node["spec"]["podCIDR"]
-        .as_str()
-        .context("it has no range")?;
-    let prefix = range
-        .strip_suffix(".0/24")
-        .context("the range has no 24 bits")?;
+    let range = node["spec"]["podCIDR"].as_str().context("it has no range")?;
+    let prefix = range.strip_suffix(".0/24").context("the range has no 24 bits")?;
     let seen = world.run(&world.pod("inside", &[sleeper("main")]))?;
     let ip = seen.ip().context("no address")?;
-    ensure!(
-        ip.starts_with(&format!("{prefix}.")),
-        "{ip} is not in {range}"
-    );
+    ensure!(ip.starts_with(&format!("{prefix}.")), "{ip} is not in {range}");
     Ok(Outcome::Passed)
 }
 
@@ -293,9 +242,10 @@ fn a_node_is_ready_as_soon_as_its_runtime_answers(context: &mut Context<'_>) -> 
     );
     // Long enough for an agent that asks less and less often to be asleep.
     let began = std::time::Instant::now();
-    world.node.node.wait("some time", LATER, |_| {
-        Ok((began.elapsed().as_secs() >= 12).then_some(()))
-    })?;
+    world
+        .node
+        .node
+        .wait("some time", LATER, |_| Ok((began.elapsed().as_secs() >= 12).then_some(())))?;
     context.containerd()?.launch()?;
     let began = std::time::Instant::now();
     world.node.wait_ready(cluster)?;

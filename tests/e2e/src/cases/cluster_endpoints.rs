@@ -39,13 +39,7 @@ struct Row {
 }
 
 fn row(method: &str, path: &str, status: u16, content_type: &'static str) -> Row {
-    Row {
-        ask: Ask::new(method, path),
-        status,
-        content_type,
-        words: "",
-        upstream: None,
-    }
+    Row { ask: Ask::new(method, path), status, content_type, words: "", upstream: None }
 }
 
 impl Row {
@@ -54,24 +48,15 @@ impl Row {
     }
 
     fn with(self, header: &str) -> Row {
-        Row {
-            ask: self.ask.with(header),
-            ..self
-        }
+        Row { ask: self.ask.with(header), ..self }
     }
 
     fn sending(self, body: &str) -> Row {
-        Row {
-            ask: self.ask.sending(body),
-            ..self
-        }
+        Row { ask: self.ask.sending(body), ..self }
     }
 
     fn upstream(self, status: u16) -> Row {
-        Row {
-            upstream: Some(status),
-            ..self
-        }
+        Row { upstream: Some(status), ..self }
     }
 }
 
@@ -203,13 +188,8 @@ fn by_name() -> Vec<Row> {
         row("GET", "/logs/?query=", 400, TEXT)
             .saying("query: Invalid value: [\"\"]: may not be empty"),
         row("GET", "/logs/?tailLines=1", 406, TEXT).saying("query: Required value"),
-        row(
-            "GET",
-            "/logs/?query=a&query=b&query=c&query=d&query=e",
-            406,
-            TEXT,
-        )
-        .saying("query: Too many: 5"),
+        row("GET", "/logs/?query=a&query=b&query=c&query=d&query=e", 406, TEXT)
+            .saying("query: Too many: 5"),
         row("GET", "/logs/?query=a&boot=x", 400, TEXT)
             .saying("strconv.Atoi: parsing \"x\": invalid syntax"),
         row("GET", "/logs/?query=nobody&tailLines=some", 400, TEXT),
@@ -230,29 +210,16 @@ fn into_pods() -> Vec<Row> {
     let stream = "Sec-WebSocket-Protocol: v4.channel.k8s.io";
     vec![
         row("GET", log, 200, TEXT).saying("two\n").upstream(200),
-        row("GET", &query("tailLines=1"), 200, TEXT)
-            .saying("three\n")
-            .upstream(200),
-        row("GET", &query("tail=all"), 200, TEXT)
-            .saying("one\n")
-            .upstream(200),
-        row("GET", &query("limitBytes=3"), 200, TEXT)
-            .saying("one")
-            .upstream(200),
-        row("GET", &query("timestamps=true"), 200, TEXT)
-            .saying("Z one\n")
-            .upstream(200),
+        row("GET", &query("tailLines=1"), 200, TEXT).saying("three\n").upstream(200),
+        row("GET", &query("tail=all"), 200, TEXT).saying("one\n").upstream(200),
+        row("GET", &query("limitBytes=3"), 200, TEXT).saying("one").upstream(200),
+        row("GET", &query("timestamps=true"), 200, TEXT).saying("Z one\n").upstream(200),
         row("GET", &query("tailLines=some"), 400, ANY).saying("Unable to decode query."),
         row("GET", &query("sinceTime=yesterday"), 400, ANY),
         row("GET", &query("tailLines=-1"), 422, ANY).saying("Invalid request."),
         row("GET", &query("limitBytes=0"), 422, ANY),
         row("GET", &query("sinceSeconds=0"), 422, ANY),
-        row(
-            "GET",
-            &query("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z"),
-            422,
-            ANY,
-        ),
+        row("GET", &query("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z"), 422, ANY),
         row("GET", &query("previous=true"), 400, ANY),
         row("GET", &query("stream=Stdout"), 400, ANY).saying("PodLogsQuerySplitStreams"),
         row("GET", "/containerLogs/NS/nobody/main", 404, ANY)
@@ -263,14 +230,9 @@ fn into_pods() -> Vec<Row> {
         row("POST", log, 405, ANY),
         row("POST", "/run/NS/talker/main?cmd=echo+words", 200, ANY).saying("words\n"),
         row("POST", "/run/NS/talker/UID/main?cmd=echo+words", 200, ANY).saying("words\n"),
-        row(
-            "POST",
-            "/run/NS/talker/00000000-0000-0000-0000-000000000000/main?cmd=id",
-            500,
-            ANY,
-        )
-        // Which does not look at it here.
-        .upstream(200),
+        row("POST", "/run/NS/talker/00000000-0000-0000-0000-000000000000/main?cmd=id", 500, ANY)
+            // Which does not look at it here.
+            .upstream(200),
         row("POST", "/run/NS/talker/main?cmd=false", 500, ANY),
         row("POST", "/run/NS/talker/nothing?cmd=id", 500, ANY).saying("container not found"),
         row("POST", "/run/NS/nobody/main?cmd=id", 404, ANY).saying("pod does not exist"),
@@ -282,25 +244,15 @@ fn into_pods() -> Vec<Row> {
         row("POST", "/exec/NS/talker/main?command=id&output=1", 500, ANY)
             .saying("Upgrade request required"),
         row("POST", "/exec/NS/nobody/main?command=id&output=1", 404, ANY),
-        row(
-            "POST",
-            "/exec/NS/talker/nothing?command=id&output=1",
-            500,
-            ANY,
-        ),
+        row("POST", "/exec/NS/talker/nothing?command=id&output=1", 500, ANY),
         row(
             "POST",
             "/exec/NS/talker/00000000-0000-0000-0000-000000000000/main?command=id&output=1",
             500,
             ANY,
         ),
-        row(
-            "POST",
-            "/exec/NS/talker/UID/main?command=id&output=1",
-            500,
-            ANY,
-        )
-        .saying("Upgrade request required"),
+        row("POST", "/exec/NS/talker/UID/main?command=id&output=1", 500, ANY)
+            .saying("Upgrade request required"),
         row("PUT", "/exec/NS/talker/main?command=id&output=1", 405, ANY),
         row("GET", "/attach/NS/talker/main", 400, ANY),
         row("POST", "/attach/NS/talker/main?output=1", 500, ANY).saying("Upgrade request required"),
@@ -310,12 +262,7 @@ fn into_pods() -> Vec<Row> {
         row("POST", "/attach/NS/talker/nothing?output=1", 500, ANY),
         row("POST", "/portForward/NS/talker", 500, ANY).saying("Upgrade request required"),
         row("POST", "/portForward/NS/talker/UID", 500, ANY).saying("Upgrade request required"),
-        row(
-            "POST",
-            "/portForward/NS/talker/00000000-0000-0000-0000-000000000000",
-            404,
-            ANY,
-        ),
+        row("POST", "/portForward/NS/talker/00000000-0000-0000-0000-000000000000", 404, ANY),
         row("POST", "/portForward/NS/nobody", 404, ANY),
         row("GET", "/portForward/NS/talker?port=0", 400, ANY)
             .with("Connection: Upgrade")
@@ -367,10 +314,7 @@ fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) ->
     let rows: Vec<Row> = [of_the_node(), by_name(), into_pods(), ambiguous()]
         .into_iter()
         .flatten()
-        .map(|row| Row {
-            ask: row.ask.in_namespace(&namespace).of_pod(pod.uid()),
-            ..row
-        })
+        .map(|row| Row { ask: row.ask.in_namespace(&namespace).of_pod(pod.uid()), ..row })
         .collect();
     let asks: Vec<Ask> = rows.iter().map(|row| row.ask.clone()).collect();
     let mut wrong = Vec::new();
@@ -407,17 +351,12 @@ fn planted_links_are_not_followed_by_any_log_endpoint(
         return Ok(skipped);
     }
     if context.is_upstream() {
-        return Ok(Outcome::Skipped(
-            "upstream's kubelet follows them".to_owned(),
-        ));
+        return Ok(Outcome::Skipped("upstream's kubelet follows them".to_owned()));
     }
     let mut world = World::start(context)?;
     let secret = world.node.node.directory().join("secret");
     fs::write(&secret, "nobody may read this\n")?;
-    let victim = world.pod(
-        "victim",
-        &[script("main", "echo harmless; exec sleep 100000")],
-    );
+    let victim = world.pod("victim", &[script("main", "echo harmless; exec sleep 100000")]);
     let victim = world.run(&victim)?;
     world.settled_log(&victim, "main")?;
     let logs = look::log_directory(&world.node.node, &victim);
@@ -456,20 +395,14 @@ fn planted_links_are_not_followed_by_any_log_endpoint(
     let asks: Vec<Ask> = paths.iter().map(|path| Ask::new("GET", path)).collect();
     let heard = curl.ask(&admin, &asks)?;
     for (path, heard) in paths.iter().zip(&heard) {
-        ensure!(
-            !heard.body.contains("nobody may read"),
-            "{path} shows the secret"
-        );
+        ensure!(!heard.body.contains("nobody may read"), "{path} shows the secret");
         ensure!(
             heard.status == 404 || heard.status == 400 || heard.status == 500,
             "{path} is answered with {heard:?}"
         );
     }
     let through = world.kubectl(&["logs", "victim"]);
-    ensure!(
-        !format!("{through:?}").contains("nobody may read"),
-        "kubectl logs shows the secret"
-    );
+    ensure!(!format!("{through:?}").contains("nobody may read"), "kubectl logs shows the secret");
     fs::remove_file(format!("/var/log/{planted}"))?;
     fs::remove_file(format!("/var/log/{planted}-directory"))?;
     Ok(Outcome::Passed)
@@ -509,9 +442,7 @@ fn pods_are_shown_with_what_they_were_granted_where_the_gate_is_on(
         let body: serde_json::Value = serde_json::from_str(body)?;
         let listed = body["items"].as_array().cloned();
         let all = listed.unwrap_or_else(|| vec![body]);
-        let found = all
-            .into_iter()
-            .find(|it| it["metadata"]["name"] == "grower");
+        let found = all.into_iter().find(|it| it["metadata"]["name"] == "grower");
         let pod = found.unwrap_or_default();
         ensure!(
             pod["status"] == json!({}) || pod["status"].is_null(),
@@ -531,11 +462,7 @@ fn pods_are_shown_with_what_they_were_granted_where_the_gate_is_on(
         Ask::new("GET", &format!("{one}/another-uid")),
         Ask::new("POST", "/allocatedPods"),
     ];
-    let statuses: Vec<u16> = curl
-        .ask(&admin, &asks)?
-        .iter()
-        .map(|heard| heard.status)
-        .collect();
+    let statuses: Vec<u16> = curl.ask(&admin, &asks)?.iter().map(|heard| heard.status).collect();
     ensure!(statuses == [404, 404, 405], "others get {statuses:?}");
     Ok(Outcome::Passed)
 }

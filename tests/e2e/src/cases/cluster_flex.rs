@@ -34,10 +34,7 @@ impl Driver {
         let state = world.node.node.directory().join("drivers").join(word);
         fs::create_dir_all(state.join("disk"))?;
         fs::write(state.join("disk/file"), "kept")?;
-        Ok(Driver {
-            name: format!("{}/{word}", world.namespace),
-            state,
-        })
+        Ok(Driver { name: format!("{}/{word}", world.namespace), state })
     }
 
     /// Puts the program where a kubelet or a controller looks for it.
@@ -46,11 +43,7 @@ impl Driver {
         fs::create_dir_all(&place)?;
         let state = self.state.display();
         // A driver that attaches leaves it to the kubelet to show the node's mount to pods.
-        let mounts = if attaches {
-            "mountdevice|unmountdevice"
-        } else {
-            "mount|unmount"
-        };
+        let mounts = if attaches { "mountdevice|unmountdevice" } else { "mount|unmount" };
         let text = format!(
             r#"#!/bin/sh
 cd {state} || exit 1
@@ -126,15 +119,11 @@ fn using(world: &World<'_>, name: &str, volume: Value) -> Value {
 fn begin(world: &mut World<'_>, pod: &Value) -> Result<PodView> {
     world.apply(pod)?;
     let name = pod["metadata"]["name"].as_str().context("it has a name")?;
-    world.wait_pod(name, "known to the node", LATER, |pod| {
-        pod.0["status"]["startTime"].is_string()
-    })
+    world.wait_pod(name, "known to the node", LATER, |pod| pod.0["status"]["startTime"].is_string())
 }
 
 fn wait_ready(world: &mut World<'_>, name: &str) -> Result<PodView> {
-    world.wait_pod(name, "Ready", LATER, |pod| {
-        pod.condition("Ready") == Some("True")
-    })
+    world.wait_pod(name, "Ready", LATER, |pod| pod.condition("Ready") == Some("True"))
 }
 
 /// Lines of the mount table that are this node's and a driver's.
@@ -218,10 +207,7 @@ fn a_driver_of_the_old_kind_is_found_when_it_comes_and_serves_pods_across_a_kill
     remove_and_wait(&mut world, &second)?;
     let left = mounts_of(&world, &driver)?;
     ensure!(left.is_empty(), "{left:?} is still mounted");
-    ensure!(
-        driver.state.join("disk/file").exists(),
-        "the volume was emptied"
-    );
+    ensure!(driver.state.join("disk/file").exists(), "the volume was emptied");
     let log = world.node.node.log_text();
     for word in ["hush-hush", "aHVzaC1odXNo"] {
         ensure!(!log.contains(word), "a secret is in the log");
@@ -241,10 +227,7 @@ fn a_volume_of_the_old_kind_is_attached_by_the_cluster_and_mounted_for_the_node(
     world.apply(&volume)?;
     world.apply(&claim)?;
     let name = volume["metadata"]["name"].as_str().context("it has one")?;
-    let path = format!(
-        "/api/v1/namespaces/{}/persistentvolumeclaims/data",
-        world.namespace
-    );
+    let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/data", world.namespace);
     world.wait("the claim to be bound", LATER, |cluster, _| {
         let claim = cluster.get(&path)?;
         Ok((claim["status"]["phase"] == "Bound").then_some(()))
@@ -266,10 +249,8 @@ fn a_volume_of_the_old_kind_is_attached_by_the_cluster_and_mounted_for_the_node(
     let unique = format!("{}/{name}", driver.name);
     let path = format!("/api/v1/nodes/{}", world.node_name());
     let node = world.cluster.get(&path)?;
-    let (used, attached) = (
-        node["status"]["volumesInUse"].to_string(),
-        &node["status"]["volumesAttached"][0],
-    );
+    let (used, attached) =
+        (node["status"]["volumesInUse"].to_string(), &node["status"]["volumesAttached"][0]);
     ensure!(used.contains(&unique), "in use are {used}");
     ensure!(
         attached["name"] == unique.as_str() && attached["devicePath"] == "/dev/attached",
@@ -287,10 +268,7 @@ fn a_volume_of_the_old_kind_is_attached_by_the_cluster_and_mounted_for_the_node(
         )),
         "it was told {device:?}"
     );
-    ensure!(
-        calls.contains(&"waitforattach /dev/attached".to_owned()),
-        "it was told {calls:?}"
-    );
+    ensure!(calls.contains(&"waitforattach /dev/attached".to_owned()), "it was told {calls:?}");
     ensure!(
         driver.options("mountdevice")?["size"] == "1",
         "it was told {:?}",
@@ -311,10 +289,7 @@ fn a_volume_of_the_old_kind_is_attached_by_the_cluster_and_mounted_for_the_node(
     );
     let left = mounts_of(&world, &driver)?;
     ensure!(left.is_empty(), "{left:?} is still mounted");
-    ensure!(
-        driver.state.join("disk/file").exists(),
-        "the volume was emptied"
-    );
+    ensure!(driver.state.join("disk/file").exists(), "the volume was emptied");
     Ok(Outcome::Passed)
 }
 
@@ -335,11 +310,7 @@ fn drivers_of_the_old_kind_that_fail_hang_or_talk_rubbish_hold_up_their_own_pods
             ("mount", "rubbish"),
             format!("{set_up}invalid character 'r' looking for beginning of value"),
         ),
-        (
-            "silent",
-            ("mount", ""),
-            format!("{set_up}unexpected end of JSON input"),
-        ),
+        ("silent", ("mount", ""), format!("{set_up}unexpected end of JSON input")),
         (
             "broken",
             ("init", r#"{"status": "Failure", "message": "no licence"}"#),

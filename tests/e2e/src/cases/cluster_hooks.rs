@@ -23,16 +23,11 @@ cases![
 /// Waits until a patient was asked for a path, and gives the head of the request.
 fn wait_asked(world: &mut World<'_>, patient: &Patient, path: &str) -> Result<String> {
     let start = format!("GET {path} ");
-    world
-        .node
-        .node
-        .wait(&format!("a request for {path}"), SOON, |_| {
-            let heard = patient.heard();
-            let asked = heard.iter().find(|it| it.starts_with(&start)).cloned();
-            Ok(Some(
-                asked.with_context(|| format!("heard only {heard:?}"))?,
-            ))
-        })
+    world.node.node.wait(&format!("a request for {path}"), SOON, |_| {
+        let heard = patient.heard();
+        let asked = heard.iter().find(|it| it.starts_with(&start)).cloned();
+        Ok(Some(asked.with_context(|| format!("heard only {heard:?}"))?))
+    })
 }
 
 fn hooks_are_requests_to_a_server(context: &mut Context<'_>) -> Result<Outcome> {
@@ -50,11 +45,7 @@ fn hooks_are_requests_to_a_server(context: &mut Context<'_>) -> Result<Outcome> 
     );
     let seen = world.run(&world.pod("web", &[hooked]))?;
     let asked = wait_asked(&mut world, &patient, "/hello")?;
-    for part in [
-        "user-agent: kube-lifecycle/1.37",
-        "x-moment: /hello",
-        "accept: */*",
-    ] {
+    for part in ["user-agent: kube-lifecycle/1.37", "x-moment: /hello", "accept: */*"] {
         ensure!(asked.contains(part), "no {part:?} in {asked:?}");
     }
     let farewells =
@@ -83,19 +74,14 @@ fn a_secure_hook_that_meets_an_open_server_is_asked_again(
         "{said:?}"
     );
     let asked = wait_asked(&mut world, &patient, "/hello")?;
-    ensure!(
-        !asked.contains("authorization"),
-        "a credential went out in the open: {asked:?}"
-    );
+    ensure!(!asked.contains("authorization"), "a credential went out in the open: {asked:?}");
     Ok(Outcome::Passed)
 }
 
 fn a_hook_that_is_a_socket_cannot_be_run(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    let hooked = with(
-        sleeper("main"),
-        json!({"lifecycle": {"postStart": {"tcpSocket": {"port": 80}}}}),
-    );
+    let hooked =
+        with(sleeper("main"), json!({"lifecycle": {"postStart": {"tcpSocket": {"port": 80}}}}));
     world.apply(&world.pod("web", &[hooked, sleeper("other")]))?;
     let seen = world.wait_pod("web", "to be tried again", LATER, |pod| {
         pod.container("main").is_ok_and(|it| it.restarts() >= 1)
@@ -105,11 +91,7 @@ fn a_hook_that_is_a_socket_cannot_be_run(context: &mut Context<'_>) -> Result<Ou
     ensure!(said == "PostStartHook failed", "{said:?}");
     let said = world.wait_event(&seen, "Killing")?;
     ensure!(said == "FailedPostStartHook", "{said:?}");
-    ensure!(
-        seen.container("other")?.restarts() == 0,
-        "{}",
-        seen.0["status"]
-    );
+    ensure!(seen.container("other")?.restarts() == 0, "{}", seen.0["status"]);
     Ok(Outcome::Passed)
 }
 
@@ -124,10 +106,8 @@ fn a_sleeping_hook_after_the_start_holds_the_next_container(
         let mount = json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]});
         with(script(name, &text), mount)
     };
-    let first = with(
-        began("first"),
-        json!({"lifecycle": {"postStart": {"sleep": {"seconds": 3}}}}),
-    );
+    let first =
+        with(began("first"), json!({"lifecycle": {"postStart": {"sleep": {"seconds": 3}}}}));
     let pod = with(
         world.pod("web", &[first, began("second")]),
         json!({"spec": {"terminationGracePeriodSeconds": 5,

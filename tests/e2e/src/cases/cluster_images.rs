@@ -23,15 +23,9 @@ cases![
 const IMAGE: &str = "private.test/team/app:1";
 
 fn of_image(world: &World<'_>, name: &str, policy: &str, secrets: &[&str]) -> Value {
-    let container = with(
-        sleeper("main"),
-        json!({"image": IMAGE, "imagePullPolicy": policy}),
-    );
+    let container = with(sleeper("main"), json!({"image": IMAGE, "imagePullPolicy": policy}));
     let secrets: Vec<Value> = secrets.iter().map(|name| json!({"name": name})).collect();
-    with(
-        world.pod(name, &[container]),
-        json!({"spec": {"imagePullSecrets": secrets}}),
-    )
+    with(world.pod(name, &[container]), json!({"spec": {"imagePullSecrets": secrets}}))
 }
 
 fn create_secret(world: &World<'_>, name: &str, password: &str) -> Result<()> {
@@ -57,17 +51,9 @@ fn a_private_image_is_pulled_with_the_pods_secret_and_the_events_say_so(
     create_secret(&world, "wrong", "guess")?;
     create_secret(&world, "right", "secret")?;
     // Both fit, the wrong one is tried first.
-    let seen = world.run(&of_image(
-        &world,
-        "app",
-        "IfNotPresent",
-        &["wrong", "right"],
-    ))?;
+    let seen = world.run(&of_image(&world, "app", "IfNotPresent", &["wrong", "right"]))?;
     let pulling = world.wait_event(&seen, "Pulling")?;
-    ensure!(
-        pulling == format!("Pulling image {IMAGE:?}"),
-        "it says {pulling:?}"
-    );
+    ensure!(pulling == format!("Pulling image {IMAGE:?}"), "it says {pulling:?}");
     let pulled = world.wait_event(&seen, "Pulled")?;
     let start = format!("Successfully pulled image {IMAGE:?} in ");
     ensure!(
@@ -77,17 +63,12 @@ fn a_private_image_is_pulled_with_the_pods_secret_and_the_events_say_so(
         "it says {pulled:?}"
     );
     let requests = registry.requests();
-    let ann = requests
-        .iter()
-        .filter(|it| it.user.as_deref() == Some("ann"));
+    let ann = requests.iter().filter(|it| it.user.as_deref() == Some("ann"));
     ensure!(
         ann.clone().any(|it| it.status == 401) && ann.clone().any(|it| it.status == 200),
         "the registry saw {requests:?}"
     );
-    ensure!(
-        !world.node.node.log_text().contains("guess"),
-        "the log shows a password"
-    );
+    ensure!(!world.node.node.log_text().contains("guess"), "the log shows a password");
     Ok(Outcome::Passed)
 }
 
@@ -98,17 +79,12 @@ fn a_private_image_is_pulled_with_the_service_accounts_secret(
     registry.set_account(Some(("ann", "secret")));
     let mut world = World::start(context)?;
     create_secret(&world, "pull", "secret")?;
-    let account = world.object(
-        "ServiceAccount",
-        "robot",
-        json!({"imagePullSecrets": [{"name": "pull"}]}),
-    );
+    let account =
+        world.object("ServiceAccount", "robot", json!({"imagePullSecrets": [{"name": "pull"}]}));
     world.apply(&account)?;
     let container = with(sleeper("main"), json!({"image": IMAGE}));
-    let pod = with(
-        world.pod("app", &[container]),
-        json!({"spec": {"serviceAccountName": "robot"}}),
-    );
+    let pod =
+        with(world.pod("app", &[container]), json!({"spec": {"serviceAccountName": "robot"}}));
     world.run(&pod)?;
     Ok(Outcome::Passed)
 }
@@ -121,18 +97,14 @@ fn a_pull_without_its_secret_backs_off_and_recovers_when_the_secret_comes(
     let mut world = World::start(context)?;
     world.apply(&of_image(&world, "app", "IfNotPresent", &["later"]))?;
     let seen = world.wait_pod("app", "back-off", LATER, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.waiting_reason() == Some("ImagePullBackOff"))
+        pod.container("main").is_ok_and(|it| it.waiting_reason() == Some("ImagePullBackOff"))
     })?;
     let main = seen.container("main")?;
     let said = main.waiting_message().unwrap_or_default().to_owned();
     let start = format!("Back-off pulling image {IMAGE:?}: ErrImagePull: ");
     ensure!(said.starts_with(&start), "it says {said:?}");
     let back_off = world.wait_event(&seen, "BackOff")?;
-    ensure!(
-        back_off == format!("Back-off pulling image {IMAGE:?}"),
-        "it says {back_off:?}"
-    );
+    ensure!(back_off == format!("Back-off pulling image {IMAGE:?}"), "it says {back_off:?}");
     let failed: Vec<String> = world
         .events(&seen)?
         .iter()
@@ -162,10 +134,9 @@ fn a_private_image_that_is_here_is_not_for_everybody(context: &mut Context<'_>) 
     // Without the secret the image is as good as absent.
     world.apply(&of_image(&world, "never", "Never", &[]))?;
     world.apply(&of_image(&world, "stranger", "IfNotPresent", &[]))?;
-    for (name, reasons) in [
-        ("never", &["ErrImageNeverPull"][..]),
-        ("stranger", &["ErrImagePull", "ImagePullBackOff"]),
-    ] {
+    for (name, reasons) in
+        [("never", &["ErrImageNeverPull"][..]), ("stranger", &["ErrImagePull", "ImagePullBackOff"])]
+    {
         world.wait_pod(name, &format!("{reasons:?}"), LATER, |pod| {
             let reason = pod.container("main").ok();
             let reason = reason.and_then(|it| it.waiting_reason().map(str::to_owned));
@@ -177,11 +148,7 @@ fn a_private_image_that_is_here_is_not_for_everybody(context: &mut Context<'_>) 
         "the stranger's pull never reached the registry"
     );
     // With the same secret, or another one of the same content, the registry is not even asked.
-    let pulls = registry
-        .requests()
-        .iter()
-        .filter(|it| it.status == 200)
-        .count();
+    let pulls = registry.requests().iter().filter(|it| it.status == 200).count();
     for secret in ["pull", "copy"] {
         let seen = world.run(&of_image(&world, secret, "Never", &[secret]))?;
         let said = world.wait_event(&seen, "Pulled")?;
@@ -192,11 +159,7 @@ fn a_private_image_that_is_here_is_not_for_everybody(context: &mut Context<'_>) 
             "it says {said:?}"
         );
     }
-    let after = registry
-        .requests()
-        .iter()
-        .filter(|it| it.status == 200)
-        .count();
+    let after = registry.requests().iter().filter(|it| it.status == 200).count();
     ensure!(after == pulls, "the registry was asked again");
 
     // The record is upstream's.
@@ -208,9 +171,7 @@ fn a_private_image_that_is_here_is_not_for_everybody(context: &mut Context<'_>) 
     ensure!(
         record["kind"] == "ImagePulledRecord"
             && record["apiVersion"] == "kubelet.config.k8s.io/v1beta1"
-            && record["imageRef"]
-                .as_str()
-                .is_some_and(|it| it.starts_with("sha256:"))
+            && record["imageRef"].as_str().is_some_and(|it| it.starts_with("sha256:"))
             && known.as_array().map(Vec::len) == Some(2)
             && known[0]["name"] == "copy"
             && known[0]["credentialHash"] == known[1]["credentialHash"],
@@ -225,10 +186,8 @@ fn the_image_of_a_volume_is_pulled_as_that_of_a_container_is(
     let registry = registry(context, "private.test", &["team/app:1"])?;
     registry.set_account(Some(("ann", "secret")));
     let mut world = World::start(context)?;
-    let main = with(
-        sleeper("main"),
-        json!({"volumeMounts": [{"name": "app", "mountPath": "/app"}]}),
-    );
+    let main =
+        with(sleeper("main"), json!({"volumeMounts": [{"name": "app", "mountPath": "/app"}]}));
     let pod = with(
         world.pod("app", &[main]),
         json!({"spec": {"imagePullSecrets": [{"name": "later"}],
@@ -236,8 +195,7 @@ fn the_image_of_a_volume_is_pulled_as_that_of_a_container_is(
     );
     world.apply(&pod)?;
     let seen = world.wait_pod("app", "back-off", LATER, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.waiting_reason() == Some("ImagePullBackOff"))
+        pod.container("main").is_ok_and(|it| it.waiting_reason() == Some("ImagePullBackOff"))
     })?;
     let main = seen.container("main")?;
     let said = main.waiting_message().unwrap_or_default().to_owned();

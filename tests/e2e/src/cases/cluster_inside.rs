@@ -61,19 +61,8 @@ fn profiles_are_opened_by_pprof(context: &mut Context<'_>) -> Result<Outcome> {
     load.wait_with_output()?;
     let heap = download(&world, "/debug/pprof/heap", "heap.pb.gz")?;
     for (file, parts) in [
-        (
-            &cpu,
-            &["samples/count cpu/nanoseconds", "Period: 10000000"][..],
-        ),
-        (
-            &heap,
-            &[
-                "alloc_space/bytes",
-                "inuse_space/bytes",
-                "Samples:",
-                "ferrolet",
-            ][..],
-        ),
+        (&cpu, &["samples/count cpu/nanoseconds", "Period: 10000000"][..]),
+        (&heap, &["alloc_space/bytes", "inuse_space/bytes", "Samples:", "ferrolet"][..]),
     ] {
         let opened = Command::new(&go)
             .args(["tool", "pprof", "-symbolize=none", "-raw"])
@@ -87,11 +76,8 @@ fn profiles_are_opened_by_pprof(context: &mut Context<'_>) -> Result<Outcome> {
             ensure!(text.contains(part), "{part} is not in {text:.2000}");
         }
     }
-    let threads = world.kubectl(&[
-        "get",
-        "--raw",
-        &raw(&world, "/debug/pprof/goroutine?debug=1"),
-    ])?;
+    let threads =
+        world.kubectl(&["get", "--raw", &raw(&world, "/debug/pprof/goroutine?debug=1")])?;
     ensure!(threads.contains("tokio"), "the threads are {threads}");
     let line = world.kubectl(&["get", "--raw", &raw(&world, "/debug/pprof/cmdline")])?;
     ensure!(line.contains("--config"), "the command line is {line:?}");
@@ -151,9 +137,7 @@ fn a_checkpoint_is_written_or_the_runtime_says_why_not(
     let path = format!("/checkpoint/{}/still", world.namespace);
     let post = |container: &str| {
         let path = raw(&world, &format!("{path}/{container}"));
-        world
-            .cluster
-            .kubectl_with(&["create", "--raw", &path, "-f", "-"], "")
+        world.cluster.kubectl_with(&["create", "--raw", &path, "-f", "-"], "")
     };
     let missing = post("nobody");
     let error = format!("{:#}", missing.err().context("nobody was written")?);
@@ -203,9 +187,7 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     let declared = world.node.object(world.cluster)?;
     let declared = &declared["status"]["declaredFeatures"];
     ensure!(
-        declared
-            .as_array()
-            .is_some_and(|all| all.contains(&json!("ExtendWebSocketsToKubelet"))),
+        declared.as_array().is_some_and(|all| all.contains(&json!("ExtendWebSocketsToKubelet"))),
         "it declares {declared}"
     );
     let main = with(
@@ -217,26 +199,11 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     let said = world.kubectl(&["exec", "worker", "--", "sh", "-c", "echo out; echo err >&2"])?;
     ensure!(said.starts_with("out\n"), "it said {said:?}");
     let failed = world.kubectl(&["exec", "worker", "--", "sh", "-c", "echo bad >&2; exit 3"]);
-    let error = format!(
-        "{:#}",
-        failed.err().context("a command that fails succeeded")?
-    );
-    ensure!(
-        error.contains("bad") && error.contains("exit code 3"),
-        "it failed with {error}"
-    );
+    let error = format!("{:#}", failed.err().context("a command that fails succeeded")?);
+    ensure!(error.contains("bad") && error.contains("exit code 3"), "it failed with {error}");
     // The end of input has to arrive, or this waits for ever.
     let text = "x".repeat(300_000);
-    let args = [
-        "exec",
-        "-i",
-        "worker",
-        "--namespace",
-        &world.namespace,
-        "--",
-        "wc",
-        "-c",
-    ];
+    let args = ["exec", "-i", "worker", "--namespace", &world.namespace, "--", "wc", "-c"];
     let counted = world.cluster.kubectl_with(&args, &text)?;
     ensure!(counted.trim() == "300000", "it counted {counted:?}");
     expect_by_websocket(&world, "exec", 3)?;
@@ -256,15 +223,7 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
         .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
         .arg("--kubeconfig")
         .arg(world.cluster.kubeconfig())
-        .args([
-            "exec",
-            "--namespace",
-            &world.namespace,
-            "worker",
-            "--",
-            "echo",
-            "old",
-        ])
+        .args(["exec", "--namespace", &world.namespace, "worker", "--", "echo", "old"])
         .output()?;
     let said = String::from_utf8_lossy(&spdy.stdout);
     ensure!(said == "old\n", "with SPDY it said {said:?}");
@@ -283,19 +242,13 @@ fn streams_come_by_spdy_where_websockets_are_not_offered(
     let declared = world.node.object(world.cluster)?;
     let declared = &declared["status"]["declaredFeatures"];
     let is_offered = |all: &Vec<Value>| all.contains(&json!("ExtendWebSocketsToKubelet"));
-    ensure!(
-        !declared.as_array().is_some_and(is_offered),
-        "it declares {declared}"
-    );
+    ensure!(!declared.as_array().is_some_and(is_offered), "it declares {declared}");
     let server = with(
         script("main", "exec httpd -f -p 8080 -h /www"),
         json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}),
     );
     let text = "while read line; do echo \"heard $line\"; done; echo no more; exec sleep 100000";
-    let parrot = with(
-        script("parrot", text),
-        json!({"stdin": true, "stdinOnce": true}),
-    );
+    let parrot = with(script("parrot", text), json!({"stdin": true, "stdinOnce": true}));
     let pod = world.pod("worker", &[server, parrot]);
     world.run(&pod)?;
     for way in ["true", "false"] {
@@ -351,10 +304,7 @@ fn the_journal_of_a_service_is_read_by_its_name(context: &mut Context<'_>) -> Re
     let mut options = context.node_options();
     options.configuration = json!({"enableSystemLogQuery": true});
     let world = World::start_with(context, options)?;
-    let (one, other) = (
-        format!("one-{}", world.namespace),
-        format!("other-{}", world.namespace),
-    );
+    let (one, other) = (format!("one-{}", world.namespace), format!("other-{}", world.namespace));
     // Midnight of the first day of 2026, and a minute each.
     let line = |service: &str, minute: u64, message: &str| JournalLine {
         unit: format!("{service}.service"),
@@ -383,10 +333,7 @@ fn the_journal_of_a_service_is_read_by_its_name(context: &mut Context<'_>) -> Re
         ),
         (format!("{one}&pattern=e[de]"), &["red", "green"]),
         (format!("{one}&boot=0"), &["red", "green", "blue"]),
-        (
-            format!("{one}&query={other}"),
-            &["red", "green", "grey", "blue"],
-        ),
+        (format!("{one}&query={other}"), &["red", "green", "grey", "blue"]),
     ];
     for (query, expected) in cases {
         let got = colours(&query)?;

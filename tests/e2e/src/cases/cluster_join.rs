@@ -24,19 +24,12 @@ cases![
 fn requests_of(cluster: &Cluster, user: &str) -> Result<Vec<Value>> {
     let list = cluster.get("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
     let all = list["items"].as_array().cloned().unwrap_or_default();
-    Ok(all
-        .into_iter()
-        .filter(|it| it["spec"]["username"] == user)
-        .collect())
+    Ok(all.into_iter().filter(|it| it["spec"]["username"] == user).collect())
 }
 
 /// Where the agent keeps the certificate that it uses now.
 fn current(world: &World<'_>) -> Result<PathBuf> {
-    let link = world
-        .node
-        .node
-        .directory()
-        .join("pki/kubelet-client-current.pem");
+    let link = world.node.node.directory().join("pki/kubelet-client-current.pem");
     fs::canonicalize(&link).with_context(|| format!("resolve {}", link.display()))
 }
 
@@ -49,43 +42,29 @@ fn a_node_joins_by_bootstrap_once_its_request_is_approved(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let token = context.cluster()?.bootstrap_token(Approval::ByHand)?;
-    let user = format!(
-        "system:bootstrap:{}",
-        token.text().split('.').next().unwrap_or_default()
-    );
+    let user = format!("system:bootstrap:{}", token.text().split('.').next().unwrap_or_default());
     let mut options = context.node_options();
     // With rotation upstream's kubelet is healthy while its request waits; without, it does not even listen.
     options.configuration = json!({"rotateCertificates": true});
     let mut world = World::prepare(context, options, &Access::Bootstrap(token))?;
     world.node.node.launch()?;
     let cluster = world.cluster;
-    let request = world.node.node.wait("a certificate request", SOON, |_| {
-        Ok(requests_of(cluster, &user)?.pop())
-    })?;
+    let request = world
+        .node
+        .node
+        .wait("a certificate request", SOON, |_| Ok(requests_of(cluster, &user)?.pop()))?;
     ensure!(
         request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
-            && request["spec"]["usages"]
-                .to_string()
-                .contains("client auth"),
+            && request["spec"]["usages"].to_string().contains("client auth"),
         "the request is {request}"
     );
-    let name = request["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let name = request["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     world.node.node.wait_healthy()?;
-    ensure!(
-        cluster.find(&world.node.path())?.is_none(),
-        "it joined without a certificate"
-    );
+    ensure!(cluster.find(&world.node.path())?.is_none(), "it joined without a certificate");
     cluster.kubectl(&["certificate", "approve", &name])?;
     world.node.wait_ready(cluster)?;
     let file = current(&world)?;
-    ensure!(
-        is_private(&file)?,
-        "{} can be read by others",
-        file.display()
-    );
+    ensure!(is_private(&file)?, "{} can be read by others", file.display());
     let config = fs::read_to_string(world.node.node.directory().join("kubeconfig"))?;
     ensure!(
         config.contains("kubelet-client-current.pem"),

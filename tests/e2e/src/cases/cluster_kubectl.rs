@@ -39,14 +39,8 @@ fn a_container_is_attached_to_and_hears_the_end_of_input(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    let main = with(
-        script("main", PARROT),
-        json!({"stdin": true, "stdinOnce": true}),
-    );
-    let pod = with(
-        world.pod("parrot", &[main]),
-        json!({"spec": {"restartPolicy": "Never"}}),
-    );
+    let main = with(script("main", PARROT), json!({"stdin": true, "stdinOnce": true}));
+    let pod = with(world.pod("parrot", &[main]), json!({"spec": {"restartPolicy": "Never"}}));
     world.run(&pod)?;
     let mut session = world.talk_to_kubectl(&["attach", "--stdin", "parrot"])?;
     session.say_until_heard("one\n", "heard one\n", SOON)?;
@@ -54,11 +48,7 @@ fn a_container_is_attached_to_and_hears_the_end_of_input(
     session.wait_for("heard two\n", SOON)?;
     session.close_input();
     session.wait_end(SOON)?;
-    ensure!(
-        session.output().ends_with("heard two\nno more\n"),
-        "it said {:?}",
-        session.output()
-    );
+    ensure!(session.output().ends_with("heard two\nno more\n"), "it said {:?}", session.output());
     let seen = world.wait_pod("parrot", "ended", SOON, |pod| pod.phase() == "Failed")?;
     let code = &seen.0["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
     ensure!(*code == 5, "it ended with {code}");
@@ -121,19 +111,10 @@ fn files_are_copied_both_ways(context: &mut Context<'_>) -> Result<Outcome> {
     let inside = world.kubectl(&["exec", "worker", "--", "sha256sum", "/tmp/there/large"])?;
     let outside = output(Command::new("sha256sum").arg(here.join("there/large")))?;
     let sum = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
-    ensure!(
-        sum(&inside) == sum(&outside),
-        "it is {inside} there and {outside} here"
-    );
+    ensure!(sum(&inside) == sum(&outside), "it is {inside} there and {outside} here");
     world.kubectl(&["cp", "worker:/tmp/there", &at("back")])?;
-    ensure!(
-        fs::read(here.join("back/large"))? == large,
-        "another file came back"
-    );
-    ensure!(
-        fs::read(here.join("back/deep/small"))? == b"small\n",
-        "another small file came back"
-    );
+    ensure!(fs::read(here.join("back/large"))? == large, "another file came back");
+    ensure!(fs::read(here.join("back/deep/small"))? == b"small\n", "another small file came back");
     Ok(Outcome::Passed)
 }
 
@@ -149,11 +130,7 @@ fn a_terminal_has_the_size_of_the_callers_and_follows_it(
     ask_size(&mut session, "30 100")?;
     let terminal = fs::read_to_string(&note)?;
     let resize = ["rows", "41", "cols", "123"];
-    output(
-        Command::new("stty")
-            .args(["-F", terminal.trim()])
-            .args(resize),
-    )?;
+    output(Command::new("stty").args(["-F", terminal.trim()]).args(resize))?;
     ask_size(&mut session, "41 123")?;
     session.say("exit 7\n")?;
     let status = session.wait_end(SOON)?;
@@ -164,10 +141,8 @@ fn a_terminal_has_the_size_of_the_callers_and_follows_it(
 /// A command in a terminal of 30 lines and 100 columns, whose path is written to a file.
 fn in_terminal(command: &Command, note: &std::path::Path) -> Result<Session> {
     let quoted = |text: &std::ffi::OsStr| format!("'{}'", text.to_string_lossy());
-    let words: Vec<String> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(quoted)
-        .collect();
+    let words: Vec<String> =
+        std::iter::once(command.get_program()).chain(command.get_args()).map(quoted).collect();
     let text = format!(
         "stty rows 30 cols 100; tty > {}; exec {}",
         quoted(note.as_os_str()),
@@ -203,22 +178,14 @@ fn input_arrives_whole_and_commands_tell_their_codes(context: &mut Context<'_>) 
     }
     count.expect_running()?;
     count.close_input();
-    ensure!(
-        count.wait_end(SOON)?.success(),
-        "it said {}",
-        count.errors()
-    );
+    ensure!(count.wait_end(SOON)?.success(), "it said {}", count.errors());
     let n_sent = 20 * piece.len();
     ensure!(
         count.output().trim() == n_sent.to_string(),
         "of {n_sent} bytes arrived {}",
         count.output()
     );
-    for (text, code) in [
-        ("exit 0", Some(0)),
-        ("exit 42", Some(42)),
-        ("kill -9 $$", Some(137)),
-    ] {
+    for (text, code) in [("exit 0", Some(0)), ("exit 42", Some(42)), ("kill -9 $$", Some(137))] {
         let mut session = world.talk_to_kubectl(&["exec", "worker", "--", "sh", "-c", text])?;
         let status = session.wait_end(SOON)?;
         ensure!(status.code() == code, "{text:?} ended with {status}");
@@ -293,14 +260,9 @@ fn a_followed_log_loses_nothing_when_it_is_rotated(context: &mut Context<'_>) ->
     world.kubectl(&["exec", "talker", "--", "touch", "/go"])?;
     follower.wait_for("\nend\n", 2 * LATER)?;
     let text = follower.output();
-    let numbers: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("line ")?.split(' ').next())
-        .collect();
-    let first_wrong = numbers
-        .iter()
-        .enumerate()
-        .find(|(n, number)| **number != n.to_string());
+    let numbers: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("line ")?.split(' ').next()).collect();
+    let first_wrong = numbers.iter().enumerate().find(|(n, number)| **number != n.to_string());
     ensure!(
         first_wrong.is_none() && numbers.len() == N_LINES,
         "{} lines, the first wrong one is {first_wrong:?}",
@@ -355,53 +317,34 @@ fn a_fast_writer_is_followed_to_its_last_line(context: &mut Context<'_>) -> Resu
         file.read_to_string(&mut text)?;
         Ok(text)
     };
-    world.node.node.wait("the follower", SOON, |_| {
-        Ok((tail(6)? == "ready\n").then_some(()))
-    })?;
+    world.node.node.wait("the follower", SOON, |_| Ok((tail(6)? == "ready\n").then_some(())))?;
     world.kubectl(&["exec", "talker", "--", "touch", "/go"])?;
     world.node.node.wait("its last line", 2 * LATER, |_| {
         ensure!(follower.0.try_wait()?.is_none(), "the follower has ended");
         let last = tail(4)?;
-        ensure!(
-            last == "end\n",
-            "{} bytes so far",
-            fs::metadata(&heard)?.len()
-        );
+        ensure!(last == "end\n", "{} bytes so far", fs::metadata(&heard)?.len());
         Ok(Some(()))
     })?;
     let text = fs::read_to_string(&heard)?;
-    let lines = text
-        .lines()
-        .filter_map(|it| it.strip_suffix(" ................................"));
+    let lines = text.lines().filter_map(|it| it.strip_suffix(" ................................"));
     let mut expected = 1..=N_LINES;
     for line in lines {
         let number = expected.next().map(|it| it.to_string());
-        ensure!(
-            Some(line) == number.as_deref(),
-            "{line} where {number:?} should be"
-        );
+        ensure!(Some(line) == number.as_deref(), "{line} where {number:?} should be");
     }
     ensure!(expected.next().is_none(), "only up to {expected:?}");
     let directory = crate::look::log_directory(&world.node.node, &seen).join("main");
     let names = || -> Result<Vec<String>> {
         let entries = fs::read_dir(&directory)?.flatten();
-        Ok(entries
-            .map(|it| it.file_name().to_string_lossy().into_owned())
-            .collect())
+        Ok(entries.map(|it| it.file_name().to_string_lossy().into_owned()).collect())
     };
-    world
-        .node
-        .node
-        .wait("the log to be within its number", SOON, |_| {
-            let names = names()?;
-            let n_rotated = names.iter().filter(|it| it.starts_with("0.log.")).count();
-            let is_settled = !names.iter().any(|it| it.ends_with(".tmp"));
-            ensure!(
-                n_rotated >= 1 && names.len() <= MAX_FILES && is_settled,
-                "there are {names:?}"
-            );
-            Ok(Some(()))
-        })?;
+    world.node.node.wait("the log to be within its number", SOON, |_| {
+        let names = names()?;
+        let n_rotated = names.iter().filter(|it| it.starts_with("0.log.")).count();
+        let is_settled = !names.iter().any(|it| it.ends_with(".tmp"));
+        ensure!(n_rotated >= 1 && names.len() <= MAX_FILES && is_settled, "there are {names:?}");
+        Ok(Some(()))
+    })?;
     Ok(Outcome::Passed)
 }
 
@@ -423,24 +366,15 @@ fn one_broken_connection_does_not_end_the_others(context: &mut Context<'_>) -> R
     // The server's end dies in the middle.
     let mut dying = Line::connect(port)?;
     ensure!(dying.ask("echo alive")? == "alive", "no echo");
-    ensure!(
-        dying.ask("kill -9 $$").is_err(),
-        "a dead shell has answered"
-    );
+    ensure!(dying.ask("kill -9 $$").is_err(), "a dead shell has answered");
     // The client's end goes away with megabytes unread, which resets the connection.
     let mut leaving = Line::connect(port)?;
-    ensure!(
-        leaving.ask("yes | head -c 8000000")? == "y",
-        "nothing to leave unread"
-    );
+    ensure!(leaving.ask("yes | head -c 8000000")? == "y", "nothing to leave unread");
     drop(leaving);
     for n in 0..3 {
         let word = format!("steady-{n}");
         ensure!(steady.ask(&format!("echo {word}"))? == word, "no echo");
-        ensure!(
-            Line::connect(port)?.ask("echo new")? == "new",
-            "a new connection has no echo"
-        );
+        ensure!(Line::connect(port)?.ask("echo new")? == "new", "a new connection has no echo");
     }
     forward.expect_running()?;
     Ok(Outcome::Passed)
@@ -458,9 +392,7 @@ impl Line {
 
     /// The first line of the answer.
     fn ask(&mut self, command: &str) -> Result<String> {
-        self.0
-            .get_mut()
-            .write_all(format!("{command}\n").as_bytes())?;
+        self.0.get_mut().write_all(format!("{command}\n").as_bytes())?;
         let mut answer = String::new();
         ensure!(self.0.read_line(&mut answer)? > 0, "the connection ended");
         Ok(answer.trim_end().to_owned())

@@ -45,8 +45,7 @@ fn a_rule_about_an_exit_code_stands_above_the_policies(
     );
     world.apply(&pod)?;
     let seen = world.wait_pod("web", "ruled to have ended", LATER, |pod| {
-        pod.container("ruled")
-            .is_ok_and(|it| it.0["state"]["terminated"]["exitCode"] == 1)
+        pod.container("ruled").is_ok_and(|it| it.0["state"]["terminated"]["exitCode"] == 1)
     })?;
     let ruled = seen.container("ruled")?;
     ensure!(
@@ -68,10 +67,8 @@ fn an_exit_can_restart_every_container_of_its_pod_in_place(
     let mut world = World::start(context)?;
     let mount = json!({"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]});
     let text = "[ -e /shared/again ] && exec sleep 100000; touch /shared/again; sleep 1; exit 42";
-    let source = with(
-        with(script("source", text), rule("RestartAllContainers", 42)),
-        mount.clone(),
-    );
+    let source =
+        with(with(script("source", text), rule("RestartAllContainers", 42)), mount.clone());
     let first = with(script("first", "echo ran >> /shared/first"), mount.clone());
     let other = with(sleeper("other"), mount);
     let pod = with(
@@ -81,10 +78,10 @@ fn an_exit_can_restart_every_container_of_its_pod_in_place(
     );
     world.apply(&pod)?;
     let seen = world.wait_pod("web", "everything to run again", LATER, |pod| {
-        ["source", "other"].iter().all(|name| {
-            pod.container(name)
-                .is_ok_and(|it| it.restarts() == 1 && it.is_running())
-        }) && pod.condition("AllContainersRestarting") == Some("False")
+        ["source", "other"]
+            .iter()
+            .all(|name| pod.container(name).is_ok_and(|it| it.restarts() == 1 && it.is_running()))
+            && pod.condition("AllContainersRestarting") == Some("False")
     })?;
     let other = seen.container("other")?;
     ensure!(
@@ -103,10 +100,7 @@ fn the_environment_comes_from_a_file_that_an_init_container_wrote(
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let write = with(
-        script(
-            "write",
-            "echo \"COLOUR='blue'\" > /out/env; ln -s /etc/passwd /out/link",
-        ),
+        script("write", "echo \"COLOUR='blue'\" > /out/env; ln -s /etc/passwd /out/link"),
         json!({"volumeMounts": [{"name": "out", "mountPath": "/out"}]}),
     );
     let from = |name: &str, path: &str, key: &str, optional: bool| {
@@ -126,26 +120,16 @@ fn the_environment_comes_from_a_file_that_an_init_container_wrote(
     // A link out of the volume is not followed, and a missing key is named.
     for (name, path, key, why) in [
         ("linked", "link", "root", "couldn't parse env file"),
-        (
-            "keyless",
-            "env",
-            "SIZE",
-            "environment variable key \"SIZE\" not found in file",
-        ),
+        ("keyless", "env", "SIZE", "environment variable key \"SIZE\" not found in file"),
     ] {
-        let bad = with(
-            script("main", show),
-            json!({"env": [from("X", path, key, false)]}),
-        );
+        let bad = with(script("main", show), json!({"env": [from("X", path, key, false)]}));
         let pod = with(world.pod(name, &[bad]), json!({"spec": volumes}));
         world.apply(&pod)?;
         world.wait_pod(name, "to say why it waits", SOON, |pod| {
             pod.container("main").is_ok_and(|it| {
                 let waiting = &it.0["state"]["waiting"];
                 waiting["reason"] == "CreateContainerConfigError"
-                    && waiting["message"]
-                        .as_str()
-                        .is_some_and(|it| it.starts_with(why))
+                    && waiting["message"].as_str().is_some_and(|it| it.starts_with(why))
             })
         })?;
     }
@@ -185,13 +169,7 @@ fn names_of_hosts_are_as_the_pod_says(context: &mut Context<'_>) -> Result<Outco
     let mut world = World::start(context)?;
     let namespace = world.namespace.clone();
     let pod = with(
-        world.pod(
-            "web",
-            &[script(
-                "main",
-                "hostname; grep -v '^#' /etc/hosts; exec sleep 100000",
-            )],
-        ),
+        world.pod("web", &[script("main", "hostname; grep -v '^#' /etc/hosts; exec sleep 100000")]),
         json!({"spec": {"hostname": "front", "subdomain": "shop", "setHostnameAsFQDN": true,
             "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["a.example", "b.example"]}],
             "dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.53"], "searches": ["x.example"],
@@ -204,17 +182,11 @@ fn names_of_hosts_are_as_the_pod_says(context: &mut Context<'_>) -> Result<Outco
     ensure!(lines[0] == full, "its name is {:?}", lines[0]);
     let own = format!("{ip}\t{full}\tfront");
     for line in [own.as_str(), "192.0.2.7\ta.example\tb.example"] {
-        ensure!(
-            lines.iter().any(|it| it == line),
-            "no {line:?} in {lines:#?}"
-        );
+        ensure!(lines.iter().any(|it| it == line), "no {line:?} in {lines:#?}");
     }
     let containerd = context.containerd()?;
     let resolver = world.read_inside(containerd, &seen, "/etc/resolv.conf")?;
-    ensure!(
-        resolver == "search x.example\nnameserver 192.0.2.53\noptions ndots:2\n",
-        "{resolver}"
-    );
+    ensure!(resolver == "search x.example\nnameserver 192.0.2.53\noptions ndots:2\n", "{resolver}");
     Ok(Outcome::Passed)
 }
 
@@ -222,9 +194,7 @@ fn the_nodes_resolver_is_checked_once_and_read_for_each_pod(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut options = context.node_options();
-    let directory = context
-        .bench
-        .directory(&format!("resolver-{}", options.name))?;
+    let directory = context.bench.directory(&format!("resolver-{}", options.name))?;
     let file = directory.join("resolv.conf");
     // More domains than pods can have: three places are the cluster's.
     let searches: Vec<String> = (0..30).map(|n| format!("d{n}.test")).collect();
@@ -275,10 +245,8 @@ fn hooks_take_their_share_of_the_grace(context: &mut Context<'_>) -> Result<Outc
         script("main", stubborn),
         json!({"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}),
     );
-    let pod = with(
-        world.pod("slept", &[sleepy]),
-        json!({"spec": {"terminationGracePeriodSeconds": 5}}),
-    );
+    let pod =
+        with(world.pod("slept", &[sleepy]), json!({"spec": {"terminationGracePeriodSeconds": 5}}));
     let seen = world.run(&pod)?;
     let began = Instant::now();
     world.kubectl(&["delete", "pod", "slept", "--wait=false"])?;
@@ -339,19 +307,14 @@ fn a_failing_liveness_probe_has_a_grace_of_its_own(context: &mut Context<'_>) ->
         json!({"livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1,
             "failureThreshold": 1, "terminationGracePeriodSeconds": 2}}),
     );
-    let pod = with(
-        world.pod("web", &[probed]),
-        json!({"spec": {"terminationGracePeriodSeconds": 300}}),
-    );
+    let pod =
+        with(world.pod("web", &[probed]), json!({"spec": {"terminationGracePeriodSeconds": 300}}));
     world.apply(&pod)?;
     let seen = world.wait_pod("web", "a restart", SOON, |pod| {
         pod.container("main").is_ok_and(|it| it.restarts() >= 1)
     })?;
     let message = world.wait_event(&seen, "Killing")?;
-    ensure!(
-        message == "Container main failed liveness probe, will be restarted",
-        "{message}"
-    );
+    ensure!(message == "Container main failed liveness probe, will be restarted", "{message}");
     world.wait_event(&seen, "Unhealthy")?;
     world.kubectl(&["delete", "pod", "web", "--force", "--grace-period=0"])?;
     Ok(Outcome::Passed)
@@ -360,10 +323,7 @@ fn a_failing_liveness_probe_has_a_grace_of_its_own(context: &mut Context<'_>) ->
 fn a_burst_of_burstable_pods_weighs_together(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
     for name in ["one", "two"] {
-        let asks = with(
-            sleeper("main"),
-            json!({"resources": {"requests": {"cpu": "250m"}}}),
-        );
+        let asks = with(sleeper("main"), json!({"resources": {"requests": {"cpu": "250m"}}}));
         let pod = world.pod(name, &[asks]);
         world.run(&pod)?;
     }

@@ -44,23 +44,15 @@ fn a_pod_whose_volume_outgrows_its_limit_is_evicted(context: &mut Context<'_>) -
     ensure!(message == said.as_str(), "the event says {said:?}");
     let metrics = world.node.node.read_only("/metrics")?.body;
     let line = "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1";
-    ensure!(
-        metrics.lines().any(|it| it == line),
-        "it is not counted in the metrics"
-    );
+    ensure!(metrics.lines().any(|it| it == line), "it is not counted in the metrics");
     // Its status is all that stays of it.
     let containerd = context.containerd()?;
     let logs = crate::look::log_directory(&world.node.node, &seen);
     world.node.node.wait("the rest to go", LATER, |_| {
         let all = containerd.containers()?.into_iter();
-        let left: Vec<String> = all
-            .filter(|it| it.pod_uid == seen.uid())
-            .map(|it| it.kind)
-            .collect();
-        ensure!(
-            left.is_empty() && !logs.exists(),
-            "{left:?} and logs are left"
-        );
+        let left: Vec<String> =
+            all.filter(|it| it.pod_uid == seen.uid()).map(|it| it.kind).collect();
+        ensure!(left.is_empty() && !logs.exists(), "{left:?} and logs are left");
         Ok(Some(()))
     })?;
     let over = world.find_pod("greedy")?.context("it is gone")?;
@@ -92,28 +84,20 @@ fn a_pod_that_writes_more_than_its_containers_may_is_evicted(
     // CVE-2020-8557: a file of the node's own that the container may write counts too.
     let hosts = writes.replace("of=/file", "of=/etc/hosts");
     let hosts = limited("hosts", &hosts, "3Mi");
-    for (name, containers) in [
-        ("whole", vec![alone]),
-        ("part", vec![main, side]),
-        ("hosts", vec![hosts]),
-    ] {
+    for (name, containers) in
+        [("whole", vec![alone]), ("part", vec![main, side]), ("hosts", vec![hosts])]
+    {
         world.apply(&world.pod(name, &containers))?;
     }
     let whole = "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. ";
     for (name, expected) in [
         ("whole", whole),
         ("hosts", whole),
-        (
-            "part",
-            "Container main exceeded its local ephemeral storage limit \"2Mi\". ",
-        ),
+        ("part", "Container main exceeded its local ephemeral storage limit \"2Mi\". "),
     ] {
         let seen = world.wait_pod(name, "Failed", LATER, |pod| pod.phase() == "Failed")?;
         let (reason, message) = (&seen.0["status"]["reason"], &seen.0["status"]["message"]);
-        ensure!(
-            reason == "Evicted" && message == expected,
-            "{name} says {reason} {message}"
-        );
+        ensure!(reason == "Evicted" && message == expected, "{name} says {reason} {message}");
     }
     Ok(Outcome::Passed)
 }

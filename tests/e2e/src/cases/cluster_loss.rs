@@ -29,14 +29,10 @@ fn kill_sandbox(context: &mut Context<'_>, pod: &PodView) -> Result<()> {
 fn a_dead_sandbox_is_replaced_with_everything_in_it(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let first = script("first", "echo first");
-    let again = with(
-        world.pod("again", &[sleeper("main")]),
-        json!({"spec": {"initContainers": [first]}}),
-    );
-    let once = with(
-        world.pod("once", &[sleeper("main")]),
-        json!({"spec": {"restartPolicy": "Never"}}),
-    );
+    let again =
+        with(world.pod("again", &[sleeper("main")]), json!({"spec": {"initContainers": [first]}}));
+    let once =
+        with(world.pod("once", &[sleeper("main")]), json!({"spec": {"restartPolicy": "Never"}}));
     let (again, once) = (world.run(&again)?, world.run(&once)?);
     for pod in [&again, &once] {
         kill_sandbox(context, pod)?;
@@ -57,10 +53,7 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it(context: &mut Context<'_>) -
         "its init container did not run again: {after}"
     );
     let said = world.wait_event(&seen, "SandboxChanged")?;
-    ensure!(
-        said == "Pod sandbox changed, it will be killed and re-created.",
-        "{said:?}"
-    );
+    ensure!(said == "Pod sandbox changed, it will be killed and re-created.", "{said:?}");
     // One that never restarts has lived its life.
     let over = world.wait_pod("once", "Failed", LATER, |pod| pod.phase() == "Failed")?;
     ensure!(
@@ -83,8 +76,7 @@ fn a_container_that_vanished_has_ended_in_an_unknown_way(
         // containerd's own watch takes the dead task away as well, and either may come second.
         let ended = containerd.ctr(&["tasks", "delete", "--force", &id]);
         let gone = containerd.ctr(&["containers", "delete", &id]);
-        gone.with_context(|| format!("its task: {ended:?}"))
-            .map(Some)
+        gone.with_context(|| format!("its task: {ended:?}")).map(Some)
     })?;
     // What it has in memory goes with it.
     containerd.kill()?;

@@ -61,19 +61,10 @@ fn a_node_registers_with_everything_that_describes_it(
         ("Ready", "True", "KubeletReady"),
     ] {
         let seen = condition(&node, kind);
-        ensure!(
-            seen["status"] == status && seen["reason"] == reason,
-            "condition {kind} is {seen}"
-        );
+        ensure!(seen["status"] == status && seen["reason"] == reason, "condition {kind} is {seen}");
     }
     for list in ["capacity", "allocatable"] {
-        for resource in [
-            "cpu",
-            "memory",
-            "pods",
-            "ephemeral-storage",
-            "hugepages-2Mi",
-        ] {
+        for resource in ["cpu", "memory", "pods", "ephemeral-storage", "hugepages-2Mi"] {
             let value = &node["status"][list][resource];
             ensure!(value.is_string(), "{list} of {resource} is {value}");
         }
@@ -113,9 +104,7 @@ fn a_node_registers_with_everything_that_describes_it(
         ensure!(handlers.contains("runc"), "handlers are {handlers}");
         Ok(Some(()))
     })?;
-    let wide = world
-        .cluster
-        .kubectl(&["get", "node", &name, "--output=wide"])?;
+    let wide = world.cluster.kubectl(&["get", "node", &name, "--output=wide"])?;
     ensure!(wide.contains("Ready") && wide.contains(&ip), "{wide}");
     let refused = world.cluster.refusals(&name)?;
     ensure!(refused.is_empty(), "the API server refused {refused:#?}");
@@ -140,21 +129,14 @@ fn a_node_registers_with_the_labels_taints_and_provider_it_is_given(
         labels["color"] == "blue" && labels["node.kubernetes.io/size"] == "big",
         "labels are {labels}"
     );
-    let taints = node["spec"]["taints"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     for taint in [
         json!({"key": "only", "value": "friends", "effect": "NoSchedule"}),
         json!({"key": "soft", "effect": "PreferNoSchedule"}),
     ] {
         ensure!(taints.contains(&taint), "taints are {taints:?}");
     }
-    ensure!(
-        node["spec"]["providerID"] == "lab://1",
-        "provider is {}",
-        node["spec"]["providerID"]
-    );
+    ensure!(node["spec"]["providerID"] == "lab://1", "provider is {}", node["spec"]["providerID"]);
     Ok(Outcome::Passed)
 }
 
@@ -203,14 +185,8 @@ fn a_node_deleted_while_running_registers_again(context: &mut Context<'_>) -> Re
     let before = world.node.object(world.cluster)?;
     world.cluster.kubectl(&["delete", "node", &name])?;
     let (cluster, path) = (world.cluster, world.node.path());
-    let after = world
-        .node
-        .node
-        .wait("a new Node object", LATER, |_| cluster.find(&path))?;
-    ensure!(
-        after["metadata"]["uid"] != before["metadata"]["uid"],
-        "it is the same object"
-    );
+    let after = world.node.node.wait("a new Node object", LATER, |_| cluster.find(&path))?;
+    ensure!(after["metadata"]["uid"] != before["metadata"]["uid"], "it is the same object");
     world.node.wait_ready(world.cluster)?;
     Ok(Outcome::Passed)
 }
@@ -220,10 +196,7 @@ fn a_lease_is_renewed_every_ten_seconds(context: &mut Context<'_>) -> Result<Out
     let name = world.node_name().to_owned();
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}");
     let cluster = world.cluster;
-    let first = world
-        .node
-        .node
-        .wait("a lease", SOON, |_| cluster.find(&path))?;
+    let first = world.node.node.wait("a lease", SOON, |_| cluster.find(&path))?;
     ensure!(
         first["spec"]["holderIdentity"] == name.as_str()
             && first["spec"]["leaseDurationSeconds"] == 40,
@@ -241,10 +214,7 @@ fn a_lease_is_renewed_every_ten_seconds(context: &mut Context<'_>) -> Result<Out
         Ok((lease["spec"]["renewTime"] != first["spec"]["renewTime"]).then_some(()))
     })?;
     let waited = began.elapsed();
-    ensure!(
-        waited < Duration::from_secs(13),
-        "it was renewed after {waited:?}"
-    );
+    ensure!(waited < Duration::from_secs(13), "it was renewed after {waited:?}");
     Ok(Outcome::Passed)
 }
 
@@ -260,15 +230,10 @@ fn an_api_server_away_at_start_is_waited_for(context: &mut Context<'_>) -> Resul
     // It says whom it misses, in a line that a person can act on.
     let server = world.node.relay.address().to_string();
     let log = fs::read_to_string(world.node.node.log())?;
-    let complaint = log
-        .lines()
-        .find(|line| line.contains(&server) && line.contains("refused"));
+    let complaint = log.lines().find(|line| line.contains(&server) && line.contains("refused"));
     ensure!(complaint.is_some(), "no word about {server} in\n{log}");
     world.node.relay.heal()?;
-    world
-        .node
-        .wait_ready(world.cluster)
-        .context("the agent must outlive a missing API server")?;
+    world.node.wait_ready(world.cluster).context("the agent must outlive a missing API server")?;
     Ok(Outcome::Passed)
 }
 
@@ -334,38 +299,23 @@ fn a_node_of_an_external_cloud_waits_to_be_initialized(
     let mut world = World::prepare(context, options, &Access::Certificate)?;
     world.node.node.launch()?;
     let (cluster, path) = (world.cluster, world.node.path());
-    let node = world
-        .node
-        .node
-        .wait("the node", SOON, |_| cluster.find(&path))?;
+    let node = world.node.node.wait("the node", SOON, |_| cluster.find(&path))?;
     let taints = node["spec"]["taints"].to_string();
     ensure!(
         taints.contains("node.cloudprovider.kubernetes.io/uninitialized"),
         "taints are {taints}"
     );
     let provided = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
-    ensure!(
-        *provided == ip.as_str(),
-        "the provided address is {provided}"
-    );
+    ensure!(*provided == ip.as_str(), "the provided address is {provided}");
     Ok(Outcome::Passed)
 }
 
 fn a_node_with_two_families_shows_both_addresses(context: &mut Context<'_>) -> Result<Outcome> {
     let (four, six) = (context.bench.node_ip(), "fd00:1ab::2");
     let call = ferrolet_lab::process::call;
-    if let Err(error) = call(
-        "ip",
-        &[
-            "-6",
-            "address",
-            "add",
-            &format!("{six}/64"),
-            "dev",
-            "node0",
-            "nodad",
-        ],
-    ) {
+    if let Err(error) =
+        call("ip", &["-6", "address", "add", &format!("{six}/64"), "dev", "node0", "nodad"])
+    {
         return Ok(Outcome::Skipped(format!("no IPv6 here: {error:#}")));
     }
     let mut options = context.node_options();

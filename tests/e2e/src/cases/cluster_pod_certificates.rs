@@ -34,22 +34,13 @@ fn wants_certificate(world: &World<'_>, name: &str, kind: &str) -> Value {
 /// The request that the node made for a pod.
 fn wait_request(world: &mut World<'_>, pod: &str) -> Result<Value> {
     let pod = pod.to_owned();
-    world.wait(
-        "the pod's certificate request",
-        LATER,
-        |cluster, namespace| {
-            let path = format!(
-                "/apis/certificates.k8s.io/v1/namespaces/{namespace}/podcertificaterequests"
-            );
-            let all = cluster.get(&path)?;
-            let mut items = all["items"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default()
-                .into_iter();
-            Ok(items.find(|it| it["spec"]["podName"] == pod.as_str()))
-        },
-    )
+    world.wait("the pod's certificate request", LATER, |cluster, namespace| {
+        let path =
+            format!("/apis/certificates.k8s.io/v1/namespaces/{namespace}/podcertificaterequests");
+        let all = cluster.get(&path)?;
+        let mut items = all["items"].as_array().cloned().unwrap_or_default().into_iter();
+        Ok(items.find(|it| it["spec"]["podName"] == pod.as_str()))
+    })
 }
 
 fn answer(world: &World<'_>, request: &Value, status: &Value) -> Result<()> {
@@ -84,15 +75,7 @@ fn issue(request: &Value, directory: &Path) -> Result<Value> {
     std::fs::write(file("request.b64"), text.context("no proof of the key")?)?;
     run(
         "openssl",
-        &[
-            "base64",
-            "-d",
-            "-A",
-            "-in",
-            &file("request.b64"),
-            "-out",
-            &file("request.der"),
-        ],
+        &["base64", "-d", "-A", "-in", &file("request.b64"), "-out", &file("request.der")],
     )?;
     run(
         "openssl",
@@ -137,24 +120,13 @@ fn issue(request: &Value, directory: &Path) -> Result<Value> {
     let date = |which: &str| -> Result<String> {
         let told = run(
             "openssl",
-            &[
-                "x509",
-                "-in",
-                &file("leaf.pem"),
-                "-noout",
-                which,
-                "-dateopt",
-                "iso_8601",
-            ],
+            &["x509", "-in", &file("leaf.pem"), "-noout", which, "-dateopt", "iso_8601"],
         )?;
         let (_, date) = told.split_once('=').context("no date")?;
         Ok(date.replacen(' ', "T", 1))
     };
     let (begin, end) = (date("-startdate")?, date("-enddate")?);
-    let refresh = run(
-        "date",
-        &["-u", "-d", &format!("{end} - 2 hours"), "+%FT%TZ"],
-    )?;
+    let refresh = run("date", &["-u", "-d", &format!("{end} - 2 hours"), "+%FT%TZ"])?;
     Ok(json!({
         "certificateChain": std::fs::read_to_string(file("leaf.pem"))?,
         "notBefore": begin,
@@ -173,11 +145,8 @@ fn a_pod_gets_a_key_and_the_certificate_that_its_signer_issues(
     }
     let mut world = World::start(context)?;
     // One of each library that makes keys.
-    let pods = [
-        ("certified", "ECDSAP256"),
-        ("certified-long", "ECDSAP521"),
-        ("certified-old", "RSA3072"),
-    ];
+    let pods =
+        [("certified", "ECDSAP256"), ("certified-long", "ECDSAP521"), ("certified-old", "RSA3072")];
     for (name, kind) in pods {
         world.apply(&wants_certificate(&world, name, kind))?;
     }
@@ -218,10 +187,7 @@ fn certify(
     std::fs::write(&place, &bundle)?;
     let of_key = run("openssl", &["pkey", "-in", &place, "-pubout"])?;
     let of_certificate = run("openssl", &["x509", "-in", &place, "-noout", "-pubkey"])?;
-    ensure!(
-        of_key == of_certificate,
-        "the key of {name} is another one's"
-    );
+    ensure!(of_key == of_certificate, "the key of {name} is another one's");
     Ok(())
 }
 
@@ -247,9 +213,7 @@ fn a_pod_whose_certificate_is_denied_waits_and_says_why(
         let events = world.events(&seen)?;
         let found = events.iter().any(|it| {
             it["reason"] == "FailedMount"
-                && it["message"]
-                    .as_str()
-                    .is_some_and(|it| it.ends_with(expected))
+                && it["message"].as_str().is_some_and(|it| it.ends_with(expected))
         });
         Ok(found.then_some(()))
     })?;

@@ -44,13 +44,9 @@ fn a_scheduled_pod_runs_and_kubectl_tells_its_story(context: &mut Context<'_>) -
             && status["startTime"].is_string(),
         "its status is {status}"
     );
-    for kind in [
-        "PodReadyToStartContainers",
-        "Initialized",
-        "Ready",
-        "ContainersReady",
-        "PodScheduled",
-    ] {
+    for kind in
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+    {
         ensure!(seen.condition(kind) == Some("True"), "{kind} in {status}");
     }
     let main = seen.container("main")?;
@@ -65,19 +61,11 @@ fn a_scheduled_pod_runs_and_kubectl_tells_its_story(context: &mut Context<'_>) -
     }
     world.wait_event(&seen, "Started")?;
     let story = world.kubectl(&["describe", "pod", "web"])?;
-    for word in [
-        "Scheduled",
-        "Pulled",
-        "Created",
-        "Started",
-        "already present on machine",
-    ] {
+    for word in ["Scheduled", "Pulled", "Created", "Started", "already present on machine"] {
         ensure!(story.contains(word), "no {word} in\n{story}");
     }
     let events = world.events(&seen)?;
-    let ours = events
-        .iter()
-        .filter(|it| it["source"]["component"] == "kubelet");
+    let ours = events.iter().filter(|it| it["source"]["component"] == "kubelet");
     for event in ours.clone() {
         ensure!(
             event["source"]["host"] == name.as_str()
@@ -122,10 +110,7 @@ fn a_pod_deleted_by_force_is_torn_down(context: &mut Context<'_>) -> Result<Outc
     let pod = world.pod("forced", &[sleeper("main")]);
     let seen = world.run(&pod)?;
     world.kubectl(&["delete", "pod", "forced", "--force", "--grace-period=0"])?;
-    ensure!(
-        world.find_pod("forced")?.is_none(),
-        "the object is still there"
-    );
+    ensure!(world.find_pod("forced")?.is_none(), "the object is still there");
     let containerd = context.containerd()?;
     world.node.node.wait("nothing to be left", GONE, |node| {
         look::ensure_gone(node, containerd, &seen).map(Some)
@@ -149,20 +134,15 @@ fn a_pod_replaced_under_the_same_name_is_another_pod(context: &mut Context<'_>) 
     world.node.node.wait("nothing of the first", GONE, |node| {
         look::ensure_gone(node, containerd, &first).map(Some)
     })?;
-    ensure!(
-        world.wait_ready("same")?.restarts() == 0,
-        "it was restarted"
-    );
+    ensure!(world.wait_ready("same")?.restarts() == 0, "it was restarted");
     Ok(Outcome::Passed)
 }
 
 fn pods_that_end_are_succeeded_or_failed_and_stay_so(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    for (name, code, policy) in [
-        ("works", 0, "Never"),
-        ("fails", 7, "Never"),
-        ("once", 0, "OnFailure"),
-    ] {
+    for (name, code, policy) in
+        [("works", 0, "Never"), ("fails", 7, "Never"), ("once", 0, "OnFailure")]
+    {
         let text = format!("exit {code}");
         world.apply(&with(
             world.pod(name, &[script("main", &text)]),
@@ -183,11 +163,7 @@ fn pods_that_end_are_succeeded_or_failed_and_stay_so(context: &mut Context<'_>) 
                 pod.0["status"]
             );
             ensure!(pod.condition("Ready") == Some("False"), "{name} is Ready");
-            let wanted = if phase == "Succeeded" {
-                "PodCompleted"
-            } else {
-                "PodFailed"
-            };
+            let wanted = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
             let conditions = pod.0["status"]["conditions"].to_string();
             ensure!(conditions.contains(wanted), "no {wanted} in {conditions}");
         }
@@ -223,9 +199,7 @@ fn a_pod_past_its_deadline_fails(context: &mut Context<'_>) -> Result<Outcome> {
     );
     world.wait_event(&seen, "DeadlineExceeded")?;
     let (containerd, what) = (context.containerd()?, "its container to end");
-    world.node.node.wait(what, SOON, |_| {
-        Ok(containerd.tasks()?.is_empty().then_some(()))
-    })?;
+    world.node.node.wait(what, SOON, |_| Ok(containerd.tasks()?.is_empty().then_some(())))?;
     Ok(Outcome::Passed)
 }
 
@@ -240,10 +214,7 @@ fn a_readiness_gate_holds_ready_back(context: &mut Context<'_>) -> Result<Outcom
     })?;
     ensure!(seen.condition("Ready") == Some("False"), "it is Ready");
     let conditions = seen.0["status"]["conditions"].to_string();
-    ensure!(
-        conditions.contains("ReadinessGatesNotReady"),
-        "{conditions}"
-    );
+    ensure!(conditions.contains("ReadinessGatesNotReady"), "{conditions}");
     let patch = json!({"status": {"conditions": [{"type": "lab.test/open", "status": "True"}]}});
     world.kubectl(&[
         "patch",
@@ -272,10 +243,7 @@ fn a_pod_waits_for_its_readiness_probe(context: &mut Context<'_>) -> Result<Outc
     );
     world.apply(&pod)?;
     let running = world.wait_pod("probed", "Running", SOON, |pod| pod.phase() == "Running")?;
-    ensure!(
-        running.condition("Ready") == Some("False"),
-        "it is Ready too early"
-    );
+    ensure!(running.condition("Ready") == Some("False"), "it is Ready too early");
     world.wait_ready("probed")?;
     Ok(Outcome::Passed)
 }
@@ -288,8 +256,7 @@ fn changed_labels_and_images_reach_the_pod(context: &mut Context<'_>) -> Result<
     // The same content under its digest-free short name is another image to Kubernetes: the container restarts.
     world.kubectl(&["set", "image", "pod/edited", "main=busybox:latest"])?;
     let after = world.wait_pod("edited", "main restarted", LATER, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.restarts() == 1 && it.is_running())
+        pod.container("main").is_ok_and(|it| it.restarts() == 1 && it.is_running())
     })?;
     ensure!(
         after.container("side")?.id() == before.container("side")?.id(),
@@ -301,23 +268,12 @@ fn changed_labels_and_images_reach_the_pod(context: &mut Context<'_>) -> Result<
     let path = format!("/api/v1/namespaces/{}/pods/edited", world.namespace);
     node.wait("the generation to be observed", SOON, |_| {
         let pod = cluster.get(&path)?;
-        ensure!(
-            pod["status"]["observedGeneration"] == *generation,
-            "{}",
-            pod["status"]
-        );
+        ensure!(pod["status"]["observedGeneration"] == *generation, "{}", pod["status"]);
         Ok(Some(()))
     })?;
     let said = node.pods()?;
-    let known = said
-        .iter()
-        .find(|it| it.uid() == after.uid())
-        .context("/pods lacks it")?;
-    ensure!(
-        known.0["metadata"]["labels"]["tier"] == "front",
-        "{}",
-        known.0["metadata"]
-    );
+    let known = said.iter().find(|it| it.uid() == after.uid()).context("/pods lacks it")?;
+    ensure!(known.0["metadata"]["labels"]["tier"] == "front", "{}", known.0["metadata"]);
     Ok(Outcome::Passed)
 }
 
@@ -339,10 +295,7 @@ fn a_missing_pull_secret_is_reported_and_does_not_stop_the_pod(
     world.apply(&pod)?;
     let seen = world.wait_pod("pulling", "waiting for its image", LATER, |pod| {
         pod.container("main").is_ok_and(|it| {
-            matches!(
-                it.waiting_reason(),
-                Some("ErrImagePull" | "ImagePullBackOff")
-            )
+            matches!(it.waiting_reason(), Some("ErrImagePull" | "ImagePullBackOff"))
         })
     })?;
     let said = world.wait_event(&seen, "FailedToRetrieveImagePullSecret")?;

@@ -27,14 +27,8 @@ cases![
 /// A pod on the host's network, probed every second.
 fn probed(world: &World<'_>, name: &str, probe: Value) -> Value {
     let every_second = json!({"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5});
-    let container = with(
-        sleeper("main"),
-        json!({"readinessProbe": with(every_second, probe)}),
-    );
-    with(
-        world.pod(name, &[container]),
-        json!({"spec": {"hostNetwork": true}}),
-    )
+    let container = with(sleeper("main"), json!({"readinessProbe": with(every_second, probe)}));
+    with(world.pod(name, &[container]), json!({"spec": {"hostNetwork": true}}))
 }
 
 /// Waits until a pod's readiness is this word.
@@ -94,19 +88,9 @@ fn readiness_follows_the_health_of_a_server_over_every_wire(
         (
             &plain,
             "GET /health HTTP/1.1\n",
-            &[
-                agent,
-                "accept: */*",
-                "host: web.test",
-                "x-ask: how",
-                "connection: close",
-            ][..],
+            &[agent, "accept: */*", "host: web.test", "x-ask: how", "connection: close"][..],
         ),
-        (
-            &plain,
-            "POST ",
-            &["/grpc.health.v1.Health/Check", agent][..],
-        ),
+        (&plain, "POST ", &["/grpc.health.v1.Health/Check", agent][..]),
         (&secure, "GET ", &["/health", agent][..]),
     ] {
         let heard = patient.heard();
@@ -122,11 +106,7 @@ fn readiness_follows_the_health_of_a_server_over_every_wire(
 fn tcp_follows_a_listener(world: &mut World<'_>, ip: &str) -> Result<Outcome> {
     let listener = TcpListener::bind("0.0.0.0:0")?;
     let address = listener.local_addr()?;
-    world.apply(&probed(
-        world,
-        "tcp",
-        json!({"tcpSocket": {"port": address.port()}}),
-    ))?;
+    world.apply(&probed(world, "tcp", json!({"tcpSocket": {"port": address.port()}})))?;
     wait_readiness(world, "tcp", "True")?;
     drop(listener);
     let seen = wait_readiness(world, "tcp", "False")?;
@@ -160,9 +140,7 @@ fn a_redirect_is_followed_at_home_and_a_warning_abroad(
     let followed = heard.iter().filter(|it| it.starts_with("GET /health "));
     let followed: Vec<&String> = followed.collect();
     ensure!(
-        followed
-            .first()
-            .is_some_and(|it| it.contains("referer: http://")),
+        followed.first().is_some_and(|it| it.contains("referer: http://")),
         "the redirect was not followed: {heard:#?}"
     );
     // What it leads to is what counts.
@@ -200,26 +178,15 @@ fn a_startup_probe_holds_the_others_back_and_liveness_restarts(
     ensure!(message.starts_with("Startup probe failed:"), "{message:?}");
     let slow = world.find_pod("web")?.context("it is gone")?;
     let main = slow.container("main")?;
-    ensure!(
-        main.0["started"] == false && !main.is_ready() && main.restarts() == 0,
-        "{}",
-        main.0
-    );
+    ensure!(main.0["started"] == false && !main.is_ready() && main.restarts() == 0, "{}", main.0);
     fs::write(shared.join("alive"), "")?;
     fs::write(shared.join("up"), "")?;
     let up = world.wait_ready("web")?;
-    ensure!(
-        up.container("main")?.0["started"] == true,
-        "{}",
-        up.0["status"]
-    );
+    ensure!(up.container("main")?.0["started"] == true, "{}", up.0["status"]);
     fs::remove_file(shared.join("alive"))?;
     world.wait_pod("web", "a restart", LATER, |pod| pod.restarts() >= 1)?;
     let killing = world.wait_event(&up, "Killing")?;
-    ensure!(
-        killing == "Container main failed liveness probe, will be restarted",
-        "{killing:?}"
-    );
+    ensure!(killing == "Container main failed liveness probe, will be restarted", "{killing:?}");
     fs::write(shared.join("alive"), "")?;
     world.wait_ready("web")?;
     Ok(Outcome::Passed)
@@ -243,10 +210,7 @@ fn probes_leave_no_connections_behind(context: &mut Context<'_>) -> Result<Outco
     let (plain, secure) = (Patient::start(Wire::Plain)?, Patient::start(Wire::Tls)?);
     for (name, probe) in [
         ("http", json!({"httpGet": {"port": plain.port()}})),
-        (
-            "https",
-            json!({"httpGet": {"port": secure.port(), "scheme": "HTTPS"}}),
-        ),
+        ("https", json!({"httpGet": {"port": secure.port(), "scheme": "HTTPS"}})),
         ("grpc", json!({"grpc": {"port": plain.port()}})),
         ("tcp", json!({"tcpSocket": {"port": plain.port()}})),
     ] {
@@ -265,10 +229,7 @@ fn probes_leave_no_connections_behind(context: &mut Context<'_>) -> Result<Outco
     })?;
     for port in [plain.port(), secure.port()] {
         let n = n_left_behind(port)?;
-        ensure!(
-            n == 0 || context.is_upstream(),
-            "{n} connections to {port} are left behind"
-        );
+        ensure!(n == 0 || context.is_upstream(), "{n} connections to {port} are left behind");
     }
     Ok(Outcome::Passed)
 }
@@ -300,10 +261,7 @@ fn while_a_pod_ends_its_readiness_is_asked_and_its_liveness_is_not(
     let ending = world.wait_pod("web", "to be unready while it ends", SOON, |pod| {
         pod.condition("Ready") == Some("False") && pod.phase() == "Running"
     })?;
-    ensure!(
-        ending.0["metadata"]["deletionTimestamp"].is_string(),
-        "it does not end"
-    );
+    ensure!(ending.0["metadata"]["deletionTimestamp"].is_string(), "it does not end");
     fs::write(shared.join("go"), "")?;
     world.wait_gone(&seen, SOON)?;
     let said: Vec<String> = world
@@ -312,8 +270,7 @@ fn while_a_pod_ends_its_readiness_is_asked_and_its_liveness_is_not(
         .filter_map(|it| it["message"].as_str().map(str::to_owned))
         .collect();
     ensure!(
-        said.iter()
-            .any(|it| it.starts_with("Readiness probe failed"))
+        said.iter().any(|it| it.starts_with("Readiness probe failed"))
             && !said.iter().any(|it| it.contains("iveness probe")),
         "it said {said:#?}"
     );

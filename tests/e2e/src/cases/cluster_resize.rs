@@ -23,22 +23,12 @@ cases![
 
 fn sized(name: &str, cpu: &str, memory: &str) -> Value {
     let both = json!({"cpu": cpu, "memory": memory});
-    with(
-        sleeper(name),
-        json!({"resources": {"requests": both, "limits": both}}),
-    )
+    with(sleeper(name), json!({"resources": {"requests": both, "limits": both}}))
 }
 
 fn resize(world: &World<'_>, pod: &str, patch: &Value) -> Result<String> {
     let patch = patch.to_string();
-    world.kubectl(&[
-        "patch",
-        "pod",
-        pod,
-        "--subresource=resize",
-        "--patch",
-        &patch,
-    ])
+    world.kubectl(&["patch", "pod", pod, "--subresource=resize", "--patch", &patch])
 }
 
 fn to(containers: &[(&str, &str, &str)]) -> Value {
@@ -94,14 +84,10 @@ fn a_running_pod_is_resized_in_place_and_back(context: &mut Context<'_>) -> Resu
     let pod = world.pod("web", &[sized("main", "100m", "32Mi")]);
     let before = world.run(&pod)?;
     resize(&world, "web", &to(&[("main", "200m", "64Mi")]))?;
-    let after = world.wait_pod("web", "to be larger", SOON, |pod| {
-        shows(pod, "main", "200m", "64Mi")
-    })?;
+    let after =
+        world.wait_pod("web", "to be larger", SOON, |pod| shows(pod, "main", "200m", "64Mi"))?;
     ensure_bounds(&world, &after, &[("", 20000, 64), ("main", 20000, 64)])?;
-    ensure!(
-        after.container("main")?.id() == before.container("main")?.id(),
-        "it was restarted"
-    );
+    ensure!(after.container("main")?.id() == before.container("main")?.id(), "it was restarted");
     ensure!(
         after.0["status"]["observedGeneration"] == after.0["metadata"]["generation"],
         "{}",
@@ -116,9 +102,8 @@ fn a_running_pod_is_resized_in_place_and_back(context: &mut Context<'_>) -> Resu
     let done = world.wait_event(&after, "ResizeCompleted")?;
     ensure!(done.starts_with("Pod resize completed: {"), "{done}");
     resize(&world, "web", &to(&[("main", "100m", "32Mi")]))?;
-    let back = world.wait_pod("web", "to be small again", SOON, |pod| {
-        shows(pod, "main", "100m", "32Mi")
-    })?;
+    let back = world
+        .wait_pod("web", "to be small again", SOON, |pod| shows(pod, "main", "100m", "32Mi"))?;
     ensure_bounds(&world, &back, &[("", 10000, 32), ("main", 10000, 32)])?;
     ensure!(back.container("main")?.restarts() == 0, "it was restarted");
     let root = world.node.node.root();
@@ -146,17 +131,13 @@ fn a_container_with_the_policy_restarts_to_be_resized(
     ensure!(after.container("main")?.restarts() == 1, "no restart");
     ensure_bounds(&world, &after, &[("", 10000, 48), ("main", 10000, 48)])?;
     let killed = world.wait_event(&after, "Killing")?;
-    ensure!(
-        killed == "Container main resize requires restart",
-        "{killed}"
-    );
+    ensure!(killed == "Container main resize requires restart", "{killed}");
     // An agent that comes back has nothing left to do.
     world.node.node.kill()?;
     world.node.node.relaunch()?;
     resize(&world, "web", &to(&[("main", "150m", "48Mi")]))?;
-    let after = world.wait_pod("web", "to have more CPU", SOON, |pod| {
-        shows(pod, "main", "150m", "48Mi")
-    })?;
+    let after = world
+        .wait_pod("web", "to have more CPU", SOON, |pod| shows(pod, "main", "150m", "48Mi"))?;
     ensure!(after.container("main")?.restarts() == 1, "another restart");
     Ok(Outcome::Passed)
 }
@@ -171,11 +152,7 @@ fn the_resources_of_the_pod_itself_are_resized(context: &mut Context<'_>) -> Res
     let before = world.run(&pod)?;
     ensure_bounds(&world, &before, &[("", 20000, 64), ("main", 20000, 64)])?;
     let more = json!({"cpu": "300m", "memory": "96Mi"});
-    resize(
-        &world,
-        "web",
-        &json!({"spec": {"resources": {"requests": more, "limits": more}}}),
-    )?;
+    resize(&world, "web", &json!({"spec": {"resources": {"requests": more, "limits": more}}}))?;
     let after = world.wait_pod("web", "to be larger", SOON, |pod| {
         pod.0["status"]["resources"]["limits"] == more
             && pod.0["status"]["allocatedResources"] == more
@@ -190,30 +167,15 @@ fn several_containers_are_resized_in_opposite_directions(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    let list = [
-        sized("a", "100m", "32Mi"),
-        sized("b", "100m", "32Mi"),
-        sized("c", "100m", "32Mi"),
-    ];
+    let list = [sized("a", "100m", "32Mi"), sized("b", "100m", "32Mi"), sized("c", "100m", "32Mi")];
     let pod = world.pod("web", &list);
     world.run(&pod)?;
-    let sizes = [
-        ("a", "250m", "24Mi"),
-        ("b", "50m", "64Mi"),
-        ("c", "100m", "32Mi"),
-    ];
+    let sizes = [("a", "250m", "24Mi"), ("b", "50m", "64Mi"), ("c", "100m", "32Mi")];
     resize(&world, "web", &to(&sizes))?;
     let after = world.wait_pod("web", "to be resized", SOON, |pod| {
-        sizes
-            .iter()
-            .all(|(name, cpu, memory)| shows(pod, name, cpu, memory))
+        sizes.iter().all(|(name, cpu, memory)| shows(pod, name, cpu, memory))
     })?;
-    let expected = [
-        ("", 40000, 120),
-        ("a", 25000, 24),
-        ("b", 5000, 64),
-        ("c", 10000, 32),
-    ];
+    let expected = [("", 40000, 120), ("a", 25000, 24), ("b", 5000, 64), ("c", 10000, 32)];
     ensure_bounds(&world, &after, &expected)?;
     Ok(Outcome::Passed)
 }
@@ -222,9 +184,7 @@ fn a_resize_without_room_is_deferred_until_a_pod_goes_also_over_a_restart(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut world = World::start(context)?;
-    let node = world
-        .cluster
-        .kubectl(&["get", "node", world.node_name(), "--output=json"])?;
+    let node = world.cluster.kubectl(&["get", "node", world.node_name(), "--output=json"])?;
     let node: Value = serde_json::from_str(&node)?;
     let cpus: u64 = node["status"]["allocatable"]["cpu"]
         .as_str()
@@ -233,23 +193,16 @@ fn a_resize_without_room_is_deferred_until_a_pod_goes_also_over_a_restart(
     let most = format!("{}m", cpus * 1000 - 300);
     let small = world.pod("small", &[sized("main", "100m", "32Mi")]);
     world.run(&small)?;
-    let large = with(
-        sleeper("main"),
-        json!({"resources": {"requests": {"cpu": most}}}),
-    );
+    let large = with(sleeper("main"), json!({"resources": {"requests": {"cpu": most}}}));
     let large = world.pod("large", &[large]);
     let large = world.run(&large)?;
     resize(&world, "small", &to(&[("main", "500m", "32Mi")]))?;
     let pending = world.wait_pod("small", "to be deferred", SOON, |pod| {
         pod.condition("PodResizePending") == Some("True")
     })?;
-    let conditions = pending.0["status"]["conditions"]
-        .as_array()
-        .context("conditions")?;
-    let condition = conditions
-        .iter()
-        .find(|it| it["type"] == "PodResizePending")
-        .context("condition")?;
+    let conditions = pending.0["status"]["conditions"].as_array().context("conditions")?;
+    let condition =
+        conditions.iter().find(|it| it["type"] == "PodResizePending").context("condition")?;
     ensure!(
         condition["reason"] == "Deferred"
             && condition["message"].as_str().is_some_and(
@@ -268,9 +221,8 @@ fn a_resize_without_room_is_deferred_until_a_pod_goes_also_over_a_restart(
     world.node.node.relaunch()?;
     world.kubectl(&["delete", "pod", "large"])?;
     world.wait_gone(&large, SOON)?;
-    let after = world.wait_pod("small", "to be larger", SOON, |pod| {
-        shows(pod, "main", "500m", "32Mi")
-    })?;
+    let after =
+        world.wait_pod("small", "to be larger", SOON, |pod| shows(pod, "main", "500m", "32Mi"))?;
     ensure_bounds(&world, &after, &[("", 50000, 32), ("main", 50000, 32)])?;
     ensure!(after.container("main")?.restarts() == 0, "it was restarted");
     // What made room is told by the next life of the agent, too.
@@ -311,9 +263,8 @@ fn a_memory_limit_below_usage_is_an_error_that_heals(context: &mut Context<'_>) 
     })?;
     world.wait_event(&stuck, "ResizeError")?;
     world.kubectl(&["exec", "web", "--", "rm", "/dev/shm/ballast"])?;
-    let after = world.wait_pod("web", "to be smaller", SOON, |pod| {
-        shows(pod, "main", "100m", "16Mi")
-    })?;
+    let after =
+        world.wait_pod("web", "to be smaller", SOON, |pod| shows(pod, "main", "100m", "16Mi"))?;
     ensure_bounds(&world, &after, &[("", 10000, 16), ("main", 10000, 16)])?;
     Ok(Outcome::Passed)
 }
@@ -338,10 +289,7 @@ fn a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back(
         .find(|it| it["type"] == "PodResizePending")
         .context("condition")?;
     let why = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
-    ensure!(
-        condition["reason"] == "Infeasible" && condition["message"] == why,
-        "{condition}"
-    );
+    ensure!(condition["reason"] == "Infeasible" && condition["message"] == why, "{condition}");
     let said = world.wait_event(&pending, "ResizeInfeasible")?;
     ensure!(said.contains("Resize is infeasible"), "{said}");
     ensure!(
@@ -351,14 +299,10 @@ fn a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back(
     );
     // Memory is nobody's in particular: taking the wish for CPU back lets the rest of it through.
     resize(&world, "web", &to(&[("main", "100m", "48Mi")]))?;
-    let after = world.wait_pod("web", "to be larger", SOON, |pod| {
-        shows(pod, "main", "100m", "48Mi")
-    })?;
+    let after =
+        world.wait_pod("web", "to be larger", SOON, |pod| shows(pod, "main", "100m", "48Mi"))?;
     ensure_bounds(&world, &after, &[("", 10000, 48), ("main", 10000, 48)])?;
-    ensure!(
-        after.container("main")?.id() == before.container("main")?.id(),
-        "it was restarted"
-    );
+    ensure!(after.container("main")?.id() == before.container("main")?.id(), "it was restarted");
     let counted = "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1";
     let figures = world.node.node.read_only("/metrics")?.body;
     ensure!(figures.contains(counted), "there is no {counted}");

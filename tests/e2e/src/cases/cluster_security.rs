@@ -56,13 +56,7 @@ fn rows() -> Result<Vec<Row>> {
             json!({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}),
             "0000000000000400",
         ),
-        row(
-            "privileged",
-            effective,
-            json!({}),
-            json!({"privileged": true}),
-            &own_capabilities()?,
-        ),
+        row("privileged", effective, json!({}), json!({"privileged": true}), &own_capabilities()?),
         row(
             "read-only",
             "touch /x 2> /dev/null || echo refused",
@@ -143,10 +137,7 @@ fn a_container_is_confined_as_its_security_context_says(
     let rows = rows()?;
     for row in &rows {
         let asks = format!("({}) > /dev/termination-log", row.asks);
-        let container = with(
-            script("main", &asks),
-            json!({"securityContext": row.container}),
-        );
+        let container = with(script("main", &asks), json!({"securityContext": row.container}));
         let pod = with(
             world.pod(row.name, &[container]),
             json!({"spec": {"restartPolicy": "Never", "securityContext": row.pod}}),
@@ -154,17 +145,11 @@ fn a_container_is_confined_as_its_security_context_says(
         world.apply(&pod)?;
     }
     for row in &rows {
-        let seen = world.wait_pod(row.name, "to have answered", LATER, |pod| {
-            pod.phase() == "Succeeded"
-        })?;
+        let seen = world
+            .wait_pod(row.name, "to have answered", LATER, |pod| pod.phase() == "Succeeded")?;
         let said = seen.container("main")?.0["state"]["terminated"]["message"].clone();
         let said = said.as_str().unwrap_or_default().trim();
-        ensure!(
-            said == row.answer,
-            "{}: {said:?}, not {:?}",
-            row.name,
-            row.answer
-        );
+        ensure!(said == row.answer, "{}: {said:?}, not {:?}", row.name, row.answer);
     }
     Ok(Outcome::Passed)
 }

@@ -28,9 +28,8 @@ cases![
 fn served(world: &World<'_>) -> Result<String> {
     let node = world.node.object(world.cluster)?;
     let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
-    let ip = node["status"]["addresses"][0]["address"]
-        .as_str()
-        .context("the node has no address")?;
+    let ip =
+        node["status"]["addresses"][0]["address"].as_str().context("the node has no address")?;
     let shown = Command::new("openssl")
         .args(["s_client", "-connect", &format!("{ip}:{port}")])
         .stdin(Stdio::null())
@@ -58,19 +57,13 @@ fn without_orders_a_node_serves_with_a_certificate_of_its_own(
     let mut world = World::start(context)?;
     let file = world.node.node.directory().join("pki/kubelet.crt");
     let made = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    ensure!(
-        made.contains(served(&world)?.trim()),
-        "it serves another one"
-    );
+    ensure!(made.contains(served(&world)?.trim()), "it serves another one");
     // The next start takes the same one, so that clients that pinned it go on.
     world.node.node.kill()?;
     world.node.node.launch()?;
     world.node.node.wait_healthy()?;
     world.node.wait_ready(world.cluster)?;
-    ensure!(
-        fs::read_to_string(&file)? == made,
-        "the next start made another one"
-    );
+    ensure!(fs::read_to_string(&file)? == made, "the next start made another one");
     Ok(Outcome::Passed)
 }
 
@@ -89,17 +82,11 @@ fn a_serving_certificate_from_files_is_reloaded_when_they_change(
         put_whole(&key, &identity.key)
     };
     let names = [context.bench.node_ip()];
-    let (first, second) = (
-        authority.server("one", &names)?,
-        authority.server("two", &names)?,
-    );
+    let (first, second) = (authority.server("one", &names)?, authority.server("two", &names)?);
     put(&first)?;
     options.configuration = json!({"tlsCertFile": certificate, "tlsPrivateKeyFile": key});
     let mut world = World::start_with(context, options)?;
-    ensure!(
-        is_same(&served(&world)?, &first.certificate),
-        "it serves another one"
-    );
+    ensure!(is_same(&served(&world)?, &first.certificate), "it serves another one");
     put(&second)?;
     // Upstream looks once a minute.
     let patience = Duration::from_secs(90);
@@ -188,10 +175,7 @@ fn a_serving_certificate_is_asked_for_and_used_once_approved(
     let shown = wait_signed(&world, "")?;
     let details = in_words(&shown)?;
     let user = format!("system:node:{}", world.node_name());
-    ensure!(
-        details.contains(&user) && details.contains(&ip),
-        "the certificate is for\n{details}"
-    );
+    ensure!(details.contains(&user) && details.contains(&ip), "the certificate is for\n{details}");
     Ok(Outcome::Passed)
 }
 
@@ -263,15 +247,8 @@ fn in_words(certificate: &str) -> Result<String> {
 /// openssl with this on its standard input.
 fn openssl(args: &[&str], input: &str) -> Result<Child> {
     use std::io::Write;
-    let mut child = Command::new("openssl")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    child
-        .stdin
-        .take()
-        .context("standard input is piped")?
-        .write_all(input.as_bytes())?;
+    let mut child =
+        Command::new("openssl").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("standard input is piped")?.write_all(input.as_bytes())?;
     Ok(child)
 }

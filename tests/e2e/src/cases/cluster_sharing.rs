@@ -42,11 +42,7 @@ fn place(world: &mut World<'_>, pod: &PodView, container: &str) -> Result<Place>
         let [pid, ipc, first] = lines.as_slice() else {
             bail!("it says {lines:?}");
         };
-        Ok(Some(Place {
-            pid: pid.clone(),
-            ipc: ipc.clone(),
-            first: first.trim().to_owned(),
-        }))
+        Ok(Some(Place { pid: pid.clone(), ipc: ipc.clone(), first: first.trim().to_owned() }))
     })
 }
 
@@ -72,20 +68,11 @@ fn namespaces_are_shared_as_the_pod_says(context: &mut Context<'_>) -> Result<Ou
     let (host_pid, host_ipc) = (own("pid")?, own("ipc")?);
     for (name, _) in &rows {
         let seen = world.wait_ready(name)?;
-        let (a, b) = (
-            place(&mut world, &seen, "a")?,
-            place(&mut world, &seen, "b")?,
-        );
+        let (a, b) = (place(&mut world, &seen, "a")?, place(&mut world, &seen, "b")?);
         // Messages are always shared within a pod, and with the node only on request.
         ensure!(a.ipc == b.ipc, "{name}: {a:?} {b:?}");
-        ensure!(
-            (a.ipc == host_ipc) == (*name == "host-ipc"),
-            "{name}: {a:?}"
-        );
-        ensure!(
-            (a.pid == host_pid) == (*name == "host-pid"),
-            "{name}: {a:?}"
-        );
+        ensure!((a.ipc == host_ipc) == (*name == "host-ipc"), "{name}: {a:?}");
+        ensure!((a.pid == host_pid) == (*name == "host-pid"), "{name}: {a:?}");
         let is_shared = matches!(*name, "together" | "host-pid");
         ensure!((a.pid == b.pid) == is_shared, "{name}: {a:?} {b:?}");
         match *name {
@@ -156,11 +143,7 @@ fn a_pod_with_users_of_its_own_is_root_inside_only(context: &mut Context<'_>) ->
         let lines = world.settled_log(&seen, "main")?;
         let numbers: Vec<u64> = lines
             .last()
-            .map(|it| {
-                it.split_whitespace()
-                    .filter_map(|n| n.parse().ok())
-                    .collect()
-            })
+            .map(|it| it.split_whitespace().filter_map(|n| n.parse().ok()).collect())
             .unwrap_or_default();
         ensure!(lines[..2] == ["0", "0"], "it runs and writes as {lines:?}");
         let hidden = world.settled_log(&seen, "bare")?;
@@ -179,10 +162,7 @@ fn a_pod_with_users_of_its_own_is_root_inside_only(context: &mut Context<'_>) ->
         );
         firsts.push(outside);
     }
-    ensure!(
-        firsts[0] != firsts[1],
-        "two pods have the same users: {firsts:?}"
-    );
+    ensure!(firsts[0] != firsts[1], "two pods have the same users: {firsts:?}");
     Ok(Outcome::Passed)
 }
 
@@ -204,14 +184,8 @@ fn a_runtime_class_adds_its_overhead_to_the_pods_bounds(
         "overhead": {"podFixed": {"cpu": "100m", "memory": "16Mi"}},
     }))?;
     let both = json!({"cpu": "100m", "memory": "32Mi"});
-    let bounded = with(
-        sleeper("main"),
-        json!({"resources": {"requests": both, "limits": both}}),
-    );
-    let pod = with(
-        world.pod("web", &[bounded]),
-        json!({"spec": {"runtimeClassName": class}}),
-    );
+    let bounded = with(sleeper("main"), json!({"resources": {"requests": both, "limits": both}}));
+    let pod = with(world.pod("web", &[bounded]), json!({"spec": {"runtimeClassName": class}}));
     let seen = world.run(&pod)?;
     ensure!(
         seen.0["spec"]["overhead"]["memory"] == "16Mi",
@@ -223,17 +197,9 @@ fn a_runtime_class_adds_its_overhead_to_the_pods_bounds(
     let whole = (48_u64 << 20).to_string();
     let own = (32_u64 << 20).to_string();
     let (memory, cpu, weight) = if cgroups::is_v2() {
-        (
-            "memory.max",
-            ("cpu.max", "20000 100000"),
-            ("cpu.weight", "8"),
-        )
+        ("memory.max", ("cpu.max", "20000 100000"), ("cpu.weight", "8"))
     } else {
-        (
-            "memory.limit_in_bytes",
-            ("cpu.cfs_quota_us", "20000"),
-            ("cpu.shares", "204"),
-        )
+        ("memory.limit_in_bytes", ("cpu.cfs_quota_us", "20000"), ("cpu.shares", "204"))
     };
     for (group, file, expected) in [
         (&group, memory, whole.as_str()),
@@ -242,10 +208,7 @@ fn a_runtime_class_adds_its_overhead_to_the_pods_bounds(
         (&container, memory, own.as_str()),
     ] {
         let value = cgroups::value(group, file)?;
-        ensure!(
-            value == expected,
-            "{file} of {group} is {value}, not {expected}"
-        );
+        ensure!(value == expected, "{file} of {group} is {value}, not {expected}");
     }
     world.kubectl(&["delete", "pod", "web"])?;
     world.cluster.kubectl(&["delete", "runtimeclass", &class])?;

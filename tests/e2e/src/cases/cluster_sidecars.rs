@@ -75,9 +75,7 @@ fn sidecars_start_in_order_come_back_and_stop_last(context: &mut Context<'_>) ->
     ensure!(notes(&shared) == in_order, "{:?}", notes(&shared));
     fs::write(shared.join("die-second"), "")?;
     let again = world.wait_pod("web", "its second sidecar to be back", LATER, |pod| {
-        let is_back = pod
-            .container("second")
-            .is_ok_and(|it| it.restarts() == 1 && it.is_running());
+        let is_back = pod.container("second").is_ok_and(|it| it.restarts() == 1 && it.is_running());
         is_back && pod.condition("Ready") == Some("True")
     })?;
     for name in ["first", "main"] {
@@ -86,10 +84,7 @@ fn sidecars_start_in_order_come_back_and_stop_last(context: &mut Context<'_>) ->
     world.kubectl(&["delete", "pod", "web", "--wait=false"])?;
     world.wait_gone(&again, SOON)?;
     let all = notes(&shared);
-    ensure!(
-        all[3..] == ["second up", "main down", "second down", "first down"],
-        "{all:?}"
-    );
+    ensure!(all[3..] == ["second up", "main down", "second down", "first down"], "{all:?}");
     Ok(Outcome::Passed)
 }
 
@@ -117,13 +112,7 @@ fn everybody_hears_of_the_end_at_once_and_sidecars_stop_last(
     let mut told = notes(&shared).split_off(3);
     // The two hooks run side by side.
     told[..2].sort();
-    let expected = [
-        "first bye",
-        "second bye",
-        "main down",
-        "second down",
-        "first down",
-    ];
+    let expected = ["first bye", "second bye", "main down", "second down", "first down"];
     ensure!(told == expected, "{told:?}");
     Ok(Outcome::Passed)
 }
@@ -135,11 +124,7 @@ fn a_job_ends_although_its_sidecar_does_not(context: &mut Context<'_>) -> Result
         let directory = shared.join(name);
         fs::create_dir(&directory)?;
         let job = script("main", &format!("sleep 1; exit {code}"));
-        let pod = with_shared(
-            world.pod(name, &[job]),
-            &directory,
-            &[sidecar(noted("side"))],
-        );
+        let pod = with_shared(world.pod(name, &[job]), &directory, &[sidecar(noted("side"))]);
         let pod = with(pod, json!({"spec": {"restartPolicy": "Never"}}));
         world.apply(&pod)?;
         let over = world.wait_pod(name, phase, LATER, |pod| pod.phase() == phase)?;
@@ -159,30 +144,16 @@ fn ends_are_told_with_their_reason_and_last_words(context: &mut Context<'_>) -> 
     let rows = [
         (
             "oom",
-            with(
-                script("main", "exec dd if=/dev/zero of=/dev/shm/x bs=1M count=60"),
-                bounded,
-            ),
+            with(script("main", "exec dd if=/dev/zero of=/dev/shm/x bs=1M count=60"), bounded),
             (137, "OOMKilled"),
         ),
-        (
-            "words",
-            script("main", "echo -n why > /dev/termination-log; exit 3"),
-            (3, "Error"),
-        ),
+        ("words", script("main", "echo -n why > /dev/termination-log; exit 3"), (3, "Error")),
         (
             "lines",
-            with(
-                script("main", &format!("{numbers}; exit 4")),
-                from_logs.clone(),
-            ),
+            with(script("main", &format!("{numbers}; exit 4")), from_logs.clone()),
             (4, "Error"),
         ),
-        (
-            "quiet",
-            with(script("main", &format!("{numbers}; exit 0")), from_logs),
-            (0, "Completed"),
-        ),
+        ("quiet", with(script("main", &format!("{numbers}; exit 0")), from_logs), (0, "Completed")),
     ];
     for (name, container, _) in &rows {
         let pod = with(
@@ -201,9 +172,7 @@ fn ends_are_told_with_their_reason_and_last_words(context: &mut Context<'_>) -> 
             "{name}: {}",
             main.0
         );
-        let words = main.0["state"]["terminated"]["message"]
-            .as_str()
-            .unwrap_or_default();
+        let words = main.0["state"]["terminated"]["message"].as_str().unwrap_or_default();
         match *name {
             "words" => ensure!(words == "why", "{words:?}"),
             // The last eighty lines, and none of a container that ended well.

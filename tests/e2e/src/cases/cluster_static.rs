@@ -22,10 +22,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 
 fn manifest(world: &World<'_>, name: &str, containers: &[Value]) -> Value {
-    with(
-        pod(name, containers),
-        json!({"metadata": {"namespace": world.namespace}}),
-    )
+    with(pod(name, containers), json!({"metadata": {"namespace": world.namespace}}))
 }
 
 /// A node with one static pod, and its mirror once that says Ready.
@@ -63,19 +60,13 @@ fn a_static_pod_has_a_mirror_with_its_status(context: &mut Context<'_>) -> Resul
             && owner["controller"] == true,
         "its owner is {owner}"
     );
-    ensure!(
-        mirror.ip() == inside.ip() && mirror.ip().is_some(),
-        "{:?}",
-        mirror.ip()
-    );
+    ensure!(mirror.ip() == inside.ip() && mirror.ip().is_some(), "{:?}", mirror.ip());
     ensure!(
         mirror.container("main")?.id() == inside.container("main")?.id(),
         "its container is another"
     );
     ensure!(
-        mirror.0["spec"]["tolerations"]
-            .to_string()
-            .contains("NoExecute"),
+        mirror.0["spec"]["tolerations"].to_string().contains("NoExecute"),
         "its tolerations are {}",
         mirror.0["spec"]["tolerations"]
     );
@@ -94,10 +85,7 @@ fn a_deleted_mirror_comes_back_and_the_pod_goes_on(context: &mut Context<'_>) ->
         })?;
     }
     let after = context.containerd()?.tasks()?;
-    ensure!(
-        before == after,
-        "containers were touched: {before:?}, then {after:?}"
-    );
+    ensure!(before == after, "containers were touched: {before:?}, then {after:?}");
     Ok(Outcome::Passed)
 }
 
@@ -109,10 +97,7 @@ fn a_changed_manifest_replaces_the_mirror(context: &mut Context<'_>) -> Result<O
     let after = world.wait_pod(mirror.name(), "another mirror", GONE, |pod| {
         pod.uid() != mirror.uid() && pod.condition("Ready") == Some("True")
     })?;
-    ensure!(
-        after.annotation(MIRROR) != mirror.annotation(MIRROR),
-        "it carries the old hash"
-    );
+    ensure!(after.annotation(MIRROR) != mirror.annotation(MIRROR), "it carries the old hash");
     ensure!(
         after.0["spec"]["containers"][0]["command"][2] == text,
         "it shows the old specification"
@@ -140,11 +125,7 @@ fn a_removed_manifest_takes_the_mirror_along(context: &mut Context<'_>) -> Resul
     world.wait_gone(&other, GONE)?;
     world.node.node.wait("its containers to end", SOON, |_| {
         let left = containerd.tasks()?;
-        if left.is_empty() {
-            Ok(Some(()))
-        } else {
-            bail!("left: {left:?}")
-        }
+        if left.is_empty() { Ok(Some(())) } else { bail!("left: {left:?}") }
     })?;
     Ok(Outcome::Passed)
 }

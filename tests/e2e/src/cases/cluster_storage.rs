@@ -34,10 +34,7 @@ fn an_image_is_mounted_as_a_volume(context: &mut Context<'_>) -> Result<Outcome>
     containerd.import(&[ImageSpec {
         name: image.to_owned(),
         entries: vec![
-            Entry::Directory {
-                path: "/part".to_owned(),
-                mode: 0o755,
-            },
+            Entry::Directory { path: "/part".to_owned(), mode: 0o755 },
             Entry::text("/part/one", "first"),
             Entry::text("/two", "second"),
         ],
@@ -53,26 +50,18 @@ fn an_image_is_mounted_as_a_volume(context: &mut Context<'_>) -> Result<Outcome>
             {"name": "weights", "image": {"reference": reference, "pullPolicy": policy}},
         ]}})
     };
-    let pod = with(
-        world.pod("weighty", std::slice::from_ref(&main)),
-        volume(image, "IfNotPresent"),
-    );
+    let pod =
+        with(world.pod("weighty", std::slice::from_ref(&main)), volume(image, "IfNotPresent"));
     let seen = world.run(&pod)?;
     let read = |file: &str| world.read_inside(containerd, &seen, file);
     ensure!(read("/all/two")? == "second", "the image is not there");
     ensure!(read("/some/one")? == "first", "its part is not there");
-    ensure!(
-        read("/tmp/refused")?.contains("Read-only"),
-        "the image can be written to"
-    );
-    let missing = with(
-        world.pod("weightless", &[main]),
-        volume("docker.io/library/nowhere:1", "Never"),
-    );
+    ensure!(read("/tmp/refused")?.contains("Read-only"), "the image can be written to");
+    let missing =
+        with(world.pod("weightless", &[main]), volume("docker.io/library/nowhere:1", "Never"));
     world.apply(&missing)?;
     let seen = world.wait_pod("weightless", "ErrImageNeverPull", LATER, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.waiting_reason() == Some("ErrImageNeverPull"))
+        pod.container("main").is_ok_and(|it| it.waiting_reason() == Some("ErrImageNeverPull"))
     })?;
     let said = world.wait_event(&seen, "ErrImageNeverPull")?;
     ensure!(said.contains("nowhere"), "it says {said:?}");
@@ -136,9 +125,7 @@ pub(super) fn remove_and_wait(world: &mut World<'_>, seen: &PodView) -> Result<(
     world
         .node
         .node
-        .wait("its directory to be gone", super::GONE, |_| {
-            Ok((!directory.exists()).then_some(()))
-        })
+        .wait("its directory to be gone", super::GONE, |_| Ok((!directory.exists()).then_some(())))
 }
 
 fn a_claim_is_waited_for_and_its_directory_given_to_the_group(
@@ -188,15 +175,8 @@ pub(super) struct LoopDevice(pub(super) PathBuf);
 impl LoopDevice {
     pub(super) fn over(file: &Path) -> Result<LoopDevice> {
         std::fs::File::create(file)?.set_len(16 * 1024 * 1024)?;
-        let made = Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(file)
-            .output()?;
-        ensure!(
-            made.status.success(),
-            "losetup: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output()?;
+        ensure!(made.status.success(), "losetup: {}", String::from_utf8_lossy(&made.stderr));
         Ok(LoopDevice(String::from_utf8(made.stdout)?.trim().into()))
     }
 }
@@ -289,9 +269,7 @@ fn an_ephemeral_claim_belongs_to_its_pod_and_lives_on_a_host_path(
     );
     world.apply(&pod)?;
     let seen = world.wait_ready_later("brief")?;
-    world.wait("the pod's file", SOON, |_, _| {
-        Ok(disk.join("file").exists().then_some(()))
-    })?;
+    world.wait("the pod's file", SOON, |_, _| Ok(disk.join("file").exists().then_some(())))?;
     remove_and_wait(&mut world, &seen)?;
     ensure!(disk.join("file").exists(), "the host's file is gone");
     Ok(Outcome::Passed)
@@ -397,16 +375,9 @@ fn a_disk_of_fibre_channel_that_is_not_there_is_looked_for_again(
         "it says {said:?}"
     );
     // Nothing is left of a disk that was not there.
-    let left = world
-        .node
-        .node
-        .directory()
-        .join("root/plugins/kubernetes.io/fc");
+    let left = world.node.node.directory().join("root/plugins/kubernetes.io/fc");
     let names = std::fs::read_dir(left).into_iter().flatten().flatten();
-    let names: Vec<_> = names
-        .map(|it| it.file_name())
-        .filter(|it| it != "volumeDevices")
-        .collect();
+    let names: Vec<_> = names.map(|it| it.file_name()).filter(|it| it != "volumeDevices").collect();
     ensure!(names.is_empty(), "{names:?} are left");
     Ok(Outcome::Passed)
 }
@@ -426,17 +397,12 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
     mount(&["--bind", path])?;
     mount(&["--make-shared"])?;
     let inner = |name: &str| {
-        Command::new("mount")
-            .args(["-t", "tmpfs", "tmpfs"])
-            .arg(shared.join(name))
-            .status()
+        Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(shared.join(name)).status()
     };
     ensure!(inner("nested")?.success(), "no tmpfs");
     let volume = |name: &str| json!({"name": name, "hostPath": {"path": shared}});
-    let mut both = script(
-        "both",
-        "mkdir -p /both/made && mount -t tmpfs tmpfs /both/made; exec sleep 100000",
-    );
+    let mut both =
+        script("both", "mkdir -p /both/made && mount -t tmpfs tmpfs /both/made; exec sleep 100000");
     both["securityContext"] = json!({"privileged": true});
     both["volumeMounts"] =
         json!([{"name": "v", "mountPath": "/both", "mountPropagation": "Bidirectional"}]);
@@ -448,14 +414,8 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
         {"name": "v", "mountPath": "/maybe", "readOnly": true, "recursiveReadOnly": "IfPossible"},
         {"name": "v", "mountPath": "/plain", "readOnly": true},
     ]);
-    let first = with(
-        world.pod("first", &[both]),
-        json!({"spec": {"volumes": [volume("v")]}}),
-    );
-    let second = with(
-        world.pod("second", &[one_way]),
-        json!({"spec": {"volumes": [volume("v")]}}),
-    );
+    let first = with(world.pod("first", &[both]), json!({"spec": {"volumes": [volume("v")]}}));
+    let second = with(world.pod("second", &[one_way]), json!({"spec": {"volumes": [volume("v")]}}));
     world.apply(&first)?;
     let second = world.run(&second)?;
     world.wait_ready("first")?;
@@ -465,16 +425,11 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
     })?;
     ensure!(inner("late")?.success(), "no tmpfs");
     let containerd = context.containerd()?;
-    let table = world
-        .cluster
-        .wait("the node's mount in the pod", SOON, |_| {
-            let table = world.read_inside(containerd, &second, "/proc/mounts")?;
-            Ok(table.contains(" /one/late ").then_some(table))
-        })?;
-    ensure!(
-        !table.contains(" /none/late "),
-        "a private mount got the node's"
-    );
+    let table = world.cluster.wait("the node's mount in the pod", SOON, |_| {
+        let table = world.read_inside(containerd, &second, "/proc/mounts")?;
+        Ok(table.contains(" /one/late ").then_some(table))
+    })?;
+    ensure!(!table.contains(" /none/late "), "a private mount got the node's");
     for (place, access) in [
         ("/still", " ro,"),
         ("/still/nested", " ro,"),
@@ -493,9 +448,7 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
     let status = world.find_pod("second")?.context("the pod is gone")?;
     let shown = &status.0["status"]["containerStatuses"][0]["volumeMounts"];
     ensure!(
-        shown
-            .to_string()
-            .contains("\"recursiveReadOnly\":\"Enabled\""),
+        shown.to_string().contains("\"recursiveReadOnly\":\"Enabled\""),
         "the status says {shown}"
     );
     for name in ["first", "second"] {

@@ -54,15 +54,10 @@ fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Res
     );
     world.apply(&pod)?;
     world.wait_pod("talker", "running again", SOON, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.restarts() == 1 && it.is_running())
+        pod.container("main").is_ok_and(|it| it.restarts() == 1 && it.is_running())
     })?;
     // The two outputs come on ways of their own: each line waits for the one before it.
-    for (line, next) in [
-        ("second\n", Some("two")),
-        ("oops\n", Some("three")),
-        ("end\n", None),
-    ] {
+    for (line, next) in [("second\n", Some("two")), ("oops\n", Some("three")), ("end\n", None)] {
         world.wait(line, SOON, |cluster, namespace| {
             let text = cluster.kubectl(&["logs", "--namespace", namespace, "talker"])?;
             Ok(text.ends_with(line).then_some(()))
@@ -76,10 +71,7 @@ fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Res
         (&["--previous"], "first\n"),
         (&["--limit-bytes=3"], "sec"),
         (&["--since=1h"], "second\noops\nend\n"),
-        (
-            &["--since-time=2000-01-01T00:00:00Z"],
-            "second\noops\nend\n",
-        ),
+        (&["--since-time=2000-01-01T00:00:00Z"], "second\noops\nend\n"),
         (&["--since-time=2100-01-01T00:00:00Z"], ""),
         (&["--tail=2"], "oops\nend\n"),
         (&["--tail=0"], ""),
@@ -95,11 +87,9 @@ fn logs_are_chosen_by_run_time_size_and_output(context: &mut Context<'_>) -> Res
         world.node_name(),
         world.namespace
     );
-    for (stream, expected) in [
-        ("Stdout", "second\nend\n"),
-        ("Stderr", "oops\n"),
-        ("All", "second\noops\nend\n"),
-    ] {
+    for (stream, expected) in
+        [("Stdout", "second\nend\n"), ("Stderr", "oops\n"), ("All", "second\noops\nend\n")]
+    {
         let said = world.kubectl(&["get", "--raw", &format!("{path}?stream={stream}")])?;
         ensure!(said == expected, "{stream} gives {said:?}");
     }
@@ -117,10 +107,7 @@ fn commands_run_in_containers_and_tell_their_end(context: &mut Context<'_>) -> R
     let failed = world.kubectl(&["exec", "worker", "--", "sh", "-c", "echo bad >&2; exit 3"]);
     let error = failed.err().context("a command that fails succeeded")?;
     let error = format!("{error:#}");
-    ensure!(
-        error.contains("bad") && error.contains("exit code 3"),
-        "it failed with {error}"
-    );
+    ensure!(error.contains("bad") && error.contains("exit code 3"), "it failed with {error}");
     Ok(Outcome::Passed)
 }
 

@@ -42,10 +42,7 @@ impl Stuck {
                 .arg(&place)
                 .stdin(Stdio::from(server.try_clone()?)),
         )?;
-        Ok(Stuck {
-            server: Some(server),
-            place,
-        })
+        Ok(Stuck { server: Some(server), place })
     }
 
     /// Lets everybody go who hangs, and leaves an ordinary directory.
@@ -77,11 +74,7 @@ impl Frozen {
         fs::create_dir_all(&place)?;
         call(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.0))?;
         call(Command::new("mount").arg(&device.0).arg(&place))?;
-        let mut frozen = Frozen {
-            place,
-            is_frozen: false,
-            _device: device,
-        };
+        let mut frozen = Frozen { place, is_frozen: false, _device: device };
         fs::write(frozen.place.join("file"), "x")?;
         call(Command::new("fsfreeze").arg("--freeze").arg(&frozen.place))?;
         frozen.is_frozen = true;
@@ -127,15 +120,9 @@ fn stand_in_for_nfs(world: &mut World<'_>) -> Result<PathBuf> {
     let agent = programs.join("called/kubelet");
     fs::create_dir_all(programs.join("called"))?;
     symlink(fs::canonicalize(directory.join("kubelet"))?, &agent)?;
-    let wrapped = format!(
-        "#!/bin/sh\nPATH={}:$PATH exec {} \"$@\"\n",
-        programs.display(),
-        agent.display()
-    );
-    for (path, text) in [
-        (programs.join("mount"), mount),
-        (programs.join("agent"), wrapped),
-    ] {
+    let wrapped =
+        format!("#!/bin/sh\nPATH={}:$PATH exec {} \"$@\"\n", programs.display(), agent.display());
+    for (path, text) in [(programs.join("mount"), mount), (programs.join("agent"), wrapped)] {
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
@@ -188,10 +175,7 @@ fn a_mount_a_look_and_a_walk_that_hang_hold_up_their_own_pods_only(
     let nfs = || json!({"nfs": {"server": "127.0.0.1", "path": "/x"}});
     let hanging = [
         ("mounts", nfs()),
-        (
-            "looks",
-            json!({"hostPath": {"path": looked_at.place, "type": "Directory"}}),
-        ),
+        ("looks", json!({"hostPath": {"path": looked_at.place, "type": "Directory"}})),
         ("walks", claim_of("stuck")),
         ("leaves", nfs()),
     ];
@@ -212,11 +196,7 @@ fn a_mount_a_look_and_a_walk_that_hang_hold_up_their_own_pods_only(
     world.wait_gone(&leaves, LATER)?;
     for name in ["mounts", "looks", "walks"] {
         let seen = world.find_pod(name)?.context("the pod is gone")?;
-        ensure!(
-            seen.phase() == "Pending",
-            "{name} does not hang: {}",
-            seen.state()
-        );
+        ensure!(seen.phase() == "Pending", "{name} does not hang: {}", seen.state());
     }
     fs::remove_file(hang)?;
     looked_at.give_up()?;
@@ -235,10 +215,7 @@ fn a_walk_that_takes_long_is_told_of(context: &mut Context<'_>) -> Result<Outcom
     world.apply(&pod_with(&world, "walks", claim_of("stuck")))?;
     let seen = world.wait_known("walks")?;
     // After half a minute, and then every minute with the number of files.
-    for words in [
-        "is taking longer than expected, consider using OnRootMismatch",
-        "processed ",
-    ] {
+    for words in ["is taking longer than expected, consider using OnRootMismatch", "processed "] {
         world.cluster.wait("a word about the walk", GONE, |_| {
             let events = world.events(&seen)?;
             let mut said = events
@@ -275,13 +252,10 @@ fn what_an_earlier_agent_left_goes_unless_something_is_mounted_in_it(
     let secret = json!({"stringData": {"a": "b"}});
     world.apply(&world.object("Secret", "keys", secret))?;
     let mut stays = claiming(&world, "stays", "exec sleep 100000", "data");
-    stays["spec"]["volumes"]
-        .as_array_mut()
-        .context("it has volumes")?
-        .extend([
-            json!({"name": "keys", "secret": {"secretName": "keys"}}),
-            json!({"name": "memory", "emptyDir": {"medium": "Memory"}}),
-        ]);
+    stays["spec"]["volumes"].as_array_mut().context("it has volumes")?.extend([
+        json!({"name": "keys", "secret": {"secretName": "keys"}}),
+        json!({"name": "memory", "emptyDir": {"medium": "Memory"}}),
+    ]);
     stays["spec"]["containers"][0]["volumeMounts"] = json!([
         {"name": "data", "mountPath": "/data"},
         {"name": "data", "mountPath": "/part", "subPath": "part"},
@@ -315,11 +289,7 @@ fn what_an_earlier_agent_left_goes_unless_something_is_mounted_in_it(
     }
     world.wait_ready("stays")?;
     for place in [&disk, &outside] {
-        ensure!(
-            place.join("file").exists(),
-            "{} was emptied",
-            place.display()
-        );
+        ensure!(place.join("file").exists(), "{} was emptied", place.display());
     }
     ensure!(
         unknown.join("file").exists() && mounts::below(&foreign)? == [unknown.clone()],
@@ -327,14 +297,9 @@ fn what_an_earlier_agent_left_goes_unless_something_is_mounted_in_it(
     );
     let mut after = mounts::below(&own)?;
     after.sort();
-    ensure!(
-        after == before,
-        "mounts of a pod that runs: {before:#?}, then {after:#?}"
-    );
+    ensure!(after == before, "mounts of a pod that runs: {before:#?}, then {after:#?}");
     mounts::detach_below(&foreign)?;
-    world.wait("the last to be gone", GONE, |_, _| {
-        Ok((!foreign.exists()).then_some(()))
-    })?;
+    world.wait("the last to be gone", GONE, |_, _| Ok((!foreign.exists()).then_some(())))?;
     ensure!(outside.join("file").exists(), "what was mounted is gone");
     Ok(Outcome::Passed)
 }
@@ -348,10 +313,8 @@ fn nothing_is_asked_while_nothing_changes(context: &mut Context<'_>) -> Result<O
     world.apply(&world.object("Secret", "keys", json!({"stringData": {"a": "b"}})))?;
     let mut main = script("main", "exec sleep 100000");
     let names = ["map", "keys", "down", "data"];
-    main["volumeMounts"] = names
-        .iter()
-        .map(|name| json!({"name": name, "mountPath": format!("/{name}")}))
-        .collect();
+    main["volumeMounts"] =
+        names.iter().map(|name| json!({"name": name, "mountPath": format!("/{name}")})).collect();
     let pod = with(
         world.pod("calm", &[main]),
         json!({"spec": {"volumes": [

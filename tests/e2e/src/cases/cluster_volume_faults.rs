@@ -59,11 +59,7 @@ fn every_bad_volume_is_told_of_retried_and_heals(context: &mut Context<'_>) -> R
         world.apply(&world.object(kind, name, data))?;
     }
     let authority = fs::read_to_string(world.cluster.authority_file())?;
-    let rows = [
-        missing_objects(&authority),
-        bad_contents(),
-        bad_paths(&directory)?,
-    ];
+    let rows = [missing_objects(&authority), bad_contents(), bad_paths(&directory)?];
     let rows: Vec<Row<'_>> = rows.into_iter().flatten().collect();
     for row in &rows {
         let mut main = sleeper("main");
@@ -78,11 +74,7 @@ fn every_bad_volume_is_told_of_retried_and_heals(context: &mut Context<'_>) -> R
         let seen = world.wait_known(row.name)?;
         wait_said(&world, &seen, row)?;
         ensure!(
-            world
-                .find_pod(row.name)?
-                .context("the pod is gone")?
-                .phase()
-                == "Pending",
+            world.find_pod(row.name)?.context("the pod is gone")?.phase() == "Pending",
             "{} does not wait",
             row.name
         );
@@ -104,11 +96,8 @@ fn wait_said(world: &World<'_>, pod: &PodView, row: &Row<'_>) -> Result<()> {
     world.cluster.wait(&what, LATER, |_| {
         let events = world.events(pod)?;
         let mut alike = events.iter().filter(|it| it["reason"] == row.reason);
-        let is_said = alike.any(|it| {
-            it["message"]
-                .as_str()
-                .is_some_and(|it| it.contains(&row.says))
-        });
+        let is_said =
+            alike.any(|it| it["message"].as_str().is_some_and(|it| it.contains(&row.says)));
         let said: Vec<&Value> = events.iter().map(|it| &it["message"]).collect();
         ensure!(is_said, "no {:?} in {said:#?}", row.says);
         Ok(Some(()))
@@ -233,15 +222,10 @@ fn bad_paths(directory: &Path) -> Result<Vec<Row<'static>>> {
     fs::create_dir(&tree)?;
     symlink("/etc", tree.join("part"))?;
     let wrong = |path: &Path, why: &str| {
-        set_up_failed(&format!(
-            "hostPath type check failed: {} {why}",
-            path.display()
-        ))
+        set_up_failed(&format!("hostPath type check failed: {} {why}", path.display()))
     };
-    let (says_file, says_pipe) = (
-        wrong(&file, "is not a directory"),
-        wrong(&pipe, "is not a socket file"),
-    );
+    let (says_file, says_pipe) =
+        (wrong(&file, "is not a directory"), wrong(&pipe, "is not a socket file"));
     let says_absent = format!("{} is not a file", absent.display());
     let volume = |path: &Path, kind: &str| json!({"hostPath": {"path": path.display().to_string(), "type": kind}});
     Ok(vec![
@@ -318,9 +302,7 @@ fn paths_that_lead_out_are_refused_at_the_door(context: &mut Context<'_>) -> Res
         );
     }
     let outside = world.node.node.directory().join("outside");
-    for (n, path) in ["../../../../../../outside", "/outside", "a/../../outside"]
-        .iter()
-        .enumerate()
+    for (n, path) in ["../../../../../../outside", "/outside", "a/../../outside"].iter().enumerate()
     {
         let mut main = sleeper("main");
         main["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
@@ -386,11 +368,7 @@ impl SmallDisk {
     }
 
     fn set_writable(&self, is_writable: bool) -> Result<()> {
-        let word = if is_writable {
-            "remount,rw"
-        } else {
-            "remount,ro"
-        };
+        let word = if is_writable { "remount,rw" } else { "remount,ro" };
         SmallDisk::call(&["-o", word], &self.0)
     }
 
@@ -418,9 +396,7 @@ fn a_full_and_a_read_only_disk_hold_up_only_what_must_write(
     let bystander = world.run(&world.pod("bystander", &[sleeper("main")]))?;
 
     let large = json!({"data": {"a": "x".repeat(600_000)}});
-    world
-        .cluster
-        .create(&world.object("ConfigMap", "large", large))?;
+    world.cluster.create(&world.object("ConfigMap", "large", large))?;
     let filler = disk.fill(256 * 1024)?;
     let mut main = script("main", "wc -c < /v/a; exec sleep 100000");
     main["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);

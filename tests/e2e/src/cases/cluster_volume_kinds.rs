@@ -34,9 +34,7 @@ const RENEWED: Duration = Duration::from_secs(480 + 10 + 60);
 
 fn mounts(names: &[&str]) -> Value {
     let mounts = names.iter();
-    mounts
-        .map(|name| json!({"name": name, "mountPath": format!("/{name}")}))
-        .collect()
+    mounts.map(|name| json!({"name": name, "mountPath": format!("/{name}")})).collect()
 }
 
 fn any_block_device() -> Option<PathBuf> {
@@ -68,10 +66,7 @@ fn a_host_path_of_every_type_is_there_or_made(context: &mut Context<'_>) -> Resu
         .iter()
         .map(|(name, _, _, test)| format!("test {test} /{name} || echo no {name}"))
         .collect();
-    let mut main = script(
-        "main",
-        &format!("{}; echo done; exec sleep 100000", tests.join("; ")),
-    );
+    let mut main = script("main", &format!("{}; echo done; exec sleep 100000", tests.join("; ")));
     main["volumeMounts"] = mounts(&rows.each_ref().map(|it| it.0));
     let volumes: Vec<Value> = rows
         .iter()
@@ -79,10 +74,7 @@ fn a_host_path_of_every_type_is_there_or_made(context: &mut Context<'_>) -> Resu
             |(name, path, kind, _)| json!({"name": name, "hostPath": {"path": path, "type": kind}}),
         )
         .collect();
-    let pod = with(
-        world.pod("paths", &[main]),
-        json!({"spec": {"volumes": volumes}}),
-    );
+    let pod = with(world.pod("paths", &[main]), json!({"spec": {"volumes": volumes}}));
     let seen = world.run(&pod)?;
     let lines = world.settled_log(&seen, "main")?;
     ensure!(lines == ["done"], "inside: {lines:?}");
@@ -159,17 +151,12 @@ fn files_from_the_api_have_their_modes_owners_and_media(
             ]}}),
         )
     };
-    let (plain, grouped) = (
-        pod("plain", json!({"runAsUser": 1000})),
-        pod("grouped", json!({"fsGroup": 4242})),
-    );
+    let (plain, grouped) =
+        (pod("plain", json!({"runAsUser": 1000})), pod("grouped", json!({"fsGroup": 4242})));
     let plain = world.run(&plain)?;
     let grouped = world.run(&grouped)?;
-    let (secret, map, all) = (
-        "kubernetes.io~secret",
-        "kubernetes.io~configmap",
-        "kubernetes.io~projected",
-    );
+    let (secret, map, all) =
+        ("kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected");
     for (pod, plugin, file, mode, owner) in [
         (&plain, secret, "keys/word", 0o400, (0, 0)),
         (&plain, secret, "keys/deep/open", 0o444, (0, 0)),
@@ -183,23 +170,14 @@ fn files_from_the_api_have_their_modes_owners_and_media(
     ] {
         let found = fs::metadata(volume_of(&world, pod, plugin, file))?;
         let seen = (found.mode() & 0o7777, (found.uid(), found.gid()));
-        ensure!(
-            seen == (mode, owner),
-            "{file} of {}: {:o} {:?}",
-            pod.name(),
-            seen.0,
-            seen.1
-        );
+        ensure!(seen == (mode, owner), "{file} of {}: {:o} {:?}", pod.name(), seen.0, seen.1);
     }
     let lines = world.settled_log(&grouped, "main")?;
     ensure!(
         lines.len() == 8 && lines[0] != "tmpfs" && lines[1..5].iter().all(|it| it == "tmpfs"),
         "only config maps are on the disk: {lines:?}"
     );
-    ensure!(
-        lines[5] == "0",
-        "what is optional and missing holds {lines:?}"
-    );
+    ensure!(lines[5] == "0", "what is optional and missing holds {lines:?}");
     ensure!(lines[6..] == ["1", "1"], "memory is not bounded: {lines:?}");
     let token = fs::read_to_string(volume_of(&world, &plain, all, "all/token"))?;
     let claims = claims_of(&token)?;
@@ -230,11 +208,7 @@ fn a_change_is_there_in_a_moment_by_a_swap_of_directories(
     let mut world = World::start(context)?;
     let objects = |value: &str| {
         [
-            world.object(
-                "ConfigMap",
-                "changing",
-                json!({"data": {"a": value, value: "x"}}),
-            ),
+            world.object("ConfigMap", "changing", json!({"data": {"a": value, value: "x"}})),
             world.object("Secret", "changing", json!({"stringData": {"a": value}})),
         ]
     };
@@ -282,10 +256,7 @@ fn a_change_is_there_in_a_moment_by_a_swap_of_directories(
     names.retain(|name| !name.starts_with(".."));
     names.sort();
     ensure!(names == ["a", "two"], "the volume shows {names:?}");
-    ensure!(
-        world.wait_ready("watcher")?.restarts() == 0,
-        "it was restarted"
-    );
+    ensure!(world.wait_ready("watcher")?.restarts() == 0, "it was restarted");
     Ok(Outcome::Passed)
 }
 

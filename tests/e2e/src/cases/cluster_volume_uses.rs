@@ -52,10 +52,7 @@ fn a_part_is_named_by_an_expression(context: &mut Context<'_>) -> Result<Outcome
     let volume =
         look::pod_directory(&world.node.node, &seen).join("volumes/kubernetes.io~empty-dir/shared");
     ensure!(volume.join("speaker/deep/file").is_file(), "no such file");
-    ensure!(
-        volume.join("$(POD)").is_dir(),
-        "an escaped expression was expanded"
-    );
+    ensure!(volume.join("$(POD)").is_dir(), "an escaped expression was expanded");
     remove_and_wait(&mut world, &seen)?;
     Ok(Outcome::Passed)
 }
@@ -100,20 +97,11 @@ fn certificates_that_the_cluster_trusts_are_files(context: &mut Context<'_>) -> 
     let read = |file: &str| world.read_inside(containerd, &seen, file);
     for file in ["/trust/alone.pem", "/trust/signer.pem"] {
         let text = read(file)?;
-        ensure!(
-            text.matches("BEGIN CERTIFICATE").count() == 1,
-            "{file} is {text:?}"
-        );
+        ensure!(text.matches("BEGIN CERTIFICATE").count() == 1, "{file} is {text:?}");
         let whole = |text: &str| text.split_whitespace().collect::<String>();
-        ensure!(
-            whole(&authority).contains(&whole(&text)),
-            "{file} holds another certificate"
-        );
+        ensure!(whole(&authority).contains(&whole(&text)), "{file} holds another certificate");
     }
-    ensure!(
-        read("/trust/none.pem")?.is_empty(),
-        "there is no such bundle"
-    );
+    ensure!(read("/trust/none.pem")?.is_empty(), "there is no such bundle");
     // One that comes while the pod runs is there in a moment.
     world.apply(&json!({
         "apiVersion": "certificates.k8s.io/v1",
@@ -121,12 +109,10 @@ fn certificates_that_the_cluster_trusts_are_files(context: &mut Context<'_>) -> 
         "metadata": {"name": late},
         "spec": {"trustBundle": authority},
     }))?;
-    world
-        .cluster
-        .wait("the late bundle in the volume", SOON, |_| {
-            let text = read("/trust/none.pem")?;
-            Ok(text.contains("BEGIN CERTIFICATE").then_some(()))
-        })?;
+    world.cluster.wait("the late bundle in the volume", SOON, |_| {
+        let text = read("/trust/none.pem")?;
+        Ok(text.contains("BEGIN CERTIFICATE").then_some(()))
+    })?;
     Ok(Outcome::Passed)
 }
 

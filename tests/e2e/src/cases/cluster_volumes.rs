@@ -32,14 +32,8 @@ fn a_pod_can_read_its_service_account(context: &mut Context<'_>) -> Result<Outco
     let seen = world.run(&pod)?;
     let containerd = context.containerd()?;
     let read = |file: &str| world.read_inside(containerd, &seen, &format!("{ACCOUNT}/{file}"));
-    ensure!(
-        read("namespace")? == world.namespace,
-        "the namespace is wrong"
-    );
-    ensure!(
-        read("ca.crt")?.contains("BEGIN CERTIFICATE"),
-        "no certificate"
-    );
+    ensure!(read("namespace")? == world.namespace, "the namespace is wrong");
+    ensure!(read("ca.crt")?.contains("BEGIN CERTIFICATE"), "no certificate");
     let token = read("token")?;
     ensure!(token.split('.').count() == 3, "the token is {token:?}");
     // The API server knows the bearer.
@@ -48,9 +42,8 @@ fn a_pod_can_read_its_service_account(context: &mut Context<'_>) -> Result<Outco
         "kind": "TokenReview",
         "spec": {"token": token},
     });
-    let said = world
-        .cluster
-        .kubectl_with(&["create", "--output=json", "-f", "-"], &review.to_string())?;
+    let said =
+        world.cluster.kubectl_with(&["create", "--output=json", "-f", "-"], &review.to_string())?;
     let user = format!("system:serviceaccount:{}:default", world.namespace);
     ensure!(said.contains(&user), "the token is of {said}");
     Ok(Outcome::Passed)
@@ -131,10 +124,7 @@ fn volumes_of_every_simple_kind_are_there(context: &mut Context<'_>) -> Result<O
     ensure!(read("/all/token")?.split('.').count() == 3, "no token");
     let mounts = read("/proc/mounts")?;
     let memory = mounts.lines().find(|line| line.contains(" /memory "));
-    ensure!(
-        memory.is_some_and(|line| line.starts_with("tmpfs")),
-        "{memory:?}"
-    );
+    ensure!(memory.is_some_and(|line| line.starts_with("tmpfs")), "{memory:?}");
     ensure!(
         std::fs::read_to_string(outside.join("answer"))? == "back\n",
         "the pod's file is not on the host"
@@ -143,12 +133,9 @@ fn volumes_of_every_simple_kind_are_there(context: &mut Context<'_>) -> Result<O
     world.kubectl(&["delete", "pod", "volumes", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     let directory = crate::look::pod_directory(&world.node.node, &seen);
-    world
-        .node
-        .node
-        .wait("its directory to be gone", super::GONE, |_| {
-            Ok((!directory.exists()).then_some(()))
-        })?;
+    world.node.node.wait("its directory to be gone", super::GONE, |_| {
+        Ok((!directory.exists()).then_some(()))
+    })?;
     ensure!(outside.join("file").exists(), "the host's file is gone");
     let refused = world.cluster.refusals(world.node_name())?;
     ensure!(refused.is_empty(), "the API server refused {refused:#?}");
@@ -216,10 +203,7 @@ fn changes_reach_a_pod(context: &mut Context<'_>, strategy: &str) -> Result<Outc
             Ok(Some(()))
         })?;
     }
-    ensure!(
-        world.wait_ready("watcher")?.restarts() == 0,
-        "it was restarted"
-    );
+    ensure!(world.wait_ready("watcher")?.restarts() == 0, "it was restarted");
     check_strategy(&world, strategy)?;
     world.kubectl(&["delete", "pod", "watcher", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
@@ -241,10 +225,7 @@ fn check_strategy(world: &World<'_>, strategy: &str) -> Result<()> {
             "Watch" => n_watches > 0 && n_reads == 0,
             _ => n_watches == 0 && n_reads > 1,
         };
-        ensure!(
-            is_so,
-            "{strategy}: {n_watches} watches and {n_reads} reads of {kind}"
-        );
+        ensure!(is_so, "{strategy}: {n_watches} watches and {n_reads} reads of {kind}");
     }
     Ok(())
 }
@@ -286,10 +267,7 @@ fn the_environment_comes_from_maps_secrets_and_fields(
             "resources": {"limits": {"memory": "64Mi"}},
         }),
     );
-    let pod = with(
-        world.pod("envy", &[main]),
-        json!({"metadata": {"labels": {"app": "envy"}}}),
-    );
+    let pod = with(world.pod("envy", &[main]), json!({"metadata": {"labels": {"app": "envy"}}}));
     let seen = world.run(&pod)?;
     let lines = world.settled_log(&seen, "main")?;
     for expected in [
@@ -327,32 +305,22 @@ fn services_are_in_the_environment(context: &mut Context<'_>) -> Result<Outcome>
     ))?;
     let show = [script("main", "env; exec sleep 100000")];
     // The agent learns of services through a watch of its own; pods that start later must have them.
-    let service = world.cluster.get(&format!(
-        "/api/v1/namespaces/{}/services/front-end",
-        world.namespace
-    ))?;
-    let ip = service["spec"]["clusterIP"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let service =
+        world.cluster.get(&format!("/api/v1/namespaces/{}/services/front-end", world.namespace))?;
+    let ip = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
     let mut number = 0;
-    let lines = world
-        .cluster
-        .wait("the service's variables", LATER, |cluster| {
-            number += 1;
-            let name = format!("envy-{number}");
-            cluster.apply(&world.pod(&name, &show))?;
-            let path = format!("/api/v1/namespaces/{}/pods/{name}", world.namespace);
-            let lines = cluster.wait("the pod's output", LATER, |cluster| {
-                let pod = ferrolet_lab::PodView(cluster.get(&path)?);
-                let lines = world.log_lines(&pod, "main")?;
-                Ok((lines.len() > 5).then_some(lines))
-            })?;
-            Ok(lines
-                .iter()
-                .any(|line| line.starts_with("FRONT_END_"))
-                .then_some(lines))
+    let lines = world.cluster.wait("the service's variables", LATER, |cluster| {
+        number += 1;
+        let name = format!("envy-{number}");
+        cluster.apply(&world.pod(&name, &show))?;
+        let path = format!("/api/v1/namespaces/{}/pods/{name}", world.namespace);
+        let lines = cluster.wait("the pod's output", LATER, |cluster| {
+            let pod = ferrolet_lab::PodView(cluster.get(&path)?);
+            let lines = world.log_lines(&pod, "main")?;
+            Ok((lines.len() > 5).then_some(lines))
         })?;
+        Ok(lines.iter().any(|line| line.starts_with("FRONT_END_")).then_some(lines))
+    })?;
     for expected in [
         format!("FRONT_END_SERVICE_HOST={ip}"),
         "FRONT_END_SERVICE_PORT=80".to_owned(),
@@ -363,17 +331,12 @@ fn services_are_in_the_environment(context: &mut Context<'_>) -> Result<Outcome>
     ] {
         ensure!(lines.contains(&expected), "no {expected} in {lines:#?}");
     }
-    let quiet = with(
-        world.pod("quiet", &show),
-        json!({"spec": {"enableServiceLinks": false}}),
-    );
+    let quiet = with(world.pod("quiet", &show), json!({"spec": {"enableServiceLinks": false}}));
     let seen = world.run(&quiet)?;
     let lines = world.settled_log(&seen, "main")?;
     ensure!(
         !lines.iter().any(|line| line.starts_with("FRONT_END_"))
-            && lines
-                .iter()
-                .any(|line| line.starts_with("KUBERNETES_SERVICE_HOST=")),
+            && lines.iter().any(|line| line.starts_with("KUBERNETES_SERVICE_HOST=")),
         "without links it has {lines:#?}"
     );
     Ok(Outcome::Passed)
@@ -395,15 +358,9 @@ fn a_missing_config_map_holds_the_pod_until_it_comes(context: &mut Context<'_>) 
             && said.contains("configmap \"late\" not found"),
         "it says {said:?}"
     );
-    let waiting = world
-        .find_pod("patient")?
-        .map(|pod| pod.container("main"))
-        .transpose()?;
+    let waiting = world.find_pod("patient")?.map(|pod| pod.container("main")).transpose()?;
     let reason = waiting.as_ref().and_then(|it| it.waiting_reason());
-    ensure!(
-        reason == Some("ContainerCreating"),
-        "it waits for {reason:?}"
-    );
+    ensure!(reason == Some("ContainerCreating"), "it waits for {reason:?}");
     world.apply(&world.object("ConfigMap", "late", json!({"data": {"a": "b"}})))?;
     world.wait_ready_later("patient")?;
     Ok(Outcome::Passed)
@@ -424,11 +381,7 @@ fn a_missing_key_in_the_environment_is_an_error_that_heals(
         pod.container("main")
             .is_ok_and(|it| it.waiting_reason() == Some("CreateContainerConfigError"))
     })?;
-    let said = seen
-        .container("main")?
-        .waiting_message()
-        .unwrap_or_default()
-        .to_owned();
+    let said = seen.container("main")?.waiting_message().unwrap_or_default().to_owned();
     ensure!(said == "configmap \"later\" not found", "it says {said:?}");
     world.apply(&world.object("ConfigMap", "later", json!({"data": {"a": "b"}})))?;
     world.wait_ready_later("keyless")?;

@@ -33,10 +33,7 @@ cases![
 /// Runs a pod to its end and gives what its container wrote.
 fn run_to_end(context: &mut Context<'_>, pod: Value) -> Result<Vec<String>> {
     let mut node = context.node()?;
-    let name = pod["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     node.put_pod(&with(pod, json!({"spec": {"restartPolicy": "Never"}})))?;
     let seen = wait_phase(&mut node, &name, "Succeeded")?;
     look::log_lines(&node, &seen, "main", 0)
@@ -80,10 +77,7 @@ fn a_limit_that_is_not_set_is_what_the_node_has(context: &mut Context<'_>) -> Re
     let n_cpus = std::thread::available_parallelism()?.get().to_string();
     let text = lines.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
-    ensure!(
-        words.len() == 3 && words[0] == n_cpus && words[2] == n_cpus,
-        "it wrote {lines:?}"
-    );
+    ensure!(words.len() == 3 && words[0] == n_cpus && words[2] == n_cpus, "it wrote {lines:?}");
     // Something is kept for the threshold of eviction, so it is not all of the memory, but it is most.
     let memory: u64 = words[1].parse()?;
     ensure!(memory > 1 << 28, "{memory} bytes are no node");
@@ -119,10 +113,7 @@ fn a_container_port_and_a_host_port_answer(context: &mut Context<'_>) -> Result<
     node.put_pod(&pod("web", &[container]))?;
     let seen = wait_running(&mut node, "web")?;
     let ip = seen.ip().context("no address")?.to_owned();
-    for address in [
-        format!("{ip}:8080"),
-        format!("{}:{host_port}", context.bench.node_ip()),
-    ] {
+    for address in [format!("{ip}:8080"), format!("{}:{host_port}", context.bench.node_ip())] {
         node.wait(&format!("an answer on {address}"), SOON, |_| {
             let answer = http::get(&address, "/index.html")?;
             Ok((answer.body == "It works.\n").then_some(()))
@@ -134,10 +125,7 @@ fn a_container_port_and_a_host_port_answer(context: &mut Context<'_>) -> Result<
 fn limited(name: &str, requests: Value, limits: Value) -> Value {
     pod(
         name,
-        &[with(
-            sleeper("main"),
-            json!({"resources": {"requests": requests, "limits": limits}}),
-        )],
+        &[with(sleeper("main"), json!({"resources": {"requests": requests, "limits": limits}}))],
     )
 }
 
@@ -185,22 +173,11 @@ fn limits_arrive_in_the_cgroups(context: &mut Context<'_>) -> Result<Outcome> {
     let pod_group = look::pod_cgroup(&node, "", &seen);
     let container_group = format!("{pod_group}/{}", seen.container("main")?.id());
     for (whose, file, expected) in bounds() {
-        let group = if *whose == "pod" {
-            &pod_group
-        } else {
-            &container_group
-        };
+        let group = if *whose == "pod" { &pod_group } else { &container_group };
         let value = cgroups::value(group, file)?;
-        ensure!(
-            value == *expected,
-            "{file} of the {whose} is {value}, not {expected}"
-        );
+        ensure!(value == *expected, "{file} of the {whose} is {value}, not {expected}");
     }
-    ensure!(
-        seen.0["status"]["qosClass"] == "Guaranteed",
-        "{}",
-        seen.0["status"]
-    );
+    ensure!(seen.0["status"]["qosClass"] == "Guaranteed", "{}", seen.0["status"]);
     // The end belongs to it: in a virtual machine this is the one pod that is looked at from beginning to end.
     node.remove_manifest("limited.yaml")?;
     let containerd = context.containerd()?;
@@ -212,10 +189,8 @@ fn limits_arrive_in_the_cgroups(context: &mut Context<'_>) -> Result<Outcome> {
 
 fn huge_pages_are_given_and_bounded(context: &mut Context<'_>) -> Result<Outcome> {
     let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    let n_free: u64 = fs::read_to_string(free)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0);
+    let n_free: u64 =
+        fs::read_to_string(free).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     if n_free < 2 {
         return Ok(Outcome::Skipped(
             "this machine keeps no huge pages of 2 MiB (vm.nr_hugepages)".to_owned(),
@@ -245,11 +220,7 @@ fn huge_pages_are_given_and_bounded(context: &mut Context<'_>) -> Result<Outcome
     );
     let pod_group = look::pod_cgroup(&node, "burstable/", &seen);
     let container_group = format!("{pod_group}/{}", seen.container("main")?.id());
-    let file = if cgroups::is_v2() {
-        "hugetlb.2MB.max"
-    } else {
-        "hugetlb.2MB.limit_in_bytes"
-    };
+    let file = if cgroups::is_v2() { "hugetlb.2MB.max" } else { "hugetlb.2MB.limit_in_bytes" };
     for group in [&pod_group, &container_group] {
         let value = cgroups::value(group, file)?;
         ensure!(value == "4194304", "{file} of {group} is {value}");
@@ -261,9 +232,7 @@ fn memory_is_reserved_and_throttled_as_the_policy_says(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     if !cgroups::is_v2() {
-        return Ok(Outcome::Skipped(
-            "cgroup v1 has nothing of the kind".to_owned(),
-        ));
+        return Ok(Outcome::Skipped("cgroup v1 has nothing of the kind".to_owned()));
     }
     let mut options = context.node_options();
     options.configuration = json!({
@@ -290,10 +259,7 @@ fn memory_is_reserved_and_throttled_as_the_policy_says(
     let max = "max".to_owned();
     let shows = |group: &str, file: &str, expected: &str| -> Result<()> {
         let value = cgroups::value(group, file)?;
-        ensure!(
-            value == expected,
-            "{file} of {group} is {value}, not {expected}"
-        );
+        ensure!(value == expected, "{file} of {group} is {value}, not {expected}");
         Ok(())
     };
     for (group, min, low, high) in [
@@ -366,12 +332,7 @@ fn a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory(
     let mut node = context.node_with(options)?;
     let request = 256_u64 << 20;
     let rows = [
-        (
-            "burst",
-            json!({"memory": request.to_string()}),
-            json!({}),
-            "burstable/",
-        ),
+        ("burst", json!({"memory": request.to_string()}), json!({}), "burstable/"),
         (
             "sure",
             json!({"cpu": "50m", "memory": "32Mi"}),
@@ -411,9 +372,7 @@ fn a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory(
 /// Only where nobody else lives.
 fn a_machine_without_memory_says_whom_it_cost(context: &mut Context<'_>) -> Result<Outcome> {
     if fs::read_to_string("/proc/sys/kernel/hostname")?.trim() != "guest" {
-        return Ok(Outcome::Skipped(
-            "only a virtual machine may run out of memory".to_owned(),
-        ));
+        return Ok(Outcome::Skipped("only a virtual machine may run out of memory".to_owned()));
     }
     let mut node = context.node()?;
     node.put_pod(&pod("well", &[sleeper("main")]))?;
@@ -428,11 +387,7 @@ fn a_machine_without_memory_says_whom_it_cost(context: &mut Context<'_>) -> Resu
         Ok(node.log_text().contains(told).then_some(()))
     })?;
     let over = wait_phase(&mut node, "greedy", "Failed")?;
-    ensure!(
-        over.container("main")?.exit_code() == Some(137),
-        "{}",
-        over.0["status"]
-    );
+    ensure!(over.container("main")?.exit_code() == Some(137), "{}", over.0["status"]);
     let after = wait_running(&mut node, "well")?;
     ensure!(
         after.container("main")?.id() == before.container("main")?.id(),
@@ -477,11 +432,7 @@ fn quality_of_service_chooses_the_cgroup(context: &mut Context<'_>) -> Result<Ou
         ("sure", "", "Guaranteed"),
     ] {
         let seen = wait_running(&mut node, name)?;
-        ensure!(
-            seen.0["status"]["qosClass"] == word,
-            "{name} is {}",
-            seen.0["status"]["qosClass"]
-        );
+        ensure!(seen.0["status"]["qosClass"] == word, "{name} is {}", seen.0["status"]["qosClass"]);
         let inside = cgroups::processes(&look::pod_cgroup(&node, class, &seen))?;
         ensure!(
             inside.len() >= 2,
@@ -505,19 +456,14 @@ fn a_host_network_pod_has_the_nodes_address(context: &mut Context<'_>) -> Result
         script("main", "ip address; echo told $POD_IP; exec sleep 100000"),
         json!({"env": [told]}),
     );
-    let changed = with(
-        pod("host", &[container]),
-        json!({"spec": {"hostNetwork": true}}),
-    );
+    let changed = with(pod("host", &[container]), json!({"spec": {"hostNetwork": true}}));
     node.put_pod(&changed)?;
     let seen = wait_running(&mut node, "host")?;
     let ip = context.bench.node_ip();
     let told = format!("told {ip}");
     node.wait("the node's address in the output", SOON, |node| {
         let lines = look::log_lines(node, &seen, "main", 0)?;
-        let has_link = lines
-            .iter()
-            .any(|line| line.contains(&format!("inet {ip}/")));
+        let has_link = lines.iter().any(|line| line.contains(&format!("inet {ip}/")));
         Ok((has_link && lines.contains(&told)).then_some(()))
     })?;
     Ok(Outcome::Passed)
@@ -527,20 +473,15 @@ fn logs_and_links_are_where_upstream_puts_them(context: &mut Context<'_>) -> Res
     let mut node = context.node()?;
     node.put_pod(&pod(
         "talks",
-        &[script(
-            "main",
-            "echo to stdout; echo to stderr >&2; exec sleep 100000",
-        )],
+        &[script("main", "echo to stdout; echo to stderr >&2; exec sleep 100000")],
     ))?;
     let seen = wait_running(&mut node, "talks")?;
     let file = look::log_directory(&node, &seen).join("main/0.log");
     node.wait("both lines", SOON, |_| {
         let text =
             std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        Ok(
-            (text.contains(" stdout F to stdout\n") && text.contains(" stderr F to stderr\n"))
-                .then_some(()),
-        )
+        Ok((text.contains(" stdout F to stdout\n") && text.contains(" stderr F to stderr\n"))
+            .then_some(()))
     })?;
     let id = seen.container("main")?.id().to_owned();
     let expected = format!("{}_default_main-{id}.log", seen.name());
@@ -554,10 +495,8 @@ fn logs_and_links_are_where_upstream_puts_them(context: &mut Context<'_>) -> Res
 
 fn the_runtime_sees_upstreams_labels_and_annotations(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
-    let changed = with(
-        pod("labelled", &[sleeper("main")]),
-        json!({"metadata": {"labels": {"app": "lab"}}}),
-    );
+    let changed =
+        with(pod("labelled", &[sleeper("main")]), json!({"metadata": {"labels": {"app": "lab"}}}));
     node.put_pod(&changed)?;
     let seen: PodView = wait_running(&mut node, "labelled")?;
     check_labels(&node, context, &seen)?;
@@ -567,33 +506,16 @@ fn the_runtime_sees_upstreams_labels_and_annotations(context: &mut Context<'_>) 
 fn check_labels(node: &Node, context: &mut Context<'_>, seen: &PodView) -> Result<()> {
     for kind in ["sandbox", "container"] {
         let found = context.containerd()?.containers()?;
-        let one = found
-            .iter()
-            .find(|it| it.kind == kind)
-            .with_context(|| format!("no {kind}"))?;
-        let text = context
-            .containerd()?
-            .ctr(&["containers", "info", &one.id])?;
+        let one = found.iter().find(|it| it.kind == kind).with_context(|| format!("no {kind}"))?;
+        let text = context.containerd()?.ctr(&["containers", "info", &one.id])?;
         let info: Value = serde_json::from_str(&text)?;
         let labels = &info["Labels"];
-        ensure!(
-            labels["io.kubernetes.pod.name"] == node.pod_name("labelled"),
-            "{kind}: {labels}"
-        );
-        ensure!(
-            labels["io.kubernetes.pod.namespace"] == "default",
-            "{kind}: {labels}"
-        );
-        ensure!(
-            labels["io.kubernetes.pod.uid"] == seen.uid(),
-            "{kind}: {labels}"
-        );
+        ensure!(labels["io.kubernetes.pod.name"] == node.pod_name("labelled"), "{kind}: {labels}");
+        ensure!(labels["io.kubernetes.pod.namespace"] == "default", "{kind}: {labels}");
+        ensure!(labels["io.kubernetes.pod.uid"] == seen.uid(), "{kind}: {labels}");
         match kind {
             "sandbox" => ensure!(labels["app"] == "lab", "{kind}: {labels}"),
-            _ => ensure!(
-                labels["io.kubernetes.container.name"] == "main",
-                "{kind}: {labels}"
-            ),
+            _ => ensure!(labels["io.kubernetes.container.name"] == "main", "{kind}: {labels}"),
         }
     }
     Ok(())
@@ -602,13 +524,7 @@ fn check_labels(node: &Node, context: &mut Context<'_>, seen: &PodView) -> Resul
 fn the_termination_message_is_reported(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
     let changed = with(
-        pod(
-            "last-words",
-            &[script(
-                "main",
-                "echo -n because > /dev/termination-log; exit 1",
-            )],
-        ),
+        pod("last-words", &[script("main", "echo -n because > /dev/termination-log; exit 1")]),
         json!({"spec": {"restartPolicy": "Never"}}),
     );
     node.put_pod(&changed)?;

@@ -24,13 +24,8 @@ cases![
 ];
 
 /// Where figures are.
-const ENDPOINTS: [&str; 5] = [
-    "/metrics",
-    "/metrics/cadvisor",
-    "/metrics/resource",
-    "/metrics/probes",
-    "/metrics/slis",
-];
+const ENDPOINTS: [&str; 5] =
+    ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"];
 
 const BUSY: &str = "dd if=/dev/zero of=/file bs=1M count=2 2>/dev/null; i=0; \
                     while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; exec sleep 100000";
@@ -47,13 +42,9 @@ fn a_working_pod_is_seen_in_the_summary_and_by_dashboards(
     node.put_pod(&busy)?;
     let seen = wait_running(&mut node, "busy")?;
     // Somebody says something to it, so that its network has figures; that nobody answers is no matter.
-    let ip = seen.0["status"]["podIP"]
-        .as_str()
-        .context("it has no address")?;
+    let ip = seen.0["status"]["podIP"].as_str().context("it has no address")?;
     let _ = TcpStream::connect_timeout(&format!("{ip}:9").parse()?, SOON);
-    node.wait("a true summary", SOON, |node| {
-        expect_summary(&summary(node)?).map(Some)
-    })?;
+    node.wait("a true summary", SOON, |node| expect_summary(&summary(node)?).map(Some))?;
     node.wait("true figures of cAdvisor's kind", SOON, |node| {
         expect_of_containers(&node.read_only("/metrics/cadvisor")?.body).map(Some)
     })?;
@@ -85,11 +76,7 @@ fn expect_summary(summary: &Value) -> Result<()> {
         "/rlimit/maxpid",
         "/rlimit/curproc",
     ] {
-        ensure!(
-            positive(host, path),
-            "{path} of the node is {:?} in {host}",
-            host.pointer(path)
-        );
+        ensure!(positive(host, path), "{path} of the node is {:?} in {host}", host.pointer(path));
     }
     for path in [
         "/memory/workingSetBytes",
@@ -99,17 +86,10 @@ fn expect_summary(summary: &Value) -> Result<()> {
         "/containers/0/memory/usageBytes",
         "/containers/0/logs/capacityBytes",
     ] {
-        ensure!(
-            positive(pod, path),
-            "{path} of the pod is {:?} in {pod}",
-            pod.pointer(path)
-        );
+        ensure!(positive(pod, path), "{path} of the pod is {:?} in {pod}", pod.pointer(path));
     }
     let network = pod.pointer("/network/interfaces/0/name");
-    ensure!(
-        network == Some(&Value::from("eth0")),
-        "its network is {network:?}"
-    );
+    ensure!(network == Some(&Value::from("eth0")), "its network is {network:?}");
     if has_pressure() {
         for path in ["/cpu/psi/some/total", "/memory/psi/full/total"] {
             let container = &pod["containers"][0];
@@ -127,10 +107,7 @@ fn expect_of_containers(shown: &str) -> Result<()> {
         ("container_cpu_usage_seconds_total", "container=\"main\""),
         ("container_memory_working_set_bytes", "container=\"main\""),
         ("container_processes", "container=\"main\""),
-        (
-            "container_network_receive_bytes_total",
-            "interface=\"eth0\"",
-        ),
+        ("container_network_receive_bytes_total", "interface=\"eth0\""),
         ("container_threads", "container=\"\""),
     ] {
         let line = shown.lines().find(|line| {
@@ -140,10 +117,7 @@ fn expect_of_containers(shown: &str) -> Result<()> {
         ensure!(value.is_some_and(|it| it > 0.0), "{family} is {line:?}");
     }
     let family = "container_pressure_cpu_waiting_seconds_total";
-    ensure!(
-        !has_pressure() || shown.contains(family),
-        "{family} is not in {shown}"
-    );
+    ensure!(!has_pressure() || shown.contains(family), "{family} is not in {shown}");
     Ok(())
 }
 
@@ -189,10 +163,7 @@ fn prometheus_has_nothing_to_say_against_any_endpoint(
         let (is_content, said) = check(&programs.join("promtool"), &text)?;
         // Upstream's own names are not all to its liking; what it cannot read is another matter.
         let worse: Vec<&str> = said.lines().filter(|line| !is_about_names(line)).collect();
-        ensure!(
-            is_content || worse.is_empty(),
-            "promtool says of {path}: {worse:?}"
-        );
+        ensure!(is_content || worse.is_empty(), "promtool says of {path}: {worse:?}");
     }
     Ok(Outcome::Passed)
 }
@@ -214,10 +185,9 @@ fn prometheus_scrapes_every_endpoint_without_a_warning(
     let target = format!("{}:{port}", context.bench.node_ip());
     // One reads text, the other asks for protobuf.
     let mut all = Vec::new();
-    for (name, flags) in [
-        ("text", &[][..]),
-        ("protobuf", &["--enable-feature=native-histograms"][..]),
-    ] {
+    for (name, flags) in
+        [("text", &[][..]), ("protobuf", &["--enable-feature=native-histograms"][..])]
+    {
         let directory = node.directory().join(format!("prometheus-{name}"));
         all.push(Prometheus::start(&programs, &directory, &target, flags)?);
     }
@@ -273,10 +243,7 @@ impl Prometheus {
         let mut command = Command::new(programs.join("prometheus"));
         command
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                directory.join("data").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .args(flags)
             .current_dir(directory);
@@ -361,21 +328,13 @@ fn check(promtool: &Path, text: &str) -> Result<(bool, String)> {
     drop(input);
     let output = child.wait_with_output()?;
     let said = [output.stdout, output.stderr].concat();
-    Ok((
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    ))
+    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
 fn summary(node: &Node) -> Result<Value> {
-    Ok(serde_json::from_str(
-        &node.read_only("/stats/summary")?.body,
-    )?)
+    Ok(serde_json::from_str(&node.read_only("/stats/summary")?.body)?)
 }
 
 fn positive(value: &Value, path: &str) -> bool {
-    value
-        .pointer(path)
-        .and_then(Value::as_u64)
-        .is_some_and(|it| it > 0)
+    value.pointer(path).and_then(Value::as_u64).is_some_and(|it| it > 0)
 }

@@ -130,10 +130,7 @@ fn picture(
             ));
         }
     }
-    Ok(Picture {
-        containers,
-        tasks: context.containerd()?.tasks()?,
-    })
+    Ok(Picture { containers, tasks: context.containerd()?.tasks()? })
 }
 
 fn static_pods_pass_from_upstream_to_this_agent_and_back(

@@ -17,13 +17,7 @@ cases![
 ];
 
 fn with_image(name: &str, image: &str, policy: &str) -> Value {
-    pod(
-        name,
-        &[with(
-            sleeper("main"),
-            json!({"image": image, "imagePullPolicy": policy}),
-        )],
-    )
+    pod(name, &[with(sleeper("main"), json!({"image": image, "imagePullPolicy": policy}))])
 }
 
 /// The waiting message when the container waits for one of `reasons`.
@@ -32,28 +26,19 @@ fn wait_reason(context: &mut Context<'_>, pod: &Value, reasons: &[&str]) -> Resu
     node.put_pod(pod)?;
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let seen = node.wait_pod(name, &format!("{reasons:?}"), LATER, |pod| {
-        let reason = pod
-            .container("main")
-            .ok()
-            .and_then(|it| it.waiting_reason().map(str::to_owned));
+        let reason =
+            pod.container("main").ok().and_then(|it| it.waiting_reason().map(str::to_owned));
         reason.is_some_and(|reason| reasons.contains(&reason.as_str()))
     })?;
     ensure!(seen.phase() == "Pending", "its phase is {}", seen.phase());
-    Ok(seen
-        .container("main")?
-        .waiting_message()
-        .unwrap_or_default()
-        .to_owned())
+    Ok(seen.container("main")?.waiting_message().unwrap_or_default().to_owned())
 }
 
 fn an_absent_image_fails_and_backs_off(context: &mut Context<'_>) -> Result<Outcome> {
     // Nobody listens there, so the pull fails at once.
     let pod = with_image("absent", "127.0.0.1:9/absent:1", "IfNotPresent");
     let said = wait_reason(context, &pod, &["ImagePullBackOff"])?;
-    ensure!(
-        said.contains("Back-off pulling image \"127.0.0.1:9/absent:1\""),
-        "it says {said:?}"
-    );
+    ensure!(said.contains("Back-off pulling image \"127.0.0.1:9/absent:1\""), "it says {said:?}");
     Ok(Outcome::Passed)
 }
 
@@ -90,10 +75,8 @@ fn a_command_that_is_not_there_shows_as_an_error(context: &mut Context<'_>) -> R
     wait_running(&mut node, "fine")?;
     let seen = node.wait_pod("missing", "RunContainerError or back-off", LATER, |pod| {
         pod.container("main").is_ok_and(|it| {
-            matches!(
-                it.waiting_reason(),
-                Some("RunContainerError" | "CrashLoopBackOff")
-            ) || it.terminated_reason() == Some("StartError")
+            matches!(it.waiting_reason(), Some("RunContainerError" | "CrashLoopBackOff"))
+                || it.terminated_reason() == Some("StartError")
         })
     })?;
     let text = seen.0["status"].to_string();

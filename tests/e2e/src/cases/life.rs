@@ -41,16 +41,8 @@ fn a_static_pod_runs_and_shows_its_address(context: &mut Context<'_>) -> Result<
         "{:?} is not in {subnet}",
         seen.ip()
     );
-    ensure!(
-        seen.name() == format!("web-{}", node.name()),
-        "its name is {}",
-        seen.name()
-    );
-    ensure!(
-        seen.namespace() == "default",
-        "its namespace is {}",
-        seen.namespace()
-    );
+    ensure!(seen.name() == format!("web-{}", node.name()), "its name is {}", seen.name());
+    ensure!(seen.namespace() == "default", "its namespace is {}", seen.namespace());
     ensure!(
         seen.annotation("kubernetes.io/config.source") == Some("file"),
         "config.source is missing"
@@ -59,10 +51,7 @@ fn a_static_pod_runs_and_shows_its_address(context: &mut Context<'_>) -> Result<
         seen.annotation("kubernetes.io/config.hash") == Some(seen.uid()),
         "config.hash is not the UID"
     );
-    ensure!(
-        seen.annotation("kubernetes.io/config.seen").is_some(),
-        "config.seen is missing"
-    );
+    ensure!(seen.annotation("kubernetes.io/config.seen").is_some(), "config.seen is missing");
     for kind in ["PodScheduled", "Initialized", "ContainersReady", "Ready"] {
         node.wait_pod("web", kind, SOON, |pod| pod.condition(kind) == Some("True"))?;
     }
@@ -73,11 +62,7 @@ fn several_containers_run_in_one_pod(context: &mut Context<'_>) -> Result<Outcom
     let mut node = context.node()?;
     node.put_pod(&pod("many", &[sleeper("a"), sleeper("b"), sleeper("c")]))?;
     let seen = wait_running(&mut node, "many")?;
-    let mut ids: Vec<String> = seen
-        .containers()
-        .iter()
-        .map(|it| it.id().to_owned())
-        .collect();
+    let mut ids: Vec<String> = seen.containers().iter().map(|it| it.id().to_owned()).collect();
     ids.sort();
     ids.dedup();
     ensure!(ids.len() == 3, "container ids are {ids:?}");
@@ -92,13 +77,7 @@ fn init_containers_run_one_after_the_other_before_the_others(
     let mut node = context.node()?;
     let stamp = "cut -d' ' -f1 /proc/uptime; sleep 0.3; cut -d' ' -f1 /proc/uptime";
     let changed = with(
-        pod(
-            "ordered",
-            &[script(
-                "main",
-                "cut -d' ' -f1 /proc/uptime; exec sleep 100000",
-            )],
-        ),
+        pod("ordered", &[script("main", "cut -d' ' -f1 /proc/uptime; exec sleep 100000")]),
         json!({"spec": {"initContainers": [script("one", stamp), script("two", stamp)]}}),
     );
     node.put_pod(&changed)?;
@@ -131,16 +110,8 @@ fn a_failing_init_container_fails_a_pod_that_never_restarts(
     );
     node.put_pod(&changed)?;
     let seen = wait_phase(&mut node, "broken", "Failed")?;
-    ensure!(
-        seen.container("prepare")?.exit_code() == Some(7),
-        "status is {}",
-        seen.0["status"]
-    );
-    let started = context
-        .containerd()?
-        .containers()?
-        .iter()
-        .any(|it| it.name == "main");
+    ensure!(seen.container("prepare")?.exit_code() == Some(7), "status is {}", seen.0["status"]);
+    let started = context.containerd()?.containers()?.iter().any(|it| it.name == "main");
     ensure!(!started, "main was started although init failed");
     Ok(Outcome::Passed)
 }
@@ -151,10 +122,7 @@ fn an_edited_manifest_gives_a_new_pod(context: &mut Context<'_>) -> Result<Outco
     node.put_pod(&pod("neighbour", &[sleeper("main")]))?;
     let neighbour = wait_running(&mut node, "neighbour")?;
     let before = wait_running(&mut node, "edited")?;
-    node.put_pod(&pod(
-        "edited",
-        &[script("main", "echo second; exec sleep 100000")],
-    ))?;
+    node.put_pod(&pod("edited", &[script("main", "echo second; exec sleep 100000")]))?;
     let after = node.wait_pod("edited", "running anew", SOON, |pod| {
         pod.uid() != before.uid() && pod.container("main").is_ok_and(|it| it.is_running())
     })?;
@@ -181,14 +149,8 @@ fn a_removed_manifest_leaves_nothing(context: &mut Context<'_>) -> Result<Outcom
     );
     node.put_pod(&changed)?;
     let seen = wait_running(&mut node, "leaving")?;
-    ensure!(
-        look::log_directory(&node, &seen).exists(),
-        "no log directory to begin with"
-    );
-    ensure!(
-        !look::links(&node, &seen).is_empty(),
-        "no links to begin with"
-    );
+    ensure!(look::log_directory(&node, &seen).exists(), "no log directory to begin with");
+    ensure!(!look::links(&node, &seen).is_empty(), "no links to begin with");
     node.remove_manifest("leaving.yaml")?;
     let containerd = context.containerd()?;
     node.wait("everything to be gone", GONE, |node| {
@@ -201,19 +163,12 @@ fn a_stubborn_container_is_killed_after_its_grace_period(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let took = stop_time(context, "trap '' TERM; while true; do sleep 0.1; done", 4)?;
-    ensure!(
-        (3.5..9.0).contains(&took),
-        "with 4 s of grace it took {took:.1} s"
-    );
+    ensure!((3.5..9.0).contains(&took), "with 4 s of grace it took {took:.1} s");
     Ok(Outcome::Passed)
 }
 
 fn a_polite_container_is_not_waited_for(context: &mut Context<'_>) -> Result<Outcome> {
-    let took = stop_time(
-        context,
-        "trap 'exit 0' TERM; while true; do sleep 0.1; done",
-        30,
-    )?;
+    let took = stop_time(context, "trap 'exit 0' TERM; while true; do sleep 0.1; done", 30)?;
     ensure!(took < 6.0, "with a quick exit it took {took:.1} s");
     Ok(Outcome::Passed)
 }
@@ -310,18 +265,11 @@ spec:
 
 fn manifests_are_read_as_json_and_as_yaml(context: &mut Context<'_>) -> Result<Outcome> {
     let mut node = context.node()?;
-    node.put_manifest(
-        "as-json.json",
-        &pod("as-json", &[sleeper("main")]).to_string(),
-    )?;
+    node.put_manifest("as-json.json", &pod("as-json", &[sleeper("main")]).to_string())?;
     node.put_manifest("as-yaml", YAML)?;
     wait_running(&mut node, "as-json")?;
     let seen = wait_running(&mut node, "as-yaml")?;
-    ensure!(
-        seen.namespace() == "other",
-        "its namespace is {}",
-        seen.namespace()
-    );
+    ensure!(seen.namespace() == "other", "its namespace is {}", seen.namespace());
     Ok(Outcome::Passed)
 }
 
@@ -363,9 +311,7 @@ fn static_pods_of_one_name_take_turns(context: &mut Context<'_>) -> Result<Outco
     node.put_pod(&turn("first"))?;
     wait_running(&mut node, "turns")?;
     let notes = || fs::read_to_string(shared.join("notes")).unwrap_or_default();
-    node.wait("its first word", SOON, |_| {
-        Ok((notes() == "first up\n").then_some(()))
-    })?;
+    node.wait("its first word", SOON, |_| Ok((notes() == "first up\n").then_some(())))?;
     // The second waits behind the first, and is gone again before its turn has come.
     node.put_pod(&turn("second"))?;
     node.wait("the first to be told to end", SOON, |node| {
@@ -377,18 +323,13 @@ fn static_pods_of_one_name_take_turns(context: &mut Context<'_>) -> Result<Outco
         let told = notes();
         Ok(told.contains("third up").then_some(told))
     })?;
-    ensure!(
-        told == "first up\nfirst down\nthird up\n",
-        "they came and went like this: {told:?}"
-    );
+    ensure!(told == "first up\nfirst down\nthird up\n", "they came and went like this: {told:?}");
     Ok(Outcome::Passed)
 }
 
 fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Result<Outcome> {
     if context.is_upstream() {
-        return Ok(Outcome::Skipped(
-            "upstream's kubelet has no such mode any more".to_owned(),
-        ));
+        return Ok(Outcome::Skipped("upstream's kubelet has no such mode any more".to_owned()));
     }
     let mut options = context.node_options();
     options.arguments = vec!["--run-once-within=50s".to_owned()];
@@ -402,18 +343,13 @@ fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Resul
     node.put_pod(&job("works", "true"))?;
     node.launch()?;
     let ended = node.wait_ended(LATER)?;
-    ensure!(
-        ended.success(),
-        "it ended with {ended}: {}",
-        node.log_text()
-    );
+    ensure!(ended.success(), "it ended with {ended}: {}", node.log_text());
     let running = |context: &mut Context<'_>| -> Result<Vec<(String, u32)>> {
         let containerd = context.containerd()?;
         let mut tasks = containerd.tasks()?;
         let all = containerd.containers()?;
         tasks.retain(|(id, _)| {
-            all.iter()
-                .any(|it| it.id == *id && ["a", "b"].contains(&it.name.as_str()))
+            all.iter().any(|it| it.id == *id && ["a", "b"].contains(&it.name.as_str()))
         });
         tasks.sort();
         Ok(tasks)
@@ -431,10 +367,7 @@ fn pods_are_run_once_by_an_agent_that_leaves(context: &mut Context<'_>) -> Resul
     node.launch()?;
     let ended = node.wait_ended(LATER)?;
     let log = node.log_text();
-    let told = format!(
-        "pods did not come up: default/{}: ",
-        node.pod_name("breaks")
-    );
+    let told = format!("pods did not come up: default/{}: ", node.pod_name("breaks"));
     ensure!(
         ended.code() == Some(1) && log.contains(&told),
         "it ended with {ended} and no {told:?} in {log}"

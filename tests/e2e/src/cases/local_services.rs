@@ -45,12 +45,7 @@ fn ask(client: &Path, socket: &Path, words: &[&str]) -> Result<Value> {
         ensure!(run.status.success(), "{words:?} {raw:?}: {said}");
         answers.push(serde_json::from_slice::<Value>(&run.stdout)?);
     }
-    ensure!(
-        answers[0] == answers[1],
-        "two clients hear {} and {}",
-        answers[0],
-        answers[1]
-    );
+    ensure!(answers[0] == answers[1], "two clients hear {} and {}", answers[0], answers[1]);
     Ok(answers.remove(0))
 }
 
@@ -92,9 +87,7 @@ fn a_go_client_reads_what_pods_were_given(context: &mut Context<'_>) -> Result<O
     node.relaunch()?;
     node.wait("an answer of the next agent", SOON, |_| {
         let listed = ask(&client, &socket, &["resources"]);
-        Ok(listed
-            .is_ok_and(|it| it["pod_resources"][0]["name"] == name)
-            .then_some(()))
+        Ok(listed.is_ok_and(|it| it["pod_resources"][0]["name"] == name).then_some(()))
     })?;
     Ok(Outcome::Passed)
 }
@@ -157,9 +150,7 @@ fn a_go_client_reads_pods_as_they_are(context: &mut Context<'_>) -> Result<Outco
     });
     node.put_pod(&with(pod("shown", &[main]), spec))?;
     wait_running(&mut node, "shown")?;
-    node.wait_pod("shown", "ready", SOON, |pod| {
-        pod.containers().iter().all(|it| it.is_ready())
-    })?;
+    node.wait_pod("shown", "ready", SOON, |pod| pod.containers().iter().all(|it| it.is_ready()))?;
     let socket = node.root().join("pods-api/pods-api.sock");
     // Two looks are two moments, and a pod goes on a little after it is ready.
     let (ours, theirs) = node.wait("the same twice", SOON, |node| {
@@ -199,11 +190,8 @@ impl Drop for Watch {
 
 impl Watch {
     fn start(client: &Path, socket: &Path, verb: &str) -> Result<Watch> {
-        let mut process = Command::new(client)
-            .arg(socket)
-            .arg(verb)
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut process =
+            Command::new(client).arg(socket).arg(verb).stdout(Stdio::piped()).spawn()?;
         let out = process.stdout.take().context("the client has no output")?;
         let (say, lines) = channel();
         thread::spawn(move || {
@@ -309,10 +297,7 @@ fn a_collector_receives_the_trace_of_a_pods_start(context: &mut Context<'_>) -> 
     }
     let root = spans.last().context("no span")?.clone();
     ensure!(root["parent"] == "", "the root has a parent: {root}");
-    let in_tree: Vec<&Value> = spans
-        .iter()
-        .filter(|span| span["trace"] == root["trace"])
-        .collect();
+    let in_tree: Vec<&Value> = spans.iter().filter(|span| span["trace"] == root["trace"]).collect();
     let turns: Vec<&Value> = in_tree
         .iter()
         .copied()

@@ -217,9 +217,7 @@ pub(crate) fn all() -> Vec<Case> {
 /// Waits until every container of a pod runs and the pod says so.
 fn wait_running(node: &mut Node, name: &str) -> Result<PodView> {
     node.wait_pod(name, "running", SOON, |pod| {
-        let regular = pod.0["status"]["containerStatuses"]
-            .as_array()
-            .map_or(0, Vec::len);
+        let regular = pod.0["status"]["containerStatuses"].as_array().map_or(0, Vec::len);
         let wanted = pod.0["spec"]["containers"].as_array().map_or(0, Vec::len);
         let up = pod.containers().iter().filter(|it| it.is_running()).count();
         pod.phase() == "Running" && regular == wanted && up >= wanted

@@ -47,10 +47,7 @@ fn the_page_tells_pods_reasons_events_and_logs(context: &mut Context<'_>) -> Res
         return Ok(skipped());
     };
     let page = http::get(&address, "/page/")?;
-    ensure!(
-        page.status == 200 && page.body.contains("<title>"),
-        "the page is {page:?}"
-    );
+    ensure!(page.status == 200 && page.body.contains("<title>"), "the page is {page:?}");
     // Each look is another moment: a pod in back-off runs again now and then, and events and lines come a little after what they tell of.
     wait_until("the node, its pods and its events", SOON, || {
         let data = serde_json::from_str(&http::get(&address, "/page/data")?.body)?;
@@ -85,15 +82,9 @@ fn tells_all(node: &Node, data: &Value) -> Result<()> {
         let found = pods.iter().find(|it| it["name"] == name.as_str());
         found.with_context(|| format!("{name} is not shown"))
     };
-    ensure!(
-        named("talker")?["why"] == json!([]),
-        "a pod that is well has a reason"
-    );
+    ensure!(named("talker")?["why"] == json!([]), "a pod that is well has a reason");
     let reason = &named("broken")?["why"][0];
-    ensure!(
-        reason["reason"] == "CrashLoopBackOff",
-        "the reason is {reason}"
-    );
+    ensure!(reason["reason"] == "CrashLoopBackOff", "the reason is {reason}");
     let words = reason["message"].as_str().unwrap_or_default();
     ensure!(words.contains("exit code 3"), "the reason says {words:?}");
     let events = data["events"].as_array().context("there are no events")?;
@@ -120,9 +111,7 @@ fn looking(context: &mut Context<'_>) -> Result<Option<(Browser, Node, String)>>
 fn uid(node: &Node, name: &str) -> Result<String> {
     let pod = node.pod(name)?;
     let uid = pod.0["metadata"]["uid"].as_str();
-    Ok(uid
-        .with_context(|| format!("{name} has no uid"))?
-        .to_owned())
+    Ok(uid.with_context(|| format!("{name} has no uid"))?.to_owned())
 }
 
 const ROWS: &str = "document.querySelectorAll('#pods tbody tr').length";
@@ -158,10 +147,7 @@ fn a_browser_shows_pods_a_chart_that_grows_and_a_log(context: &mut Context<'_>) 
         ))?;
     }
     // A pod, then one of its containers, each with a curve of its own, and the log.
-    browser.open(
-        View::DESK,
-        &format!("{address}#pod={}", uid(&node, "talker")?),
-    )?;
+    browser.open(View::DESK, &format!("{address}#pod={}", uid(&node, "talker")?))?;
     browser.wait("document.getElementById('log').innerText.includes('words from the talker')")?;
     let charts = "document.querySelectorAll('#pod-charts polyline').length";
     browser.wait(&format!("{charts} >= 1"))?;
@@ -190,9 +176,7 @@ fn a_browser_can_be_used_with_keys_alone(context: &mut Context<'_>) -> Result<Ou
     // Then the columns by which rows can be ordered.
     for order in ["name", "restarts", "age", "cpu", "memory"] {
         browser.press(Key::Tab)?;
-        browser.wait(&format!(
-            "document.activeElement.dataset.order === '{order}'"
-        ))?;
+        browser.wait(&format!("document.activeElement.dataset.order === '{order}'"))?;
         if order == "restarts" {
             browser.press(Key::Enter)?;
             browser.wait("document.activeElement.parentElement.ariaSort === 'descending'")?;

@@ -98,10 +98,7 @@ fn log_files(directory: &Path) -> Result<Vec<(String, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        files.push((
-            entry.file_name().to_string_lossy().into_owned(),
-            entry.metadata()?.len(),
-        ));
+        files.push((entry.file_name().to_string_lossy().into_owned(), entry.metadata()?.len()));
     }
     files.sort();
     Ok(files)
@@ -122,14 +119,8 @@ fn a_log_is_rotated_compressed_and_kept_within_its_number(
     node.put_pod(&pod("talker", &[script("main", text)]))?;
     let seen = wait_running(&mut node, "talker")?;
     let pod_logs = node.pod_logs();
-    let directory = pod_logs
-        .join(format!(
-            "{}_{}_{}",
-            seen.namespace(),
-            seen.name(),
-            seen.uid()
-        ))
-        .join("main");
+    let directory =
+        pod_logs.join(format!("{}_{}_{}", seen.namespace(), seen.name(), seen.uid())).join("main");
     let files = node.wait("a compressed log", LATER, |_| {
         let files = log_files(&directory)?;
         ensure!(files.len() <= 4, "there are {files:?}");
@@ -141,10 +132,7 @@ fn a_log_is_rotated_compressed_and_kept_within_its_number(
         .iter()
         .find_map(|(name, _)| name.strip_prefix("0.log.")?.strip_suffix(".gz"))
         .context("no compressed log")?;
-    ensure!(
-        stamp.len() == 15 && stamp.as_bytes()[8] == b'-',
-        "its stamp is {stamp}"
-    );
+    ensure!(stamp.len() == 15 && stamp.as_bytes()[8] == b'-', "its stamp is {stamp}");
     for (name, size) in &files {
         // One look's growth beyond the mark.
         ensure!(*size < 60 * 1024, "{name} has {size} bytes");
@@ -171,14 +159,8 @@ fn a_log_is_rotated_compressed_and_kept_within_its_number(
         Ok(digits.parse()?)
     };
     let last = plain.lines().last().context("an empty log")?;
-    ensure!(
-        number(&first)? == number(last)? + 1,
-        "{last:?} is followed by {first:?}"
-    );
-    ensure!(
-        wait_running(&mut node, "talker")?.restarts() == 0,
-        "the container was restarted"
-    );
+    ensure!(number(&first)? == number(last)? + 1, "{last:?} is followed by {first:?}");
+    ensure!(wait_running(&mut node, "talker")?.restarts() == 0, "the container was restarted");
     Ok(Outcome::Passed)
 }
 
@@ -203,10 +185,7 @@ fn as_many_dead_containers_stay_as_the_node_keeps(context: &mut Context<'_>) -> 
     // Ends four times in a row, without having to wait for long.
     let text = "n=$(cat /dev/shm/n 2>/dev/null || echo 0); echo $((n + 1)) > /dev/shm/n; \
         [ $n -lt 4 ] && exit 1; exec sleep 100000";
-    for (flag, n_dead) in [
-        (None, 1),
-        (Some("--maximum-dead-containers-per-container=3"), 3),
-    ] {
+    for (flag, n_dead) in [(None, 1), (Some("--maximum-dead-containers-per-container=3"), 3)] {
         let mut options = context.node_options();
         options.configuration = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}});
         options.arguments.extend(flag.map(str::to_owned));
@@ -225,10 +204,7 @@ fn as_many_dead_containers_stay_as_the_node_keeps(context: &mut Context<'_>) -> 
             let n_links = look::links(node, &seen).len();
             // The one that runs is there too.
             let left = [n_left, n_logs, n_links];
-            ensure!(
-                left == [n_dead + 1; 3],
-                "containers, logs and links: {left:?}"
-            );
+            ensure!(left == [n_dead + 1; 3], "containers, logs and links: {left:?}");
             Ok(Some(()))
         })?;
         node.remove_manifest("crash.yaml")?;
@@ -282,11 +258,8 @@ fn what_an_ended_pod_left_running_is_slowed_down_while_its_volumes_stay(
     let seen = wait_running(&mut node, "web")?;
 
     let group = look::pod_cgroup(&node, "burstable/", &seen);
-    let (file, whole, least) = if cgroups::is_v2() {
-        ("cpu.weight", "20", "1")
-    } else {
-        ("cpu.shares", "512", "2")
-    };
+    let (file, whole, least) =
+        if cgroups::is_v2() { ("cpu.weight", "20", "1") } else { ("cpu.shares", "512", "2") };
     let weight = || cgroups::value(&group, file);
     ensure!(weight()? == whole, "it weighs {}", weight()?);
     // A process that the runtime knows nothing of. Where processors count there is room for it below the pod.

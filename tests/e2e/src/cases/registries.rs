@@ -37,20 +37,15 @@ pub(super) fn app(tools: &Toolbox, name: &str) -> Result<ImageSpec> {
 
 /// A pod whose one container runs this image.
 fn of_image(name: &str, image: &str, policy: &str) -> Value {
-    let container = with(
-        sleeper("main"),
-        json!({"image": image, "imagePullPolicy": policy}),
-    );
+    let container = with(sleeper("main"), json!({"image": image, "imagePullPolicy": policy}));
     pod(name, &[container])
 }
 
 /// A registry that this test's containerd finds under this name.
 pub(super) fn registry(context: &mut Context<'_>, name: &str, images: &[&str]) -> Result<Registry> {
     let tools = context.tools;
-    let images: Vec<ImageSpec> = images
-        .iter()
-        .map(|it| app(tools, &format!("{name}/{it}")))
-        .collect::<Result<_>>()?;
+    let images: Vec<ImageSpec> =
+        images.iter().map(|it| app(tools, &format!("{name}/{it}"))).collect::<Result<_>>()?;
     let registry = Registry::start(&images)?;
     context.containerd()?.point_registry(name, &registry)?;
     Ok(registry)
@@ -73,8 +68,7 @@ fn wait_log(node: &mut Node, text: &str) -> Result<()> {
 
 fn waiting(node: &mut Node, name: &str, reason: &str) -> Result<String> {
     let seen = node.wait_pod(name, reason, LATER, |pod| {
-        pod.container("main")
-            .is_ok_and(|it| it.waiting_reason() == Some(reason))
+        pod.container("main").is_ok_and(|it| it.waiting_reason() == Some(reason))
     })?;
     let main = seen.container("main")?;
     Ok(main.waiting_message().unwrap_or_default().to_owned())
@@ -99,10 +93,7 @@ fn policies_say_when_an_image_is_pulled(context: &mut Context<'_>) -> Result<Out
     node.put_pod(&of_image("always", "open.test/app:1", "Always"))?;
     wait_running(&mut node, "always")?;
     ensure!(pulls() > after_first, "Always did not ask the registry");
-    wait_log(
-        &mut node,
-        "Successfully pulled image \\\"open.test/app:1\\\" in ",
-    )?;
+    wait_log(&mut node, "Successfully pulled image \\\"open.test/app:1\\\" in ")?;
     Ok(Outcome::Passed)
 }
 
@@ -113,10 +104,7 @@ fn a_registry_that_breaks_half_way_is_tried_again(context: &mut Context<'_>) -> 
     node.put_pod(&of_image("app", "half.test/app:1", "IfNotPresent"))?;
     let said = waiting(&mut node, "app", "ImagePullBackOff")?;
     let start = "Back-off pulling image \"half.test/app:1\": ErrImagePull: ";
-    ensure!(
-        said.starts_with(start) && said.contains("503"),
-        "it says {said:?}"
-    );
+    ensure!(said.starts_with(start) && said.contains("503"), "it says {said:?}");
     registry.set_mood(Mood::HalfWay);
     node.wait("a blob to be asked for", LATER, |_| {
         let requests = registry.requests();
@@ -185,11 +173,7 @@ fn containers_of_one_pod_do_not_wait_for_each_others_images(
     let mut node = context.node_with(options)?;
     let of = |name: &str, image: &str| with(sleeper(name), json!({"image": image}));
     // The one that is held comes first in the list.
-    let list = [
-        of("held", "slow.test/a:1"),
-        of("pulled", "quick.test/a:1"),
-        sleeper("here"),
-    ];
+    let list = [of("held", "slow.test/a:1"), of("pulled", "quick.test/a:1"), sleeper("here")];
     node.put_pod(&pod("app", &list))?;
     wait_held(&mut node, &slow)?;
     // Asked of the runtime: the pod is in the middle of its start.
@@ -224,14 +208,8 @@ fn a_long_pull_and_a_long_wait_for_one_are_told(context: &mut Context<'_>) -> Re
     node.put_pod(&of_image("first", "slow.test/a:1", "IfNotPresent"))?;
     wait_held(&mut node, &slow)?;
     node.put_pod(&of_image("second", "slow.test/b:1", "IfNotPresent"))?;
-    wait_log(
-        &mut node,
-        "Still pulling image \\\"slow.test/a:1\\\" after 10s",
-    )?;
-    wait_log(
-        &mut node,
-        "Image \\\"slow.test/b:1\\\" has waited 10s to be pulled; 1 ahead of it",
-    )?;
+    wait_log(&mut node, "Still pulling image \\\"slow.test/a:1\\\" after 10s")?;
+    wait_log(&mut node, "Image \\\"slow.test/b:1\\\" has waited 10s to be pulled; 1 ahead of it")?;
     slow.set_mood(Mood::Well);
     for name in ["first", "second"] {
         wait_running(&mut node, name)?;
@@ -297,12 +275,10 @@ fn a_plugin_opens_a_private_registry_and_is_remembered(
     let mut options = context.node_options();
     let directory = context.bench.directory(&format!("node-{}", options.name))?;
     let plugins = directory.join("plugins");
-    options.arguments = [
-        ("config", plugins.join("providers.json")),
-        ("bin-dir", plugins.join("bin")),
-    ]
-    .map(|(flag, path)| format!("--image-credential-provider-{flag}={}", path.display()))
-    .into();
+    options.arguments =
+        [("config", plugins.join("providers.json")), ("bin-dir", plugins.join("bin"))]
+            .map(|(flag, path)| format!("--image-credential-provider-{flag}={}", path.display()))
+            .into();
     let mut node = context.prepare(options)?;
     write_plugin(&plugins)?;
     node.launch()?;
@@ -320,10 +296,7 @@ fn a_plugin_opens_a_private_registry_and_is_remembered(
         asked["kind"] == "CredentialProviderRequest" && asked["image"] == "private.test/a",
         "it was asked {asked}"
     );
-    ensure!(
-        !node.log_text().contains("secret"),
-        "the log shows the password"
-    );
+    ensure!(!node.log_text().contains("secret"), "the log shows the password");
     // The next pod finds the image and the record of whose credentials opened the registry.
     node.put_pod(&of_image("again", "private.test/a:1", "IfNotPresent"))?;
     wait_running(&mut node, "again")?;
@@ -333,10 +306,7 @@ fn a_plugin_opens_a_private_registry_and_is_remembered(
         "kubelet_imagemanager_image_mustpull_checks_total{result=\"credentialRecordFound\"} 1",
         "kubelet_pod_level_resources_admission_total{config_mode=\"\",qos_class=\"besteffort\"} 3",
     ] {
-        ensure!(
-            figures.lines().any(|it| it == line),
-            "{line} is not in {figures}"
-        );
+        ensure!(figures.lines().any(|it| it == line), "{line} is not in {figures}");
     }
     Ok(Outcome::Passed)
 }
@@ -351,25 +321,16 @@ fn a_wrong_plugin_configuration_keeps_the_agent_from_starting(
             "--image-credential-provider-config={}",
             directory.join("providers.yaml").display()
         ),
-        format!(
-            "--image-credential-provider-bin-dir={}",
-            directory.display()
-        ),
+        format!("--image-credential-provider-bin-dir={}", directory.display()),
     ];
     let mut node = context.prepare(options)?;
     let text = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- name: x\n  matchImages: ['a b']\n";
     fs::write(directory.join("providers.yaml"), text)?;
     node.launch()?;
-    let ended = ferrolet_lab::wait_until("the agent to give up", SOON, || {
-        Ok(node.expect_running().err())
-    })?;
+    let ended =
+        ferrolet_lab::wait_until("the agent to give up", SOON, || Ok(node.expect_running().err()))?;
     let said = format!("{ended:#}{}", node.log_text());
-    for part in [
-        "providers.yaml",
-        "matchImages",
-        "\"a b\"",
-        "defaultCacheDuration",
-    ] {
+    for part in ["providers.yaml", "matchImages", "\"a b\"", "defaultCacheDuration"] {
         let plain = said.replace('\\', "");
         ensure!(plain.contains(part), "no {part} in {said}");
     }

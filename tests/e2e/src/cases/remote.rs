@@ -33,9 +33,7 @@ fn what_a_server_exports_is_mounted_written_and_let_go(
         ));
     }
     let mut node = context.node()?;
-    node.wait("the server", SOON, |_| {
-        Ok(Some(TcpStream::connect(("127.0.0.1", PORT))?))
-    })?;
+    node.wait("the server", SOON, |_| Ok(Some(TcpStream::connect(("127.0.0.1", PORT))?)))?;
     fs::write(exported.join("greeting"), "hello\n")?;
     for (name, is_read_only, text) in [
         (
@@ -57,10 +55,7 @@ fn what_a_server_exports_is_mounted_written_and_let_go(
             json!({"spec": {"volumes": [{"name": "far", "nfs": source}]}}),
         ))?;
     }
-    for (name, expected) in [
-        ("writer", ["hello", "back"]),
-        ("reader", ["hello", "refused"]),
-    ] {
+    for (name, expected) in [("writer", ["hello", "back"]), ("reader", ["hello", "refused"])] {
         let seen = wait_running(&mut node, name)?;
         node.wait("the pod's words", SOON, |node| {
             let lines = look::log_lines(node, &seen, "main", 0)?;
@@ -68,11 +63,7 @@ fn what_a_server_exports_is_mounted_written_and_let_go(
             Ok(Some(()))
         })?;
         let place = look::pod_directory(&node, &seen).join("volumes/kubernetes.io~nfs/far");
-        ensure!(
-            mounts::below(&place)? == [place.clone()],
-            "{} is no mount",
-            place.display()
-        );
+        ensure!(mounts::below(&place)? == [place.clone()], "{} is no mount", place.display());
     }
     ensure!(
         fs::read_to_string(exported.join("answer"))? == "back\n",
@@ -87,9 +78,6 @@ fn what_a_server_exports_is_mounted_written_and_let_go(
         ensure!(left.is_empty(), "{left:?} is still mounted");
         Ok(Some(()))
     })?;
-    ensure!(
-        exported.join("greeting").exists(),
-        "the server's files went with the pods"
-    );
+    ensure!(exported.join("greeting").exists(), "the server's files went with the pods");
     Ok(Outcome::Passed)
 }

@@ -63,10 +63,7 @@ const PLAIN: [(&str, u16, u16); 29] = [
 fn health_answers_ok_and_lists_its_checks_when_asked(context: &mut Context<'_>) -> Result<Outcome> {
     let node = context.node()?;
     let plain = node.healthz("/healthz")?;
-    ensure!(
-        (plain.status, plain.body.as_str()) == (200, "ok"),
-        "healthz says {plain:?}"
-    );
+    ensure!((plain.status, plain.body.as_str()) == (200, "ok"), "healthz says {plain:?}");
     let verbose = node.healthz("/healthz?verbose")?;
     let text = &verbose.body;
     ensure!(verbose.status == 200, "it says {verbose:?}");
@@ -89,11 +86,7 @@ fn the_list_of_pods_is_a_pod_list_with_full_status(context: &mut Context<'_>) ->
         list["apiVersion"]
     );
     let (spec, status) = (&seen.0["spec"], &seen.0["status"]);
-    ensure!(
-        spec["nodeName"] == node.name(),
-        "nodeName is {}",
-        spec["nodeName"]
-    );
+    ensure!(spec["nodeName"] == node.name(), "nodeName is {}", spec["nodeName"]);
     let main = &status["containerStatuses"][0];
     for (what, value) in [
         ("startTime", &status["startTime"]),
@@ -103,16 +96,9 @@ fn the_list_of_pods_is_a_pod_list_with_full_status(context: &mut Context<'_>) ->
         ("containerID", &main["containerID"]),
         ("startedAt", &main["state"]["running"]["startedAt"]),
     ] {
-        ensure!(
-            value.as_str().is_some_and(|text| !text.is_empty()),
-            "{what} is {value}"
-        );
+        ensure!(value.as_str().is_some_and(|text| !text.is_empty()), "{what} is {value}");
     }
-    ensure!(
-        status["qosClass"] == "BestEffort",
-        "qosClass is {}",
-        status["qosClass"]
-    );
+    ensure!(status["qosClass"] == "BestEffort", "qosClass is {}", status["qosClass"]);
     Ok(Outcome::Passed)
 }
 
@@ -123,25 +109,16 @@ fn logs_are_json_when_asked(context: &mut Context<'_>) -> Result<Outcome> {
     node.put_pod(&pod("noted", &[sleeper("main")]))?;
     wait_running(&mut node, "noted")?;
     let text = node.log_text();
-    let parsed: Vec<Value> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let parsed: Vec<Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let good = parsed
         .iter()
         .filter(|it| it["ts"].is_number() && it["msg"].is_string() && it["v"].is_number())
         .count();
-    ensure!(
-        good > 3,
-        "only {good} of {} lines are JSON log lines",
-        text.lines().count()
-    );
+    ensure!(good > 3, "only {good} of {} lines are JSON log lines", text.lines().count());
     let n_others = text.lines().count() - parsed.len();
     // Warnings about flags may come before logging is set up.
-    ensure!(
-        n_others <= 5,
-        "{n_others} lines are not JSON:\n{text:.2000}"
-    );
+    ensure!(n_others <= 5, "{n_others} lines are not JSON:\n{text:.2000}");
     Ok(Outcome::Passed)
 }
 
@@ -181,9 +158,7 @@ fn pods_come_from_a_url_with_its_header(context: &mut Context<'_>) -> Result<Out
     );
     let asked = server.requests();
     ensure!(
-        asked
-            .iter()
-            .all(|head| head.to_lowercase().contains("x-lab: yes")),
+        asked.iter().all(|head| head.to_lowercase().contains("x-lab: yes")),
         "requests were {asked:?}"
     );
     // The same body again changes nothing; another one replaces the pod; none removes it.
@@ -198,17 +173,12 @@ fn pods_come_from_a_url_with_its_header(context: &mut Context<'_>) -> Result<Out
     );
     server.set_body(&pod("another", &[sleeper("main")]).to_string());
     wait_running(&mut node, "another")?;
-    node.wait("the first pod to go", LATER, |node| {
-        Ok(node.pod("remote").is_err().then_some(()))
-    })?;
+    node.wait("the first pod to go", LATER, |node| Ok(node.pod("remote").is_err().then_some(())))?;
     Ok(Outcome::Passed)
 }
 
 fn a_list_of_pods_comes_from_a_url(context: &mut Context<'_>) -> Result<Outcome> {
-    let items = [
-        pod("first", &[sleeper("main")]),
-        pod("second", &[sleeper("main")]),
-    ];
+    let items = [pod("first", &[sleeper("main")]), pod("second", &[sleeper("main")])];
     let server = StaticServer::start(
         &json!({"apiVersion": "v1", "kind": "PodList", "items": items}).to_string(),
     )?;
@@ -226,10 +196,7 @@ fn nothing_listens_on_the_read_only_port_unless_it_is_set(
     let mut options = context.node_options();
     options.configuration = json!({"readOnlyPort": null});
     let node = context.node_with(options)?;
-    ensure!(
-        node.read_only("/pods").is_err(),
-        "something answers on the read-only port"
-    );
+    ensure!(node.read_only("/pods").is_err(), "something answers on the read-only port");
     Ok(Outcome::Passed)
 }
 
@@ -241,10 +208,7 @@ fn the_plain_ports_serve_what_upstreams_do_and_no_more(
     wait_running(&mut node, "shown")?;
     for (path, of_health, of_reading) in PLAIN {
         let got = (node.healthz(path)?.status, node.read_only(path)?.status);
-        ensure!(
-            got == (of_health, of_reading),
-            "{path} is answered with {got:?}"
-        );
+        ensure!(got == (of_health, of_reading), "{path} is answered with {got:?}");
     }
     Ok(Outcome::Passed)
 }
@@ -262,10 +226,8 @@ fn versions_and_suites_of_tls_are_those_that_are_configured(
     if let Some(skipped) = without("openssl") {
         return Ok(skipped);
     }
-    let suites = [
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    ];
+    let suites =
+        ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"];
     let old = ["-tls1_1", "-cipher", "ALL@SECLEVEL=0"];
     let cases: [(Value, Offers<'_>); 3] = [
         (
@@ -345,10 +307,8 @@ fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) ->
     let mut node = context.node_with(options)?;
     let text = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.2; done";
     // On the node's own network: to hold another one still, CRIU wants programs that a guest does not have.
-    let counter = with(
-        pod("counter", &[script("main", text)]),
-        json!({"spec": {"hostNetwork": true}}),
-    );
+    let counter =
+        with(pod("counter", &[script("main", text)]), json!({"spec": {"hostNetwork": true}}));
     node.put_pod(&counter)?;
     let before = wait_running(&mut node, "counter")?;
     let address = format!("{}:{port}", context.bench.node_ip());
@@ -361,10 +321,7 @@ fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) ->
     let answer: Value = serde_json::from_str(&said).with_context(|| in_full(&said))?;
     let file = answer["items"][0].as_str().context("no file is named")?;
     let start = node.root().join("checkpoints/checkpoint-counter-");
-    ensure!(
-        file.starts_with(&start.display().to_string()),
-        "it is called {file}"
-    );
+    ensure!(file.starts_with(&start.display().to_string()), "it is called {file}");
     let archive = std::fs::read(file).with_context(|| format!("read {file}"))?;
     for part in ["config.dump", "spec.dump", "checkpoint/"] {
         let is_there = archive.windows(part.len()).any(|it| it == part.as_bytes());
@@ -389,12 +346,10 @@ fn a_service_manager_hears_that_the_agent_is_up_and_lives(
     let manager = std::os::unix::net::UnixDatagram::bind(&socket)?;
     manager.set_read_timeout(Some(SOON))?;
     let own = |(key, value): (&str, String)| (key.to_owned(), value);
-    options.environment = [
-        ("NOTIFY_SOCKET", socket.display().to_string()),
-        ("WATCHDOG_USEC", "2000000".to_owned()),
-    ]
-    .map(own)
-    .into();
+    options.environment =
+        [("NOTIFY_SOCKET", socket.display().to_string()), ("WATCHDOG_USEC", "2000000".to_owned())]
+            .map(own)
+            .into();
     let mut node = context.node_with(options)?;
     let mut heard = Vec::new();
     let n_of = |heard: &[String], word: &str| heard.iter().filter(|it| *it == word).count();

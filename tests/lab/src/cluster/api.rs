@@ -21,9 +21,7 @@ pub struct Api {
 
 impl Api {
     pub fn new(address: &str) -> Result<Api> {
-        Ok(Api {
-            address: address.parse().context("the API server's address")?,
-        })
+        Ok(Api { address: address.parse().context("the API server's address")? })
     }
 
     /// Creates an object in a collection.
@@ -41,9 +39,7 @@ impl Api {
         let mut stream = self.send(method, path, body)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         let mut bytes = Vec::new();
-        stream
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("{method} {path}"))?;
+        stream.read_to_end(&mut bytes).with_context(|| format!("{method} {path}"))?;
         http::parse(&bytes).with_context(|| format!("answer of {method} {path}"))
     }
 
@@ -80,9 +76,7 @@ impl Api {
 
 /// Whether an answer begins with a status of 200 to 299.
 pub(super) fn is_success(head: &str) -> bool {
-    head.split(' ')
-        .nth(1)
-        .is_some_and(|status| status.len() == 3 && status.starts_with('2'))
+    head.split(' ').nth(1).is_some_and(|status| status.len() == 3 && status.starts_with('2'))
 }
 
 #[cfg(test)]

@@ -90,10 +90,7 @@ mod tests {
             asked(&format!("{watched}7"), 200, 1.2),
             asked("/t", 201, 9.0),
         ];
-        let left: Vec<&str> = lasting_refusals(&all)
-            .iter()
-            .map(|it| it.uri.as_str())
-            .collect();
+        let left: Vec<&str> = lasting_refusals(&all).iter().map(|it| it.uri.as_str()).collect();
         assert_eq!(left, ["/s?fieldSelector=metadata.name%3Db", "/t", "/u"]);
     }
 

@@ -32,11 +32,7 @@ impl BootstrapToken {
     /// A token of its own for each number; nothing here is secret.
     #[must_use]
     pub fn new(number: u32, approval: Approval) -> BootstrapToken {
-        BootstrapToken {
-            id: format!("lab{number:03}"),
-            secret: format!("{number:016}"),
-            approval,
-        }
+        BootstrapToken { id: format!("lab{number:03}"), secret: format!("{number:016}"), approval }
     }
 
     /// What the kubeconfig holds.

@@ -104,10 +104,7 @@ impl Cluster {
         cluster.launch("proxy", cluster.layout.proxy())?;
         cluster.wait_apiserver()?;
         // Only now: the controller manager gives up on a server that takes longer than 20 seconds, as on a busy machine.
-        cluster.launch(
-            "kube-controller-manager",
-            cluster.layout.controller_manager(),
-        )?;
+        cluster.launch("kube-controller-manager", cluster.layout.controller_manager())?;
         cluster.launch("kube-scheduler", cluster.layout.scheduler())?;
         cluster.apply(&bindings())?;
         cluster.expect_running()?;
@@ -166,11 +163,7 @@ impl Cluster {
     /// A kubeconfig for any user, towards `server` (`host:port`).
     #[must_use]
     pub fn kubeconfig_for(&self, server: SocketAddr, credential: Credential<'_>) -> Value {
-        kubeconfig(
-            &format!("https://{server}"),
-            &self.authority.certificate(),
-            credential,
-        )
+        kubeconfig(&format!("https://{server}"), &self.authority.certificate(), credential)
     }
 
     /// `host:port` of plain HTTP to the API server, as the administrator.
@@ -181,8 +174,7 @@ impl Cluster {
 
     /// The certificate that the node authorizer wants from a node of this name.
     pub fn node_identity(&self, name: &str) -> Result<Identity> {
-        self.authority
-            .client(&format!("system:node:{name}"), &["system:nodes"])
+        self.authority.client(&format!("system:node:{name}"), &["system:nodes"])
     }
 
     /// A certificate of a user.
@@ -218,12 +210,7 @@ impl Cluster {
     /// The log files of the programs.
     #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
-        let names = [
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-        ];
+        let names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
         names.map(|name| self.layout.log(name)).to_vec()
     }
 
@@ -249,14 +236,8 @@ impl Cluster {
     /// Starts kubectl as the administrator and leaves it running; whoever asked ends it.
     pub fn spawn_kubectl(&self, args: &[&str]) -> Result<Child> {
         let mut command = self.layout.kubectl();
-        command
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        command
-            .stderr(Stdio::null())
-            .spawn()
-            .context("start kubectl")
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).spawn().context("start kubectl")
     }
 
     /// Like [`Cluster::kubectl`], with text on standard input.
@@ -271,40 +252,28 @@ impl Cluster {
             .spawn()
             .context("start kubectl")?;
         // kubectl may refuse its arguments and end without reading; its own message tells more.
-        let _ = child
-            .stdin
-            .take()
-            .context("standard input is piped")?
-            .write_all(input.as_bytes());
+        let _ = child.stdin.take().context("standard input is piped")?.write_all(input.as_bytes());
         let done = child.wait_with_output()?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);
-            bail!(
-                "kubectl {} ended with {}: {}",
-                args.join(" "),
-                done.status,
-                said.trim()
-            );
+            bail!("kubectl {} ended with {}: {}", args.join(" "), done.status, said.trim());
         }
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
     /// `kubectl apply` of an object or a List.
     pub fn apply(&self, object: &Value) -> Result<()> {
-        self.kubectl_with(&["apply", "-f", "-"], &object.to_string())
-            .map(drop)
+        self.kubectl_with(&["apply", "-f", "-"], &object.to_string()).map(drop)
     }
 
     /// `kubectl create`, for what must not exist yet.
     pub fn create(&self, object: &Value) -> Result<()> {
-        self.kubectl_with(&["create", "-f", "-"], &object.to_string())
-            .map(drop)
+        self.kubectl_with(&["create", "-f", "-"], &object.to_string()).map(drop)
     }
 
     /// Reads an API path; an object that is not there is an error.
     pub fn get(&self, path: &str) -> Result<Value> {
-        self.find(path)?
-            .with_context(|| format!("the API server has no {path}"))
+        self.find(path)?.with_context(|| format!("the API server has no {path}"))
     }
 
     /// Reads an API path; an object that is not there is `None`.
@@ -398,8 +367,6 @@ impl Cluster {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {
-        self.apiserver
-            .lock()
-            .expect("nobody panics while holding it")
+        self.apiserver.lock().expect("nobody panics while holding it")
     }
 }

@@ -44,10 +44,7 @@ mod tests {
 
     #[test]
     fn a_token_and_a_certificate_each_become_the_user() {
-        let identity = Identity {
-            certificate: "cert".to_owned(),
-            key: "key".to_owned(),
-        };
+        let identity = Identity { certificate: "cert".to_owned(), key: "key".to_owned() };
         let cases = [
             (Credential::Token("t"), json!({"token": "t"})),
             (
@@ -58,10 +55,7 @@ mod tests {
         for (credential, expected) in cases {
             let config = kubeconfig("https://127.0.0.1:1", "ca", credential);
             assert_eq!(config["users"][0]["user"], expected);
-            assert_eq!(
-                config["clusters"][0]["cluster"]["certificate-authority-data"],
-                "Y2E="
-            );
+            assert_eq!(config["clusters"][0]["cluster"]["certificate-authority-data"], "Y2E=");
         }
     }
 }

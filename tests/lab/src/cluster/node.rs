@@ -52,10 +52,7 @@ impl ClusterNode {
                 fs::write(&kubeconfig, config.to_string())?;
             }
             Access::Token => {
-                ensure!(
-                    options.name == Cluster::TOKEN_NODE,
-                    "the token is another node's"
-                );
+                ensure!(options.name == Cluster::TOKEN_NODE, "the token is another node's");
                 let config =
                     cluster.kubeconfig_for(relay.address(), Credential::Token(Cluster::NODE_TOKEN));
                 fs::write(&kubeconfig, config.to_string())?;
@@ -69,10 +66,8 @@ impl ClusterNode {
             }
         }
         options.arguments.splice(0..0, arguments);
-        let fields = options
-            .configuration
-            .as_object_mut()
-            .context("configuration is not an object")?;
+        let fields =
+            options.configuration.as_object_mut().context("configuration is not an object")?;
         for (key, value) in [
             (
                 "authentication",
@@ -106,13 +101,12 @@ impl ClusterNode {
     /// Waits until the Node object says Ready.
     pub fn wait_ready(&mut self, cluster: &Cluster) -> Result<Value> {
         let path = self.path();
-        self.node
-            .wait("the node to be Ready", Duration::from_secs(60), |_| {
-                let node = cluster.get(&path)?;
-                let ready = condition(&node, "Ready");
-                ensure!(ready["status"] == "True", "its condition Ready is {ready}");
-                Ok(Some(node))
-            })
+        self.node.wait("the node to be Ready", Duration::from_secs(60), |_| {
+            let node = cluster.get(&path)?;
+            let ready = condition(&node, "Ready");
+            ensure!(ready["status"] == "True", "its condition Ready is {ready}");
+            Ok(Some(node))
+        })
     }
 }
 
@@ -120,9 +114,5 @@ impl ClusterNode {
 #[must_use]
 pub fn condition(object: &Value, kind: &str) -> Value {
     let all = object["status"]["conditions"].as_array();
-    all.into_iter()
-        .flatten()
-        .find(|it| it["type"] == kind)
-        .cloned()
-        .unwrap_or_default()
+    all.into_iter().flatten().find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }

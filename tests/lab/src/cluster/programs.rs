@@ -64,10 +64,7 @@ impl Layout {
         ];
         self.write("ca.crt", &authority.certificate())?;
         self.write("ca.key", &authority.key())?;
-        self.write_identity(
-            "apiserver",
-            &authority.server("kube-apiserver", &reached_as)?,
-        )?;
+        self.write_identity("apiserver", &authority.server("kube-apiserver", &reached_as)?)?;
         let to_kubelets = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
         self.write_identity("apiserver-kubelet-client", &to_kubelets)?;
         let accounts = rcgen::KeyPair::generate()?;
@@ -130,10 +127,7 @@ impl Layout {
     pub(super) fn apiserver(&self) -> Command {
         let mut command = self.command("kube-apiserver");
         command
-            .arg(format!(
-                "--etcd-servers=http://127.0.0.1:{}",
-                self.etcd_port
-            ))
+            .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))
             .arg("--bind-address=0.0.0.0")
             // Endpoints of the kubernetes service may not be loopback.
             .arg(format!("--advertise-address={}", self.node_ip))
@@ -160,10 +154,7 @@ impl Layout {
             ("--token-auth-file", "tokens.csv"),
             ("--service-account-key-file", "sa.pub"),
             ("--service-account-signing-key-file", "sa.key"),
-            (
-                "--kubelet-client-certificate",
-                "apiserver-kubelet-client.crt",
-            ),
+            ("--kubelet-client-certificate", "apiserver-kubelet-client.crt"),
             ("--kubelet-client-key", "apiserver-kubelet-client.key"),
         ] {
             command.arg(flag_path(flag, &self.path(file)));
@@ -174,35 +165,17 @@ impl Layout {
     pub(super) fn controller_manager(&self) -> Command {
         let mut command = self.command("kube-controller-manager");
         command
-            .arg(flag_path(
-                "--kubeconfig",
-                &self.path("controller-manager.kubeconfig"),
-            ))
-            .arg(flag_path(
-                "--service-account-private-key-file",
-                &self.path("sa.key"),
-            ))
+            .arg(flag_path("--kubeconfig", &self.path("controller-manager.kubeconfig")))
+            .arg(flag_path("--service-account-private-key-file", &self.path("sa.key")))
             .arg(flag_path("--root-ca-file", &self.path("ca.crt")))
-            .arg(flag_path(
-                "--cluster-signing-cert-file",
-                &self.path("ca.crt"),
-            ))
-            .arg(flag_path(
-                "--cluster-signing-key-file",
-                &self.path("ca.key"),
-            ))
-            .arg(format!(
-                "--cluster-signing-duration={}",
-                self.signing_duration
-            ))
+            .arg(flag_path("--cluster-signing-cert-file", &self.path("ca.crt")))
+            .arg(flag_path("--cluster-signing-key-file", &self.path("ca.key")))
+            .arg(format!("--cluster-signing-duration={}", self.signing_duration))
             .arg(format!("--cluster-cidr=10.{}.0.0/16", self.block))
             .arg(format!("--service-cluster-ip-range={}", self.services()))
             .arg(format!("--secure-port={}", self.manager_port))
             // The default lies in /usr, which is the host's.
-            .arg(flag_path(
-                "--flex-volume-plugin-dir",
-                &self.path(VOLUME_PLUGINS),
-            ))
+            .arg(flag_path("--flex-volume-plugin-dir", &self.path(VOLUME_PLUGINS)))
             .args([
                 "--allocate-node-cidrs=true",
                 "--node-cidr-mask-size=24",
@@ -219,10 +192,7 @@ impl Layout {
     pub(super) fn scheduler(&self) -> Command {
         let mut command = self.command("kube-scheduler");
         command
-            .arg(flag_path(
-                "--kubeconfig",
-                &self.path("scheduler.kubeconfig"),
-            ))
+            .arg(flag_path("--kubeconfig", &self.path("scheduler.kubeconfig")))
             .arg(format!("--secure-port={}", self.scheduler_port))
             .args([
                 "--leader-elect=false",
@@ -246,9 +216,7 @@ impl Layout {
     /// Plain HTTP on loopback for the bench's own looks, which are many.
     pub(super) fn proxy(&self) -> Command {
         let mut command = self.kubectl();
-        command
-            .args(["proxy", "--address=127.0.0.1"])
-            .arg(format!("--port={}", self.proxy_port));
+        command.args(["proxy", "--address=127.0.0.1"]).arg(format!("--port={}", self.proxy_port));
         command
     }
 

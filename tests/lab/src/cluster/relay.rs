@@ -36,11 +36,7 @@ impl Relay {
     /// Listens on a free loopback port and passes on to `target`.
     pub fn start(target: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind("127.0.0.1:0").context("bind the relay")?;
-        let relay = Relay {
-            address: listener.local_addr()?,
-            target,
-            shared: Arc::default(),
-        };
+        let relay = Relay { address: listener.local_addr()?, target, shared: Arc::default() };
         relay.accept_on(listener);
         Ok(relay)
     }
@@ -137,10 +133,8 @@ fn connect(
     let server = TcpStream::connect(target)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let directions = [
-        (client.try_clone()?, server.try_clone()?),
-        (server.try_clone()?, client.try_clone()?),
-    ];
+    let directions =
+        [(client.try_clone()?, server.try_clone()?), (server.try_clone()?, client.try_clone()?)];
     {
         let mut state = lock(shared);
         if !state.is_open {
@@ -235,8 +229,7 @@ mod tests {
         old.read_exact(&mut byte).unwrap();
         relay.hang();
         old.write_all(b"b").unwrap();
-        old.set_read_timeout(Some(Duration::from_millis(200)))
-            .unwrap();
+        old.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let error = old.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
         let mut new = TcpStream::connect(relay.address()).unwrap();
@@ -245,11 +238,9 @@ mod tests {
         assert_eq!(byte, *b"c");
         assert_eq!(relay.n_hanging(), 1);
         drop(old);
-        crate::wait_until(
-            "the client's end to be noticed",
-            Duration::from_secs(5),
-            || Ok((relay.n_hanging() == 0).then_some(())),
-        )
+        crate::wait_until("the client's end to be noticed", Duration::from_secs(5), || {
+            Ok((relay.n_hanging() == 0).then_some(()))
+        })
         .unwrap();
     }
 }

@@ -31,10 +31,8 @@ pub struct Watch {
 impl Watch {
     /// Watches a collection by a field selector. When this returns, the API server is watching.
     pub fn open(api: Api, collection: &str, selector: &str) -> Result<Watch> {
-        let path = format!(
-            "{collection}?watch=true&fieldSelector={}",
-            selector.replace('=', "%3D")
-        );
+        let path =
+            format!("{collection}?watch=true&fieldSelector={}", selector.replace('=', "%3D"));
         let stream = api.send("GET", &path, "")?;
         let mut reader = BufReader::new(stream.try_clone()?);
         let mut head = String::new();
@@ -76,11 +74,7 @@ impl Drop for Watch {
 fn parse(line: &str, at: Instant) -> Option<Arrival> {
     let mut event: Value = serde_json::from_str(line).ok()?;
     let kind = event["type"].as_str()?.to_owned();
-    (kind != "ERROR").then(|| Arrival {
-        at,
-        kind,
-        object: event["object"].take(),
-    })
+    (kind != "ERROR").then(|| Arrival { at, kind, object: event["object"].take() })
 }
 
 /// The body of an answer with chunked transfer coding.
@@ -126,10 +120,7 @@ mod tests {
     #[test]
     fn chunks_are_put_together_whatever_their_borders() {
         let body = "5\r\nab\ncd\r\n3\r\ne\nf\r\n0\r\n\r\n";
-        let chunks = Chunks {
-            reader: body.as_bytes(),
-            left: 0,
-        };
+        let chunks = Chunks { reader: body.as_bytes(), left: 0 };
         let lines: Vec<String> = BufReader::new(chunks).lines().map(Result::unwrap).collect();
         assert_eq!(lines, ["ab", "cde", "f"]);
     }
@@ -138,10 +129,7 @@ mod tests {
     fn an_error_event_ends_the_watch() {
         let now = Instant::now();
         let event = parse(r#"{"type":"ADDED","object":{"a":1}}"#, now).unwrap();
-        assert_eq!(
-            (event.kind.as_str(), &event.object["a"]),
-            ("ADDED", &Value::from(1))
-        );
+        assert_eq!((event.kind.as_str(), &event.object["a"]), ("ADDED", &Value::from(1)));
         assert!(parse(r#"{"type":"ERROR","object":{}}"#, now).is_none());
         assert!(parse("half a li", now).is_none());
     }

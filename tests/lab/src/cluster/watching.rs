@@ -21,15 +21,9 @@ impl Watching {
             TcpStream::connect(proxy).with_context(|| format!("connect to {proxy}"))?;
         let mark = if path.contains('?') { '&' } else { '?' };
         // The old version of the protocol has no chunks: what comes are the lines themselves.
-        write!(
-            stream,
-            "GET {path}{mark}watch=true HTTP/1.0\r\nHost: {proxy}\r\n\r\n"
-        )?;
+        write!(stream, "GET {path}{mark}watch=true HTTP/1.0\r\nHost: {proxy}\r\n\r\n")?;
         let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (shared, lines) = (
-            Arc::clone(&seen),
-            BufReader::new(stream.try_clone()?).lines(),
-        );
+        let (shared, lines) = (Arc::clone(&seen), BufReader::new(stream.try_clone()?).lines());
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str::<Value>(&line) {

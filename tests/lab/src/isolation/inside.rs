@@ -28,11 +28,8 @@ pub(super) fn init() -> Result<u8> {
     cover_shared_paths(&run.directory())?;
     show_own_links(&run.directory())?;
     // Last, because a mount below a shared one cannot be moved.
-    mount_change(
-        "/",
-        MountPropagationFlags::SHARED | MountPropagationFlags::REC,
-    )
-    .context("share mounts")?;
+    mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
+        .context("share mounts")?;
     call("ip", &["link", "set", "lo", "up"])?;
     let inner = Command::new(std::env::current_exe()?)
         .args(arguments())
@@ -50,33 +47,26 @@ pub(super) fn init() -> Result<u8> {
             end_everybody()?;
             detach_cover(&run.directory())?;
             clean(&run)?;
-            return Ok(status
-                .exit_status()
-                .and_then(|code| u8::try_from(code).ok())
-                .unwrap_or(1));
+            return Ok(status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
     }
 }
 
 /// Kills and reaps every other process of the namespace, so that nobody writes while files are removed.
 fn end_everybody() -> Result<()> {
-    wait_until(
-        "the run's processes to end",
-        Duration::from_secs(10),
-        || {
-            let others: Vec<u32> = fs::read_dir("/proc")?
-                .flatten()
-                .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
-                .filter(|pid| *pid != 1)
-                .collect();
-            for pid in &others {
-                // It may have ended since the list was read.
-                let _ = send_signal(*pid, Signal::KILL);
-            }
-            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-            Ok(others.is_empty().then_some(()))
-        },
-    )
+    wait_until("the run's processes to end", Duration::from_secs(10), || {
+        let others: Vec<u32> = fs::read_dir("/proc")?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+            .filter(|pid| *pid != 1)
+            .collect();
+        for pid in &others {
+            // It may have ended since the list was read.
+            let _ = send_signal(*pid, Signal::KILL);
+        }
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        Ok(others.is_empty().then_some(()))
+    })
 }
 
 /// Takes the private `/var` away again; its layers lie in the run's directory.
@@ -94,20 +84,10 @@ fn cover_shared_paths(directory: &Path) -> Result<()> {
     let (upper, work) = (layers.join("upper"), layers.join("work"));
     fs::create_dir(&upper)?;
     fs::create_dir(&work)?;
-    let options = format!(
-        "lowerdir=/var,upperdir={},workdir={}",
-        upper.display(),
-        work.display()
-    );
+    let options = format!("lowerdir=/var,upperdir={},workdir={}", upper.display(), work.display());
     let options = std::ffi::CString::new(options)?;
-    mount(
-        "overlay",
-        "/var",
-        "overlay",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    )
-    .context("cover /var")?;
+    mount("overlay", "/var", "overlay", MountFlags::empty(), Some(options.as_c_str()))
+        .context("cover /var")?;
     mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None).context("cover /run")?;
     Ok(())
 }
@@ -135,10 +115,6 @@ pub(super) fn inner(body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
     });
     network::prepare(&run)?;
     cgroups::create(&run.cgroup())?;
-    let bench = Bench {
-        run,
-        interrupted,
-        next_subnet: AtomicU32::new(0),
-    };
+    let bench = Bench { run, interrupted, next_subnet: AtomicU32::new(0) };
     body(&bench)
 }

@@ -35,19 +35,13 @@ pub(super) fn install_missing() -> Result<()> {
 
 /// Installs `packages` with apt-get; without packages it does nothing.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
-    let packages: Vec<&str> = packages
-        .iter()
-        .copied()
-        .filter(|package| !is_installed(package))
-        .collect();
+    let packages: Vec<&str> =
+        packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if packages.is_empty() {
         return Ok(());
     }
     let Some(apt) = find_program("apt-get") else {
-        bail!(
-            "not installed and no apt-get to install it: {}",
-            packages.join(", ")
-        );
+        bail!("not installed and no apt-get to install it: {}", packages.join(", "));
     };
     say(&format!("apt-get install {}", packages.join(" ")));
     let install = || {
@@ -110,12 +104,7 @@ fn unpack_into(apt: &Path, packages: &[&str], directory: &Path) -> Result<()> {
         if archive.extension().is_none_or(|kind| kind != "deb") {
             continue;
         }
-        output(
-            Command::new("dpkg-deb")
-                .arg("--extract")
-                .arg(&archive)
-                .arg(directory),
-        )?;
+        output(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(directory))?;
         std::fs::remove_file(archive)?;
     }
     Ok(())

@@ -13,14 +13,8 @@ use crate::process::{find_program, output, say};
 type Binary = (&'static str, &'static str);
 
 pub(super) const CONTAINERD: &[Binary] = &[
-    (
-        "containerd",
-        "github.com/containerd/containerd/v2/cmd/containerd",
-    ),
-    (
-        "containerd-shim-runc-v2",
-        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-    ),
+    ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    ("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
     ("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
 ];
 
@@ -33,10 +27,7 @@ pub(super) const CONTAINERD_FLAGS: &[&str] = &[
 pub(super) const CONTROL_PLANE: &[Binary] = &[
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    (
-        "kube-controller-manager",
-        "k8s.io/kubernetes/cmd/kube-controller-manager",
-    ),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
@@ -63,13 +54,8 @@ pub(super) const RUNC: &[Binary] = &[("runc", "github.com/opencontainers/runc")]
 pub(super) const LOCAL_CLIENT: &[Binary] = &[("local-client", ".")];
 
 /// Our own driver for volumes.
-pub(super) const CSI_DRIVER: &[Binary] = &[
-    ("csi-driver", "."),
-    (
-        "csi-sanity",
-        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
-    ),
-];
+pub(super) const CSI_DRIVER: &[Binary] =
+    &[("csi-driver", "."), ("csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")];
 
 /// A server of NFS in a process of its own.
 pub(super) const NFS_SERVER: &[Binary] = &[("osnfs", "github.com/willscott/go-nfs/example/osnfs")];
@@ -117,20 +103,15 @@ impl Module {
     /// The directory with all of `binaries`; what is missing is built and moved there whole.
     pub(super) fn build(&self, binaries: &[Binary]) -> Result<PathBuf> {
         let target = self.target()?;
-        let missing: Vec<&Binary> = binaries
-            .iter()
-            .filter(|(name, _)| !target.join(name).exists())
-            .collect();
+        let missing: Vec<&Binary> =
+            binaries.iter().filter(|(name, _)| !target.join(name).exists()).collect();
         if missing.is_empty() {
             return Ok(target);
         }
         let go = find_program("go").context("Go is not installed")?;
         fs::create_dir_all(&target)?;
         for (name, package) in missing {
-            say(&format!(
-                "go build {package} (once, kept in {})",
-                target.display()
-            ));
+            say(&format!("go build {package} (once, kept in {})", target.display()));
             let draft = target.join(format!(".{name}.{}", std::process::id()));
             let way: &[&str] = if name.ends_with(".test") {
                 // Vetting somebody else's tests takes longer than compiling them.
@@ -200,9 +181,7 @@ impl Module {
             .context("module directory has no name")?
             .to_string_lossy()
             .into_owned();
-        Ok(cache_directory()?
-            .join(format!("{name}-{}", &digest[..12]))
-            .join("bin"))
+        Ok(cache_directory()?.join(format!("{name}-{}", &digest[..12])).join("bin"))
     }
 }
 

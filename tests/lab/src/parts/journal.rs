@@ -13,10 +13,8 @@ use crate::process::find_program;
 
 /// The program's package, and the library that it needs and systemd does not.
 const PACKAGES: [&str; 2] = ["systemd-journal-remote", "libmicrohttpd12"];
-const PROGRAMS: [&str; 2] = [
-    "lib/systemd/systemd-journal-remote",
-    "usr/lib/systemd/systemd-journal-remote",
-];
+const PROGRAMS: [&str; 2] =
+    ["lib/systemd/systemd-journal-remote", "usr/lib/systemd/systemd-journal-remote"];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// One line of a service.
@@ -49,13 +47,8 @@ fn find() -> Result<JournalWriter> {
     let home = cache_directory()?.join("journal-remote");
     debian::unpack(&PACKAGES, &home)?;
     let mut programs = PROGRAMS.iter().map(|it| home.join(it));
-    let program = programs
-        .find(|it| it.exists())
-        .context("the package has no program")?;
-    Ok(JournalWriter {
-        program,
-        libraries: home.join(LIBRARIES),
-    })
+    let program = programs.find(|it| it.exists()).context("the package has no program")?;
+    Ok(JournalWriter { program, libraries: home.join(LIBRARIES) })
 }
 
 impl JournalWriter {
@@ -67,10 +60,7 @@ impl JournalWriter {
         fs::create_dir_all(&directory)?;
         let mut child = Command::new(&self.program)
             .env("LD_LIBRARY_PATH", &self.libraries)
-            .arg(format!(
-                "--output={}",
-                directory.join(name).with_extension("journal").display()
-            ))
+            .arg(format!("--output={}", directory.join(name).with_extension("journal").display()))
             .arg("-")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -142,10 +142,7 @@ pub fn control_plane() -> Part<ControlPlane> {
         flags: go::CONTROL_PLANE_FLAGS,
         language: Language::Go,
     };
-    module
-        .build(go::CONTROL_PLANE)
-        .map(|directory| ControlPlane { directory })
-        .into()
+    module.build(go::CONTROL_PLANE).map(|directory| ControlPlane { directory }).into()
 }
 
 /// Builds the CSI driver of `tests/csi-driver`, and csi-test's program beside it, unless the cache has them.
@@ -175,9 +172,7 @@ pub fn upstream_walk() -> Part<PathBuf> {
         language: Language::Go,
     };
     let built = module.build(go::UPSTREAM_WALK);
-    built
-        .map(|directory| directory.join("upstream-walk"))
-        .into()
+    built.map(|directory| directory.join("upstream-walk")).into()
 }
 
 /// Builds the NFS server of `tests/nfs-server` unless the cache has it.
@@ -287,13 +282,7 @@ fn find_toolbox() -> Result<Toolbox> {
         .find(|dir| dir.join("bridge").exists())
         .context("the CNI plugins are not installed")?;
     let pause = build_pause()?;
-    Ok(Toolbox {
-        containerd: find_containerd()?,
-        runc,
-        cni_plugins,
-        busybox,
-        pause,
-    })
+    Ok(Toolbox { containerd: find_containerd()?, runc, cni_plugins, busybox, pause })
 }
 
 fn find_containerd() -> Result<ContainerdBinaries> {
@@ -303,13 +292,7 @@ fn find_containerd() -> Result<ContainerdBinaries> {
     };
     let containerd = directory.join("containerd");
     let (version, major) = containerd_version(&containerd)?;
-    Ok(ContainerdBinaries {
-        ctr: directory.join("ctr"),
-        containerd,
-        directory,
-        major,
-        version,
-    })
+    Ok(ContainerdBinaries { ctr: directory.join("ctr"), containerd, directory, major, version })
 }
 
 /// containerd 2 from its Go module, because it streams container events; without Go the one of Debian.
@@ -323,15 +306,10 @@ fn build_or_install_containerd() -> Result<PathBuf> {
         Ok(directory) => return Ok(directory),
         Err(error) => error,
     };
-    say(&format!(
-        "no containerd 2 ({error:#}); taking Debian's, which has no container events"
-    ));
+    say(&format!("no containerd 2 ({error:#}); taking Debian's, which has no container events"));
     debian::install(&["containerd"])?;
     let found = find_program("containerd").context("containerd is not installed")?;
-    Ok(found
-        .parent()
-        .context("containerd in no directory")?
-        .to_owned())
+    Ok(found.parent().context("containerd in no directory")?.to_owned())
 }
 
 fn containerd_version(containerd: &Path) -> Result<(String, u32)> {
@@ -361,9 +339,7 @@ pub fn swapper() -> Result<PathBuf> {
 /// Compiles `assets/NAME.c`, once for each text of it.
 fn build_static(name: &str, text: &str) -> Result<PathBuf> {
     let key = crate::image::hex_digest(text.as_bytes());
-    let target = cache_directory()?
-        .join(format!("{name}-{}", &key[..12]))
-        .join(name);
+    let target = cache_directory()?.join(format!("{name}-{}", &key[..12])).join(name);
     if target.exists() {
         return Ok(target);
     }
@@ -374,12 +350,7 @@ fn build_static(name: &str, text: &str) -> Result<PathBuf> {
         .or_else(|| find_program("gcc"))
         .with_context(|| format!("no C compiler for {name}"))?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("assets/{name}.c"));
-    output(
-        Command::new(compiler)
-            .args(["-Os", "-static", "-s", "-o"])
-            .arg(&draft)
-            .arg(source),
-    )?;
+    output(Command::new(compiler).args(["-Os", "-static", "-s", "-o"]).arg(&draft).arg(source))?;
     std::fs::rename(&draft, &target)?;
     Ok(target)
 }
@@ -395,10 +366,7 @@ mod tests {
     #[test]
     fn both_ways_of_printing_a_version_are_understood() {
         let cases = [
-            (
-                "containerd github.com/containerd/containerd/v2 2.4.2 \n",
-                Some(("2.4.2", 2)),
-            ),
+            ("containerd github.com/containerd/containerd/v2 2.4.2 \n", Some(("2.4.2", 2))),
             (
                 "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1",
                 Some(("1.6.20~ds1", 1)),

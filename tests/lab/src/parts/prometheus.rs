@@ -18,9 +18,6 @@ fn find_or_download() -> Result<PathBuf> {
     let target = cache_directory()?.join(PACKAGE);
     debian::unpack(&[PACKAGE], &target)?;
     let programs = target.join("usr/bin");
-    ensure!(
-        programs.join("promtool").exists(),
-        "the package has no promtool"
-    );
+    ensure!(programs.join("promtool").exists(), "the package has no promtool");
     Ok(programs)
 }

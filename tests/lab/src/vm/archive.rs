@@ -30,11 +30,7 @@ impl Archive {
 
 impl<W: Write> Archive<W> {
     fn new(out: W) -> Archive<W> {
-        Archive {
-            out,
-            n_entries: 0,
-            known: BTreeSet::new(),
-        }
+        Archive { out, n_entries: 0, known: BTreeSet::new() }
     }
 
     /// A file with this content.
@@ -49,8 +45,7 @@ impl<W: Write> Archive<W> {
         let mut file = File::open(source).with_context(attempt)?;
         let metadata = file.metadata().with_context(attempt)?;
         let mode = REGULAR | metadata.permissions().mode() & 0o7777;
-        self.entry(path, mode, metadata.len(), &mut file)
-            .with_context(attempt)
+        self.entry(path, mode, metadata.len(), &mut file).with_context(attempt)
     }
 
     /// A copy of a file at its own path; where the path leads through links, the file itself and one link to it.
@@ -89,21 +84,7 @@ impl<W: Write> Archive<W> {
         let size = u32::try_from(size).context("a file of more than 4 GiB")?;
         let name_size = u32::try_from(path.len() + 1)?;
         // inode, mode, uid, gid, links, time, size, four device numbers, length of the name, checksum
-        let numbers = [
-            self.n_entries,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            size,
-            0,
-            0,
-            0,
-            0,
-            name_size,
-            0,
-        ];
+        let numbers = [self.n_entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         write!(self.out, "070701")?;
         for number in numbers {
             write!(self.out, "{number:08x}")?;

@@ -55,10 +55,7 @@ impl Kernel {
         if !target.exists() {
             download(&target).with_context(|| format!("download {PACKAGE}"))?;
         }
-        Ok(Kernel {
-            image: target.join("vmlinuz"),
-            directory: target.join("modules"),
-        })
+        Ok(Kernel { image: target.join("vmlinuz"), directory: target.join("modules") })
     }
 
     /// File names that sort in loading order, and the files.
@@ -68,10 +65,7 @@ impl Kernel {
         entries
             .map(|entry| {
                 let entry = entry?;
-                Ok((
-                    entry.file_name().to_string_lossy().into_owned(),
-                    entry.path(),
-                ))
+                Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
             })
             .collect()
     }
@@ -85,12 +79,7 @@ fn download(target: &Path) -> Result<()> {
     fs::create_dir_all(made.join("modules"))?;
     let taken = fetch(&draft)
         .and_then(|package| {
-            output(
-                Command::new("dpkg-deb")
-                    .arg("--extract")
-                    .arg(package)
-                    .arg(&unpacked),
-            )
+            output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&unpacked))
         })
         .and_then(|_| take(&unpacked, &made));
     let placed = taken.and_then(|()| match fs::rename(&made, target) {
@@ -221,10 +210,7 @@ mod tests {
         let check = |content: &[u8], expected: &[&str]| {
             assert_eq!(depends(content), expected);
         };
-        check(
-            b"ELF\0license=GPL\0depends=stp,llc-x\0name=bridge\0",
-            &["stp", "llc_x"],
-        );
+        check(b"ELF\0license=GPL\0depends=stp,llc-x\0name=bridge\0", &["stp", "llc_x"]);
         check(b"ELF\0license=GPL\0depends=\0name=llc\0", &[]);
         check(b"ELF", &[]);
     }

@@ -109,10 +109,7 @@ impl Machine {
             .arg(&self.kernel.image)
             .arg("-initrd")
             .arg(&initramfs)
-            .args([
-                "-append",
-                "console=ttyS0 loglevel=4 panic=-1 apparmor=0 random.trust_cpu=on",
-            ])
+            .args(["-append", "console=ttyS0 loglevel=4 panic=-1 apparmor=0 random.trust_cpu=on"])
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
             .arg("-serial")
@@ -182,9 +179,8 @@ fn quoted(word: &str) -> String {
 /// What came over the serial line: output, and the line that ends it.
 fn parse(told: &[u8]) -> Result<Ended> {
     let text = String::from_utf8_lossy(told).replace("\r\n", "\n");
-    let (output, code) = text
-        .rsplit_once(ENDED)
-        .context("the guest did not say how its command ended")?;
+    let (output, code) =
+        text.rsplit_once(ENDED).context("the guest did not say how its command ended")?;
     Ok(Ended {
         code: code.trim().parse().context("the guest's exit code")?,
         output: output.trim_end().to_owned(),

@@ -62,13 +62,7 @@ pub(super) fn run(scene: &Scene<'_>, name: &str, agent: &Path) -> Result<Values>
     });
     let access = Access::Certificate;
     let joined = ClusterNode::prepare(scene.bench, &containerd, scene.cluster, options, &access)?;
-    let mut leg = Leg {
-        scene,
-        joined,
-        name: name.to_owned(),
-        port,
-        values: Values::new(),
-    };
+    let mut leg = Leg { scene, joined, name: name.to_owned(), port, values: Values::new() };
     leg.measure().with_context(|| {
         let tail = ferrolet_lab::process::tail(&leg.joined.node.log(), 20);
         format!("{name}\n{tail}")
@@ -105,10 +99,7 @@ impl<'a> Leg<'a> {
         self.joined.node.launch()?;
         self.joined.wait_ready(self.scene.cluster)?;
         for n in 0..self.scene.n_pods {
-            self.create(
-                &format!("quiet-{n}"),
-                "trap 'exit 0' TERM; sleep 100000 & wait",
-            )?;
+            self.create(&format!("quiet-{n}"), "trap 'exit 0' TERM; sleep 100000 & wait")?;
         }
         self.wait_ready("quiet-", self.scene.n_pods)?;
         thread::sleep(Duration::from_secs(5));
@@ -127,9 +118,8 @@ impl<'a> Leg<'a> {
     }
 
     fn scrapes(&mut self) -> Result<()> {
-        let rounds: Vec<Values> = (0..N_ROUNDS)
-            .map(|_| self.scrape_round())
-            .collect::<Result<_>>()?;
+        let rounds: Vec<Values> =
+            (0..N_ROUNDS).map(|_| self.scrape_round()).collect::<Result<_>>()?;
         for key in rounds[0].keys() {
             let values = rounds.iter().map(|round| round[key]).collect();
             self.put(key, Figures::of(values).median);
@@ -170,10 +160,8 @@ impl<'a> Leg<'a> {
         let (mut n_answers, mut flooded_for, mut spent) = (0, 0.0, 0.0);
         let (mut stand_in_for, mut stand_in_spent) = (0.0, 0.0);
         let (mut asked, mut asked_beside) = (0.0, 0.0);
-        let (pid, address) = (
-            self.joined.node.pid()?,
-            self.joined.node.read_only_address().to_owned(),
-        );
+        let (pid, address) =
+            (self.joined.node.pid()?, self.joined.node.read_only_address().to_owned());
         for n in 0..N_STARTS {
             spans[0].push(self.start_one(&format!("alone-{n}"))?);
             let stand_in = StandIn::copying(&address, "/pods")?;
@@ -279,9 +267,7 @@ impl<'a> Leg<'a> {
         let local = http::free_port()?;
         let ports = format!("{local}:8080");
         let mut forward =
-            self.scene
-                .cluster
-                .spawn_kubectl(&["port-forward", "pod/source", &ports])?;
+            self.scene.cluster.spawn_kubectl(&["port-forward", "pod/source", &ports])?;
         let outcome = self.forward(local);
         forward.kill()?;
         forward.wait()?;
@@ -341,9 +327,7 @@ impl<'a> Leg<'a> {
         wait_until(&format!("{n_pods} pods {prefix}"), PATIENCE, || {
             ensure!(!scene.bench.is_interrupted(), "interrupted");
             let pods = self.pods(prefix)?;
-            let ready = pods
-                .iter()
-                .filter(|it| it.condition("Ready") == Some("True"));
+            let ready = pods.iter().filter(|it| it.condition("Ready") == Some("True"));
             let n_ready = ready.count();
             if n_ready < n_pods && n_pods > 1 {
                 // Looks at a hundred pods cost the machine more than the pods.

@@ -25,9 +25,7 @@ impl Scrape {
     pub(super) fn once(address: &str, path: &str) -> Result<Scrape> {
         let began = Instant::now();
         ask(address, path)?;
-        Ok(Scrape {
-            took: began.elapsed(),
-        })
+        Ok(Scrape { took: began.elapsed() })
     }
 }
 
@@ -73,10 +71,7 @@ impl StandIn {
     pub(super) fn copying(address: &str, path: &str) -> Result<StandIn> {
         let mut answer = Vec::new();
         asked(address, path)?.read_to_end(&mut answer)?;
-        ensure!(
-            answer.starts_with(b"HTTP/1.1 200"),
-            "{path} is not answered well"
-        );
+        ensure!(answer.starts_with(b"HTTP/1.1 200"), "{path} is not answered well");
         StandIn::start(answer)
     }
 
@@ -89,11 +84,7 @@ impl StandIn {
             let is_over = Arc::clone(&is_over);
             Ok(thread::spawn(move || send(&listener, &answer, &is_over)))
         });
-        Ok(StandIn {
-            threads: threads.collect::<Result<_>>()?,
-            address,
-            is_over,
-        })
+        Ok(StandIn { threads: threads.collect::<Result<_>>()?, address, is_over })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -174,11 +165,7 @@ impl Flood {
                 spent_here()
             })
         });
-        Flood {
-            threads: threads.collect(),
-            is_over,
-            n_answers,
-        }
+        Flood { threads: threads.collect(), is_over, n_answers }
     }
 
     /// Ends it.
@@ -188,10 +175,7 @@ impl Flood {
         for thread in self.threads {
             spent += thread.join().ok().context("an asker broke")??;
         }
-        Ok(Flooded {
-            n_answers: self.n_answers.load(Ordering::Relaxed),
-            spent,
-        })
+        Ok(Flooded { n_answers: self.n_answers.load(Ordering::Relaxed), spent })
     }
 }
 

@@ -19,10 +19,7 @@ fn core_does_not_name_the_world() {
     let cases = [
         ("use std::fs;", false),
         ("use std::{collections::BTreeMap, fs};", false),
-        (
-            "use std::{\n    collections::BTreeMap,\n    env,\n};",
-            false,
-        ),
+        ("use std::{\n    collections::BTreeMap,\n    env,\n};", false),
         ("let now = std::time::SystemTime::now();", false),
         ("pub async fn decide() {}", false),
         ("tokio::spawn(run());", false),
@@ -33,10 +30,7 @@ fn core_does_not_name_the_world() {
         ("use std::net::TcpStream;", false),
         ("// std::fs is not for us", true),
         ("let text = \"std::fs\";", true),
-        (
-            "fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}",
-            true,
-        ),
+        ("fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}", true),
     ];
     for (source, is_fine) in cases {
         assert_eq!(is_clean(CORE, source), is_fine, "{source}");
@@ -47,10 +41,7 @@ fn core_does_not_name_the_world() {
 #[test]
 fn unsafe_has_one_room() {
     let source = "fn f() { unsafe { g() } }";
-    assert_eq!(
-        messages(ENGINE, source),
-        [format!("1: unsafe outside {UNSAFE_ROOM}")]
-    );
+    assert_eq!(messages(ENGINE, source), [format!("1: unsafe outside {UNSAFE_ROOM}")]);
     assert!(is_clean("crates/adapters/host/src/sys/mount.rs", source));
     assert!(!is_clean("crates/adapters/host/src/mount.rs", source));
     assert!(is_clean(ENGINE, "let unsafe_code = 1; // unsafe"));
@@ -59,10 +50,7 @@ fn unsafe_has_one_room() {
 #[test]
 fn the_agent_never_starts_a_shell() {
     let source = "let made = Command::new(\"sh\").arg(\"-c\");";
-    assert_eq!(
-        messages(ENGINE, source),
-        ["1: a shell: run the program itself"]
-    );
+    assert_eq!(messages(ENGINE, source), ["1: a shell: run the program itself"]);
     assert!(!is_clean(ENGINE, "let path = \"/bin/sh\";"));
     assert!(is_clean("crates/engine/pods/src/tests.rs", source));
     assert!(is_clean("tests/e2e/src/build.rs", source));
@@ -74,10 +62,7 @@ fn the_agent_never_starts_a_shell() {
 #[test]
 fn a_crate_root_forbids_unsafe() {
     assert!(!is_clean("crates/ports/src/lib.rs", "//! Ports."));
-    assert!(is_clean(
-        "crates/ports/src/lib.rs",
-        "//! Ports.\n#![forbid(unsafe_code)]\n"
-    ));
+    assert!(is_clean("crates/ports/src/lib.rs", "//! Ports.\n#![forbid(unsafe_code)]\n"));
     assert!(is_clean("crates/adapters/host/src/lib.rs", "//! Host."));
     assert!(is_clean("crates/ports/src/runtime.rs", "//! Not a root."));
 }

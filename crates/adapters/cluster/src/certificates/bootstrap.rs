@@ -57,13 +57,8 @@ pub async fn bootstrap(
     let certificate = issue(client, &wanted, &key, Naming::ByKey, PATIENCE)
         .await
         .map_err(BootstrapError::Issue)?;
-    let pair = Pair {
-        certificate,
-        key: key.serialize_pem(),
-    };
-    store
-        .update(PairName::Client, &pair, clock.now())
-        .map_err(BootstrapError::Store)?;
+    let pair = Pair { certificate, key: key.serialize_pem() };
+    store.update(PairName::Client, &pair, clock.now()).map_err(BootstrapError::Store)?;
     if let Err(error) = store.set_pending_key(None) {
         tracing::warn!(%error, "the key of the finished request stays behind");
     }
@@ -77,9 +72,7 @@ fn pending_key(store: &dyn CertStore) -> Result<KeyPair, BootstrapError> {
         return Ok(key);
     }
     let key = KeyPair::generate().map_err(BootstrapError::Key)?;
-    store
-        .set_pending_key(Some(&key.serialize_pem()))
-        .map_err(BootstrapError::Store)?;
+    store.set_pending_key(Some(&key.serialize_pem())).map_err(BootstrapError::Store)?;
     Ok(key)
 }
 

@@ -53,18 +53,12 @@ impl CertificateFacts {
                 .next()
                 .map(|name| text(name.as_str()))
                 .unwrap_or_default(),
-            organizations: subject
-                .iter_organization()
-                .map(|name| text(name.as_str()))
-                .collect(),
+            organizations: subject.iter_organization().map(|name| text(name.as_str())).collect(),
             dns_names: BTreeSet::new(),
             addresses: BTreeSet::new(),
         };
         let names = certificate.subject_alternative_name().ok().flatten();
-        for name in names
-            .into_iter()
-            .flat_map(|names| &names.value.general_names)
-        {
+        for name in names.into_iter().flat_map(|names| &names.value.general_names) {
             match name {
                 GeneralName::DNSName(name) => {
                     facts.dns_names.insert((*name).to_owned());
@@ -79,8 +73,7 @@ impl CertificateFacts {
     /// The moment to ask for the next one: at 70 to 90 % of its life; `jitter` is between 0 and 1.
     pub fn rotation_deadline(&self, jitter: f64) -> Timestamp {
         let life = self.not_after.since(self.not_before);
-        self.not_before
-            .after(life.mul_f64(0.7 + 0.2 * jitter.clamp(0.0, 1.0)))
+        self.not_before.after(life.mul_f64(0.7 + 0.2 * jitter.clamp(0.0, 1.0)))
     }
 
     /// True when it does not hold any more.

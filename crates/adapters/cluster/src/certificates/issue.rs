@@ -100,11 +100,7 @@ async fn submit(
         Naming::Generated => (None, Some("csr-".to_owned())),
     };
     let object = CertificateSigningRequest {
-        metadata: ObjectMeta {
-            name: name.clone(),
-            generate_name: prefix,
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: name.clone(), generate_name: prefix, ..ObjectMeta::default() },
         spec: CertificateSigningRequestSpec {
             request: ByteString(request.into_bytes()),
             signer_name: wanted.signer().to_owned(),
@@ -120,11 +116,7 @@ async fn submit(
         (Err(error), Some(name)) if error.kind == ApiErrorKind::AlreadyExists => {
             let place = Place::one::<CertificateSigningRequest>(None, &name);
             let found = client.get(&place).await.map_err(IssueError::Send)?;
-            if is_ours(&found, wanted, key) {
-                Ok(name)
-            } else {
-                Err(IssueError::Foreign { name })
-            }
+            if is_ours(&found, wanted, key) { Ok(name) } else { Err(IssueError::Foreign { name }) }
         }
         (Err(error), _) => Err(IssueError::Send(error)),
     }
@@ -149,19 +141,11 @@ fn is_ours(found: &CertificateSigningRequest, wanted: &Wanted, key: &KeyPair) ->
 
 /// Waits until the request is decided.
 async fn signed(client: &Client, name: &str) -> Result<String, IssueError> {
-    let scope = Scope {
-        namespace: None,
-        selector: Selector::named(name),
-    };
+    let scope = Scope { namespace: None, selector: Selector::named(name) };
     let (sink, mut events) = mpsc::channel(1);
-    let mut watch = std::pin::pin!(watch::run::<CertificateSigningRequest>(
-        client.clone(),
-        scope,
-        sink
-    ));
-    let gone = || IssueError::Gone {
-        name: name.to_owned(),
-    };
+    let mut watch =
+        std::pin::pin!(watch::run::<CertificateSigningRequest>(client.clone(), scope, sink));
+    let gone = || IssueError::Gone { name: name.to_owned() };
     loop {
         let event = tokio::select! {
             // Both futures stay where they are between rounds.

@@ -73,11 +73,7 @@ pub(super) fn plan(
         return Plan::Ask;
     };
     let deadline = current.rotation_deadline(jitter);
-    if deadline <= now {
-        Plan::Ask
-    } else {
-        Plan::WaitUntil(deadline)
-    }
+    if deadline <= now { Plan::Ask } else { Plan::WaitUntil(deadline) }
 }
 
 impl Rotation {
@@ -155,10 +151,7 @@ impl Rotation {
             let source = std::error::Error::source(&error);
             source.map_or(error.to_string(), |source| format!("{error}: {source}"))
         })?;
-        let pair = Pair {
-            certificate,
-            key: key.serialize_pem(),
-        };
+        let pair = Pair { certificate, key: key.serialize_pem() };
         self.store
             .update(self.name, &pair, self.clock.now())
             .map_err(|error| format!("store it: {error}"))?;

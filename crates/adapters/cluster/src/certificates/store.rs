@@ -29,11 +29,7 @@ impl PairName {
 
     /// The file for a certificate stored now.
     pub fn file_at(self, now: Timestamp) -> String {
-        format!(
-            "{}-{}.pem",
-            self.prefix(),
-            now.0.strftime("%Y-%m-%d-%H-%M-%S")
-        )
+        format!("{}-{}.pem", self.prefix(), now.0.strftime("%Y-%m-%d-%H-%M-%S"))
     }
 }
 

@@ -30,9 +30,7 @@ struct Store {
 impl CertStore for Store {
     fn current(&self, name: PairName) -> io::Result<Option<Pair>> {
         let pairs = self.pairs.lock().unwrap();
-        let found = pairs
-            .iter()
-            .rfind(|(file, _)| file.starts_with(name.prefix()));
+        let found = pairs.iter().rfind(|(file, _)| file.starts_with(name.prefix()));
         Ok(found.map(|(_, pair)| pair.clone()))
     }
     fn update(&self, name: PairName, pair: &Pair, now: Timestamp) -> io::Result<()> {
@@ -63,10 +61,7 @@ fn start_signer(api: &FakeApi) {
     tokio::spawn(async move {
         loop {
             let is_open = |it: &serde_json::Value| it["status"].is_null();
-            api.until("a request to sign", |api| {
-                api.objects_under(ROOT).iter().any(is_open)
-            })
-            .await;
+            api.until("a request to sign", |api| api.objects_under(ROOT).iter().any(is_open)).await;
             for mut request in api.objects_under(ROOT).into_iter().filter(is_open) {
                 let text: ByteString =
                     serde_json::from_value(request["spec"]["request"].clone()).unwrap();
@@ -87,14 +82,8 @@ fn start_signer(api: &FakeApi) {
 #[test]
 fn file_names_are_upstreams() {
     let now = Timestamp("2026-11-05T07:08:09Z".parse().unwrap());
-    assert_eq!(
-        PairName::Client.file_at(now),
-        "kubelet-client-2026-11-05-07-08-09.pem"
-    );
-    assert_eq!(
-        PairName::Server.current_file(),
-        "kubelet-server-current.pem"
-    );
+    assert_eq!(PairName::Client.file_at(now), "kubelet-client-2026-11-05-07-08-09.pem");
+    assert_eq!(PairName::Server.current_file(), "kubelet-server-current.pem");
 }
 
 #[test]
@@ -135,17 +124,9 @@ fn serving_certificates_are_for_the_nodes_addresses_once_it_has_an_ip() {
     };
     check(&[], None);
     check(&[("Hostname", "h")], None);
+    check(&[("Hostname", "h"), ("InternalIP", "1.2.3.4")], Some((&["h"], &["1.2.3.4"])));
     check(
-        &[("Hostname", "h"), ("InternalIP", "1.2.3.4")],
-        Some((&["h"], &["1.2.3.4"])),
-    );
-    check(
-        &[
-            ("Hostname", "1.2.3.4"),
-            ("ExternalDNS", "d"),
-            ("ExternalIP", "::1"),
-            ("InternalIP", ""),
-        ],
+        &[("Hostname", "1.2.3.4"), ("ExternalDNS", "d"), ("ExternalIP", "::1"), ("InternalIP", "")],
         Some((&["d"], &["1.2.3.4", "::1"])),
     );
 }
@@ -169,31 +150,15 @@ fn certificates_are_rotated_late_in_life_or_when_they_do_not_fit() {
                  now: u64,
                  jitter: f64,
                  expected: Plan| {
-        assert_eq!(
-            plan(wanted, current, at(now), jitter),
-            expected,
-            "{now} {jitter}"
-        );
+        assert_eq!(plan(wanted, current, at(now), jitter), expected, "{now} {jitter}");
     };
     check(None, Some(&good), 0, 0.0, Plan::Nothing);
     check(Some(&wanted), None, 0, 0.0, Plan::Ask);
     check(Some(&wanted), Some(&good), 0, 0.0, Plan::WaitUntil(at(700)));
-    check(
-        Some(&wanted),
-        Some(&good),
-        699,
-        1.0,
-        Plan::WaitUntil(at(900)),
-    );
+    check(Some(&wanted), Some(&good), 699, 1.0, Plan::WaitUntil(at(900)));
     check(Some(&wanted), Some(&good), 700, 0.0, Plan::Ask);
     check(Some(&wanted), Some(&good), 2000, 1.0, Plan::Ask);
-    check(
-        Some(&wanted),
-        Some(&facts("system:node:m")),
-        0,
-        0.0,
-        Plan::Ask,
-    );
+    check(Some(&wanted), Some(&facts("system:node:m")), 0, 0.0, Plan::Ask);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,14 +171,8 @@ async fn a_node_joins_with_a_request_that_survives_a_restart() {
     assert!(cut_off.is_err());
     assert!(store.pending.lock().unwrap().is_some());
     let request = api.objects_under(ROOT).remove(0);
-    assert_eq!(
-        request["spec"]["signerName"],
-        "kubernetes.io/kube-apiserver-client-kubelet"
-    );
-    assert_eq!(
-        request["spec"]["usages"],
-        json!(["digital signature", "client auth"])
-    );
+    assert_eq!(request["spec"]["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
+    assert_eq!(request["spec"]["usages"], json!(["digital signature", "client auth"]));
     start_signer(&api);
     let pair = bootstrap(&client, &store, &TokioClock, "me").await.unwrap();
     assert_eq!(api.objects_under(ROOT).len(), 1);
@@ -228,25 +187,16 @@ async fn a_denied_request_says_so() {
     let api = FakeApi::new();
     let (denied, store) = (api.clone(), Store::default());
     tokio::spawn(async move {
-        denied
-            .until("request", |api| !api.objects_under(ROOT).is_empty())
-            .await;
+        denied.until("request", |api| !api.objects_under(ROOT).is_empty()).await;
         let mut request = denied.objects_under(ROOT).remove(0);
         request["status"] =
             json!({"conditions": [{"type": "Denied", "status": "True", "message": "not you"}]});
         let name = request["metadata"]["name"].as_str().unwrap().to_owned();
         denied.put(&format!("{ROOT}/{name}"), request);
     });
-    let error = bootstrap(&api.client(), &store, &TokioClock, "me")
-        .await
-        .err();
-    let BootstrapError::Issue(error) = error.unwrap() else {
-        panic!("another error")
-    };
-    assert!(
-        error.to_string().ends_with("was denied: not you"),
-        "{error}"
-    );
+    let error = bootstrap(&api.client(), &store, &TokioClock, "me").await.err();
+    let BootstrapError::Issue(error) = error.unwrap() else { panic!("another error") };
+    assert!(error.to_string().ends_with("was denied: not you"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,10 +218,7 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
     let outcome = rotation.outcome.subscribe();
     tokio::spawn(rotation.run());
     let addresses = |ip: &str| {
-        let address = NodeAddress {
-            type_: "InternalIP".to_owned(),
-            address: ip.to_owned(),
-        };
+        let address = NodeAddress { type_: "InternalIP".to_owned(), address: ip.to_owned() };
         serving_for("me", &[address])
     };
     for ip in ["10.0.0.1", "10.0.0.2"] {
@@ -289,10 +236,7 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
         found.map(|it| it.value.clone())
     };
     let ttl = value("kubelet_certificate_manager_server_ttl_seconds");
-    assert!(
-        matches!(ttl, Some(SampleValue::Number(left)) if left > 0.0),
-        "{ttl:?}"
-    );
+    assert!(matches!(ttl, Some(SampleValue::Number(left)) if left > 0.0), "{ttl:?}");
     let errors = value("kubelet_server_expiration_renew_errors");
     assert_eq!(errors, Some(SampleValue::Number(0.0)));
     let ages = value("kubelet_certificate_manager_server_rotation_seconds");

@@ -68,12 +68,8 @@ impl Wanted {
     pub(super) fn request(&self, key: &KeyPair) -> Result<String, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, ORGANIZATION);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, self.common_name.as_str());
+        params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
+        params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
         params.subject_alt_names = alternative_names(&self.dns_names, &self.addresses)?;
         params.serialize_request(key)?.pem()
     }
@@ -97,10 +93,7 @@ impl Wanted {
 
 /// The serving certificate for a node with these addresses; `None` until it has an IP, as with upstream.
 pub fn serving_for(node_name: &str, addresses: &[NodeAddress]) -> Option<Wanted> {
-    let mut wanted = Wanted {
-        name: PairName::Server,
-        ..Wanted::client(node_name)
-    };
+    let mut wanted = Wanted { name: PairName::Server, ..Wanted::client(node_name) };
     for address in addresses.iter().filter(|it| !it.address.is_empty()) {
         match (address.type_.as_str(), address.address.parse::<IpAddr>()) {
             ("Hostname" | "InternalIP" | "ExternalIP", Ok(ip)) => {
@@ -148,10 +141,7 @@ pub fn self_signed(
     params.not_before = day(-1);
     params.not_after = day(365);
     let certificate = params.self_signed(&key)?;
-    Ok(Pair {
-        certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    })
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn alternative_names(

@@ -18,11 +18,7 @@ const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
 pub(crate) enum Bearer {
     None,
     Fixed(HeaderValue),
-    File {
-        path: PathBuf,
-        files: Arc<dyn ReadFile>,
-        last: Mutex<Option<(Instant, HeaderValue)>>,
-    },
+    File { path: PathBuf, files: Arc<dyn ReadFile>, last: Mutex<Option<(Instant, HeaderValue)>> },
 }
 
 impl Bearer {
@@ -31,11 +27,9 @@ impl Bearer {
         match credentials {
             Credentials::Anonymous | Credentials::Certificate { .. } => Self::None,
             Credentials::Token(token) => header(token).map_or(Self::None, Self::Fixed),
-            Credentials::TokenFile(path) => Self::File {
-                path: path.clone(),
-                files: Arc::clone(files),
-                last: Mutex::new(None),
-            },
+            Credentials::TokenFile(path) => {
+                Self::File { path: path.clone(), files: Arc::clone(files), last: Mutex::new(None) }
+            }
         }
     }
 

@@ -55,21 +55,14 @@ impl Remote {
         let bad = || AddressError::Address(access.server.clone());
         let uri: http::Uri = access.server.parse().map_err(|_| bad())?;
         let host = uri.host().ok_or_else(bad)?;
-        let host = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_plain = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
         let tls = if is_plain {
             None
         } else {
-            let config = tls::client_config(&access.trust, identity).map_err(|source| {
-                AddressError::Tls {
-                    server: access.server.clone(),
-                    source,
-                }
-            })?;
+            let config = tls::client_config(&access.trust, identity)
+                .map_err(|source| AddressError::Tls { server: access.server.clone(), source })?;
             let name = access.server_name.clone().unwrap_or_else(|| host.clone());
             let name = ServerName::try_from(name).map_err(|_| bad())?;
             Some((TlsConnector::from(Arc::new(config)), name))

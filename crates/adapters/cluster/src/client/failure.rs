@@ -9,10 +9,7 @@ use super::transport::TransportError;
 
 /// The request could not even be written down.
 pub(super) fn unsendable(attempt: String, reason: &dyn Display) -> ApiError {
-    ApiError {
-        kind: ApiErrorKind::BadRequest,
-        ..malformed(attempt, reason)
-    }
+    ApiError { kind: ApiErrorKind::BadRequest, ..malformed(attempt, reason) }
 }
 
 /// The answer makes no sense.

@@ -18,11 +18,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            bytes: Vec::new(),
-            scanned: 0,
-            limit,
-        }
+        Self { bytes: Vec::new(), scanned: 0, limit }
     }
 
     /// Adds what arrived.

@@ -257,10 +257,8 @@ impl Client {
     ) -> Result<(), ApiError> {
         let options = DeleteOptions {
             grace_period_seconds: grace_secs,
-            preconditions: uid.map(|uid| Preconditions {
-                uid: Some(uid.to_string()),
-                resource_version: None,
-            }),
+            preconditions: uid
+                .map(|uid| Preconditions { uid: Some(uid.to_string()), resource_version: None }),
             ..DeleteOptions::default()
         };
         let body = encode(&Method::DELETE, place.path(), &options)?;
@@ -290,9 +288,7 @@ impl Client {
         let attempt = attempt(&Method::GET, &path);
         // Taken before the request, so that a reconnect during it is not missed.
         let epoch = self.shared.transport.epoch();
-        let answer = self
-            .timed(&attempt, self.open(Method::GET, &path, None))
-            .await?;
+        let answer = self.timed(&attempt, self.open(Method::GET, &path, None)).await?;
         Ok(Frames::new(attempt, answer, epoch))
     }
 
@@ -384,12 +380,7 @@ impl Client {
         }
         let retry_after = retry_after(answer.response.headers());
         let body = collect(&attempt, answer.response.into_body(), MAX_REFUSAL).await?;
-        Err(answer::refusal(
-            attempt,
-            status.as_u16(),
-            retry_after,
-            &body,
-        ))
+        Err(answer::refusal(attempt, status.as_u16(), retry_after, &body))
     }
 
     fn request(
@@ -407,9 +398,7 @@ impl Client {
             request = request.header(header::AUTHORIZATION, bearer);
         }
         match body {
-            Some((kind, body)) => request
-                .header(header::CONTENT_TYPE, kind)
-                .body(Full::from(body)),
+            Some((kind, body)) => request.header(header::CONTENT_TYPE, kind).body(Full::from(body)),
             None => request.body(Full::default()),
         }
     }

@@ -41,9 +41,7 @@ impl Place {
 
     /// A path outside the resources, `/healthz` and its like.
     pub fn raw(path: &str) -> Self {
-        Self {
-            path: path.to_owned(),
-        }
+        Self { path: path.to_owned() }
     }
 
     /// The path itself.
@@ -69,10 +67,7 @@ impl Selector {
 
     /// By fields.
     pub fn fields(fields: String) -> Self {
-        Self {
-            fields: Some(fields),
-            labels: None,
-        }
+        Self { fields: Some(fields), labels: None }
     }
 }
 
@@ -124,10 +119,7 @@ mod tests {
             Place::one::<Lease>(Some("kube-node-lease"), "a"),
             "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a",
         );
-        check(
-            Place::one::<Pod>(Some("../x"), "a/b"),
-            "/api/v1/namespaces/..%2Fx/pods/a%2Fb",
-        );
+        check(Place::one::<Pod>(Some("../x"), "a/b"), "/api/v1/namespaces/..%2Fx/pods/a%2Fb");
     }
 
     #[test]

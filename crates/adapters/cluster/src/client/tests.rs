@@ -25,17 +25,12 @@ async fn verbs_go_to_their_paths_and_come_back_typed() {
     let read: ConfigMap = client.get(&place()).await.unwrap();
     assert_eq!(read, created);
     let patch = json!({"data": {"k": "w"}});
-    let patched: ConfigMap = client
-        .patch(&place(), PatchKind::StrategicMerge, &patch)
-        .await
-        .unwrap();
+    let patched: ConfigMap =
+        client.patch(&place(), PatchKind::StrategicMerge, &patch).await.unwrap();
     assert_eq!(patched.data.unwrap()["k"], "w");
     let stale: Result<ConfigMap, _> = client.replace(&place(), &read).await;
     assert_eq!(stale.unwrap_err().kind, ApiErrorKind::Conflict);
-    let list = client
-        .list::<ConfigMap>(&all, &Selector::named("a"), "0")
-        .await
-        .unwrap();
+    let list = client.list::<ConfigMap>(&all, &Selector::named("a"), "0").await.unwrap();
     assert_eq!(list.items.len(), 1);
     let other = PodUid::new("other");
     let refused = client.delete(&place(), Some(&other), Some(0)).await;
@@ -81,10 +76,7 @@ async fn a_server_that_is_away_is_found_again() {
 #[tokio::test(start_paused = true)]
 async fn requests_beyond_the_rate_wait_their_turn_but_watches_do_not() {
     let api = FakeApi::new();
-    let client = api.client_with(Rate::Limited {
-        per_second: 1.0,
-        burst: 2,
-    });
+    let client = api.client_with(Rate::Limited { per_second: 1.0, burst: 2 });
     api.put(PLACE, config_map());
     let began = Instant::now();
     for _ in 0..4 {
@@ -93,10 +85,7 @@ async fn requests_beyond_the_rate_wait_their_turn_but_watches_do_not() {
     assert_eq!(began.elapsed().as_secs(), 2);
     let pods = Place::all::<Pod>(None);
     let limit = Duration::from_secs(300);
-    client
-        .watch(&pods, &Selector::default(), "1", limit)
-        .await
-        .unwrap();
+    client.watch(&pods, &Selector::default(), "1", limit).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 2);
 }
 
@@ -113,9 +102,6 @@ async fn more_watches_than_a_connection_can_carry_share_several() {
     }
     assert_eq!(api.n_dials(), 3);
     drop(open);
-    client
-        .list::<Pod>(&pods, &Selector::default(), "")
-        .await
-        .unwrap();
+    client.list::<Pod>(&pods, &Selector::default(), "").await.unwrap();
     assert_eq!(api.n_dials(), 3);
 }

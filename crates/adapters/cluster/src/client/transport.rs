@@ -104,10 +104,7 @@ impl Transport {
             let guard = StreamGuard(connection.streams);
             match connection.sender.try_send_request(request).await {
                 Ok(response) => {
-                    return Ok(Answer {
-                        response,
-                        stream: guard,
-                    });
+                    return Ok(Answer { response, stream: guard });
                 }
                 // The request comes back only if no byte of it was sent, and then the connection is closed for new ones.
                 Err(mut refused) => match refused.take_message() {
@@ -159,10 +156,8 @@ impl Transport {
     async fn open(&self, generation: u64) -> Result<Connection, TransportError> {
         let dialled = timeout(DIAL_TIMEOUT, self.dial.dial()).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = dialled.map_err(|source| TransportError::Connect {
-            peer: self.dial.peer(),
-            source,
-        })?;
+        let stream =
+            dialled.map_err(|source| TransportError::Connect { peer: self.dial.peer(), source })?;
         let (sender, mut driver) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -184,11 +179,6 @@ impl Transport {
                 tracing::debug!(%error, "connection to the API server ended");
             }
         });
-        Ok(Connection {
-            sender,
-            streams: Arc::default(),
-            limit,
-            generation,
-        })
+        Ok(Connection { sender, streams: Arc::default(), limit, generation })
     }
 }

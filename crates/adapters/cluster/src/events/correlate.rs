@@ -33,11 +33,7 @@ pub(super) enum Verdict {
     /// Create it.
     Create { event: Event, key: u64 },
     /// It is there already: patch it; if it is not there any more, create it.
-    Patch {
-        event: Event,
-        patch: Value,
-        key: u64,
-    },
+    Patch { event: Event, patch: Value, key: u64 },
     /// Nothing: too much was said about this object.
     Drop,
 }

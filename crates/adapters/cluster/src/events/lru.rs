@@ -12,11 +12,7 @@ pub(super) struct Lru<V> {
 
 impl<V> Lru<V> {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            limit,
-            uses: 0,
-        }
+        Self { entries: HashMap::new(), limit, uses: 0 }
     }
 
     pub(super) fn get(&mut self, key: u64) -> Option<&mut V> {

@@ -49,16 +49,8 @@ pub fn channel(
     clock: Arc<dyn Clock>,
 ) -> (EventSink, EventWriter) {
     let (sender, queue) = mpsc::channel(QUEUE);
-    let sink = EventSink {
-        queue: sender,
-        clock,
-    };
-    let writer = EventWriter {
-        queue,
-        client,
-        node_name,
-        correlator: Correlator::new(),
-    };
+    let sink = EventSink { queue: sender, clock };
+    let writer = EventWriter { queue, client, node_name, correlator: Correlator::new() };
     (sink, writer)
 }
 
@@ -125,9 +117,7 @@ async fn write(
             other => return other,
         }
     }
-    client
-        .create(&Place::all::<ApiEvent>(namespace), event)
-        .await
+    client.create(&Place::all::<ApiEvent>(namespace), event).await
 }
 
 /// Only silence is worth another try: a server that answers has decided.

@@ -15,11 +15,7 @@ const MAX_NAME: usize = 253 - 17;
 /// The object for an event that happened at `at`.
 pub(super) fn build(event: &Event, node_name: &str, at: Timestamp) -> ApiEvent {
     let involved = match &event.object {
-        EventObject::Pod {
-            uid,
-            key,
-            field_path,
-        } => ObjectReference {
+        EventObject::Pod { uid, key, field_path } => ObjectReference {
             kind: Some("Pod".to_owned()),
             api_version: Some("v1".to_owned()),
             namespace: Some(key.namespace.to_string()),

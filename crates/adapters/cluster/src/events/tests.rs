@@ -47,12 +47,7 @@ fn equal_events_are_counted_and_similar_ones_combined() {
         assert_eq!(judge(events, Duration::from_secs(step)), expected);
     };
     check(
-        &[
-            ("Failed", "a"),
-            ("Failed", "a"),
-            ("Failed", "b"),
-            ("Failed", "a"),
-        ],
+        &[("Failed", "a"), ("Failed", "a"), ("Failed", "b"), ("Failed", "a")],
         1,
         &["create a", "patch a x2", "create b", "patch a x3"],
     );
@@ -84,18 +79,11 @@ async fn events_look_like_upstreams() {
     let (sink, writer) = channel(api.client(), "me".to_owned(), Arc::new(TokioClock));
     tokio::spawn(writer.run());
     sink.record(event("p", "Failed", "Error: no"));
-    sink.record(Event {
-        object: EventObject::Node,
-        ..event("", "Starting", "")
-    });
+    sink.record(Event { object: EventObject::Node, ..event("", "Starting", "") });
     let of_node = "/api/v1/namespaces/default/events/me.";
-    api.until("both", |api| !api.objects_under(of_node).is_empty())
-        .await;
+    api.until("both", |api| !api.objects_under(of_node).is_empty()).await;
     let stored = api.objects_under(ROOT).remove(0);
-    assert_eq!(
-        stored["source"],
-        json!({"component": "kubelet", "host": "me"})
-    );
+    assert_eq!(stored["source"], json!({"component": "kubelet", "host": "me"}));
     assert_eq!(stored["reportingComponent"], "kubelet");
     assert_eq!(stored["reportingInstance"], "me");
     assert_eq!(
@@ -103,16 +91,10 @@ async fn events_look_like_upstreams() {
         json!({"kind": "Pod", "apiVersion": "v1", "namespace": "n", "name": "p", "uid": "uid-of-p",
             "fieldPath": "spec.containers{main}"})
     );
-    assert_eq!(
-        (stored["count"].as_i64(), stored["type"].as_str()),
-        (Some(1), Some("Warning"))
-    );
+    assert_eq!((stored["count"].as_i64(), stored["type"].as_str()), (Some(1), Some("Warning")));
     assert_eq!(stored["firstTimestamp"], stored["lastTimestamp"]);
     let node = api.objects_under(of_node).remove(0);
-    assert_eq!(
-        node["involvedObject"],
-        json!({"kind": "Node", "name": "me", "uid": "me"})
-    );
+    assert_eq!(node["involvedObject"], json!({"kind": "Node", "name": "me", "uid": "me"}));
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,10 +107,7 @@ async fn repeats_become_one_event_with_a_count_even_after_it_expired() {
     }
     let count = |api: &FakeApi| -> Vec<i64> {
         let stored = api.objects_under(ROOT);
-        stored
-            .iter()
-            .filter_map(|it| it["count"].as_i64())
-            .collect()
+        stored.iter().filter_map(|it| it["count"].as_i64()).collect()
     };
     api.until("three in one", |api| count(api) == [3]).await;
     let name = api.objects_under(ROOT)[0]["metadata"]["name"].clone();
@@ -145,26 +124,22 @@ async fn an_absent_server_is_waited_for_and_a_refusal_is_not_repeated() {
     api.refuse_next(403, json!({"status": "Failure", "reason": "Forbidden"}));
     sink.record(event("a", "First", "refused"));
     sink.record(event("b", "Second", "taken"));
-    api.until("second", |api| api.objects_under(ROOT).len() == 1)
-        .await;
+    api.until("second", |api| api.objects_under(ROOT).len() == 1).await;
     api.go_away();
     let dials = api.n_dials();
     sink.record(event("c", "Third", "waits"));
     api.until("tried", |api| api.n_dials() >= dials + 5).await;
     api.come_back();
-    api.until("third", |api| api.objects_under(ROOT).len() == 2)
-        .await;
+    api.until("third", |api| api.objects_under(ROOT).len() == 2).await;
     api.go_away();
     let began = Instant::now();
     let dials = api.n_dials();
     sink.record(event("d", "Fourth", "lost"));
-    api.until("gave up", |api| api.n_dials() >= dials + 12)
-        .await;
+    api.until("gave up", |api| api.n_dials() >= dials + 12).await;
     assert!(began.elapsed() <= Duration::from_secs(120));
     api.come_back();
     sink.record(event("e", "Fifth", "taken"));
-    api.until("fifth", |api| api.objects_under(ROOT).len() == 3)
-        .await;
+    api.until("fifth", |api| api.objects_under(ROOT).len() == 3).await;
     let reasons: Vec<_> = api.objects_under(ROOT);
     assert!(reasons.iter().all(|it| it["reason"] != "Fourth"));
 }

@@ -154,11 +154,7 @@ pub fn resolve(
         file: file.to_owned(),
         reason: error.to_string(),
     })?;
-    let reader = Reader {
-        file,
-        directory,
-        files,
-    };
+    let reader = Reader { file, directory, files };
     let context = reader.named("current-context", &config.current_context, || {
         let found = config.contexts.iter();
         found
@@ -258,9 +254,7 @@ impl Reader<'_> {
         if cluster.server.starts_with("http:") {
             return Ok(Trust::Anybody);
         }
-        let system = SYSTEM_BUNDLES
-            .iter()
-            .find_map(|path| self.files.read(Path::new(path)).ok());
+        let system = SYSTEM_BUNDLES.iter().find_map(|path| self.files.read(Path::new(path)).ok());
         system.map(Trust::Authorities).ok_or_else(|| {
             self.wrong(
                 &format!("{field}.certificate-authority"),
@@ -289,16 +283,8 @@ impl Reader<'_> {
                 }),
                 "use a client certificate, a token or --bootstrap-kubeconfig",
             ),
-            (
-                "username",
-                some(&user.username),
-                "use a client certificate or a token",
-            ),
-            (
-                "as",
-                some(&user.impersonate),
-                "a node speaks in its own name",
-            ),
+            ("username", some(&user.username), "use a client certificate or a token"),
+            ("as", some(&user.impersonate), "a node speaks in its own name"),
         ];
         for (name, value, instead) in refused {
             if let Some(value) = value {
@@ -310,11 +296,8 @@ impl Reader<'_> {
             &user.client_certificate_data,
             &user.client_certificate,
         )?;
-        let key = self.data_or_file(
-            &field("client-key"),
-            &user.client_key_data,
-            &user.client_key,
-        )?;
+        let key =
+            self.data_or_file(&field("client-key"), &user.client_key_data, &user.client_key)?;
         match (certificate, key) {
             (Some(certificate), Some(key)) => Ok(Credentials::Certificate {
                 certificate,
@@ -323,16 +306,12 @@ impl Reader<'_> {
                     .filter(|_| user.client_certificate_data.is_empty())
                     .map(|path| self.directory.join(path)),
             }),
-            (Some(_), None) => Err(self.wrong(
-                &field("client-key"),
-                "",
-                "missing beside client-certificate",
-            )),
-            (None, Some(_)) => Err(self.wrong(
-                &field("client-certificate"),
-                "",
-                "missing beside client-key",
-            )),
+            (Some(_), None) => {
+                Err(self.wrong(&field("client-key"), "", "missing beside client-certificate"))
+            }
+            (None, Some(_)) => {
+                Err(self.wrong(&field("client-certificate"), "", "missing beside client-key"))
+            }
             (None, None) if !user.token_file.is_empty() => {
                 let path = self.directory.join(&user.token_file);
                 self.read(&field("tokenFile"), &path)?;
@@ -363,14 +342,12 @@ impl Reader<'_> {
     }
 
     fn read(&self, field: &str, path: &Path) -> Result<Vec<u8>, KubeconfigError> {
-        self.files
-            .read(path)
-            .map_err(|source| KubeconfigError::Read {
-                file: self.file.to_owned(),
-                field: field.to_owned(),
-                path: path.to_owned(),
-                source,
-            })
+        self.files.read(path).map_err(|source| KubeconfigError::Read {
+            file: self.file.to_owned(),
+            field: field.to_owned(),
+            path: path.to_owned(),
+            source,
+        })
     }
 
     fn wrong(&self, field: &str, value: &str, reason: &str) -> KubeconfigError {

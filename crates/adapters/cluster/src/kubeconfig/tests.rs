@@ -65,12 +65,7 @@ fn files_are_read_and_data_wins_over_them() {
         Trust::Anybody,
         Credentials::TokenFile(PathBuf::from("/etc/k/token")),
     );
-    check(
-        "certificate-authority: ca.crt",
-        "",
-        authority("AUTHORITY"),
-        Credentials::Anonymous,
-    );
+    check("certificate-authority: ca.crt", "", authority("AUTHORITY"), Credentials::Anonymous);
 }
 
 #[test]
@@ -97,10 +92,7 @@ fn errors_name_file_field_and_value() {
         &format!(r#"users[u].user.exec: "aws" is not supported; {certificate}"#),
     );
     check(
-        &config(
-            "certificate-authority: ca.crt",
-            "auth-provider: {name: gcp}",
-        ),
+        &config("certificate-authority: ca.crt", "auth-provider: {name: gcp}"),
         &format!(r#"users[u].user.auth-provider: "gcp" is not supported; {certificate}"#),
     );
     check(
@@ -130,10 +122,7 @@ fn what_is_written_after_joining_can_be_read_again() {
     let bootstrap = read(&config("certificate-authority: ca.crt", "token: abc")).unwrap();
     let text = write_bootstrapped(&bootstrap, "/etc/k/me.crt");
     assert!(text.contains("current-context: default-context"), "{text}");
-    assert!(
-        text.contains("certificate-authority: /etc/k/ca.crt"),
-        "{text}"
-    );
+    assert!(text.contains("certificate-authority: /etc/k/ca.crt"), "{text}");
     assert!(!text.contains("token"), "{text}");
     let again = read(&text).unwrap();
     assert!(matches!(again.credentials, Credentials::Certificate { .. }));

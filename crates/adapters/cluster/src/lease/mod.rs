@@ -35,12 +35,7 @@ pub struct LeaseKeeper {
 impl LeaseKeeper {
     /// For this node, on the heartbeat's client.
     pub fn new(client: Client, clock: Arc<dyn Clock>, plan: LeasePlan) -> Self {
-        Self {
-            client,
-            clock,
-            plan,
-            latest: None,
-        }
+        Self { client, clock, plan, latest: None }
     }
 
     /// Beats until it is dropped.

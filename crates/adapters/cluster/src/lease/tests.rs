@@ -11,10 +11,7 @@ fn node() -> Value {
 }
 
 fn start(api: &FakeApi) {
-    let plan = LeasePlan {
-        node_name: "me".to_owned(),
-        duration: Duration::from_secs(40),
-    };
+    let plan = LeasePlan { node_name: "me".to_owned(), duration: Duration::from_secs(40) };
     tokio::spawn(LeaseKeeper::new(api.client(), Arc::new(TokioClock), plan).run());
 }
 
@@ -29,8 +26,7 @@ async fn the_lease_is_created_with_its_owner_and_then_renewed_without_reading_it
     let api = FakeApi::new();
     api.put(NODE, node());
     start(&api);
-    api.until("created", |api| api.object(LEASE).is_some())
-        .await;
+    api.until("created", |api| api.object(LEASE).is_some()).await;
     let lease = api.object(LEASE).unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "me");
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 40);
@@ -43,10 +39,7 @@ async fn the_lease_is_created_with_its_owner_and_then_renewed_without_reading_it
     api.until("renewed", |api| n_writes(api) == 4).await;
     let passed = began.elapsed().as_secs_f64();
     assert!((30.0..=31.3).contains(&passed), "{passed}");
-    let reads = api
-        .lines()
-        .into_iter()
-        .filter(|line| line.starts_with("GET"));
+    let reads = api.lines().into_iter().filter(|line| line.starts_with("GET"));
     assert_eq!(reads.count(), 2);
 }
 
@@ -54,12 +47,10 @@ async fn the_lease_is_created_with_its_owner_and_then_renewed_without_reading_it
 async fn no_lease_is_made_before_there_is_a_node_to_own_it() {
     let api = FakeApi::new();
     start(&api);
-    api.until("asked for the node", |api| api.lines().len() >= 6)
-        .await;
+    api.until("asked for the node", |api| api.lines().len() >= 6).await;
     assert_eq!(api.object(LEASE), None);
     api.put(NODE, node());
-    api.until("created", |api| api.object(LEASE).is_some())
-        .await;
+    api.until("created", |api| api.object(LEASE).is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,16 +58,12 @@ async fn somebody_elses_change_costs_one_read() {
     let api = FakeApi::new();
     api.put(NODE, node());
     start(&api);
-    api.until("created", |api| api.object(LEASE).is_some())
-        .await;
+    api.until("created", |api| api.object(LEASE).is_some()).await;
     let mut lease = api.object(LEASE).unwrap();
     lease["metadata"]["labels"] = json!({"theirs": "yes"});
     api.put(LEASE, lease);
     api.until("renewed", |api| n_writes(api) == 3).await;
-    assert_eq!(
-        api.object(LEASE).unwrap()["metadata"]["labels"]["theirs"],
-        "yes"
-    );
+    assert_eq!(api.object(LEASE).unwrap()["metadata"]["labels"]["theirs"], "yes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,15 +71,12 @@ async fn a_deleted_lease_comes_back_and_an_outage_ends_with_a_beat() {
     let api = FakeApi::new();
     api.put(NODE, node());
     start(&api);
-    api.until("created", |api| api.object(LEASE).is_some())
-        .await;
+    api.until("created", |api| api.object(LEASE).is_some()).await;
     api.remove(LEASE);
-    api.until("created again", |api| api.object(LEASE).is_some())
-        .await;
+    api.until("created again", |api| api.object(LEASE).is_some()).await;
     api.go_away();
     let dials = api.n_dials();
-    api.until("tried in vain", |api| api.n_dials() > dials + 8)
-        .await;
+    api.until("tried in vain", |api| api.n_dials() > dials + 8).await;
     api.come_back();
     let (began, before) = (Instant::now(), n_writes(&api));
     api.until("beating", |api| n_writes(api) > before).await;

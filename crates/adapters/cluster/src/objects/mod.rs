@@ -89,13 +89,7 @@ impl ClusterObjects for Objects {
         let mut secrets = lock(&self.secrets);
         secrets.register(&uid, &namespace, found.secrets, &self.client, &self.changes);
         let mut config_maps = lock(&self.config_maps);
-        config_maps.register(
-            &uid,
-            &namespace,
-            found.config_maps,
-            &self.client,
-            &self.changes,
-        );
+        config_maps.register(&uid, &namespace, found.config_maps, &self.client, &self.changes);
     }
 
     fn unregister(&self, uid: &PodUid) {

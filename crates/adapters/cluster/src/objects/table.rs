@@ -48,12 +48,7 @@ enum Held<K> {
 
 impl<K: Followed> Table<K> {
     pub(super) fn new(kind: ObjectKind, strategy: Strategy) -> Self {
-        Self {
-            kind,
-            strategy,
-            entries: BTreeMap::new(),
-            by_pod: BTreeMap::new(),
-        }
+        Self { kind, strategy, entries: BTreeMap::new(), by_pod: BTreeMap::new() }
     }
 
     pub(super) fn set_time_to_live(&mut self, span: Duration) {
@@ -71,10 +66,8 @@ impl<K: Followed> Table<K> {
         client: &Client,
         changes: &broadcast::Sender<ObjectChange>,
     ) {
-        let keys: BTreeSet<Key> = names
-            .into_iter()
-            .map(|name| (namespace.to_owned(), name))
-            .collect();
+        let keys: BTreeSet<Key> =
+            names.into_iter().map(|name| (namespace.to_owned(), name)).collect();
         let before = self.by_pod.remove(uid).unwrap_or_default();
         for key in keys.difference(&before) {
             if let Some(entry) = self.entries.get_mut(key) {
@@ -125,24 +118,14 @@ impl<K: Followed> Table<K> {
         let (namespace, name) = key.clone();
         let (changes, change) = (
             changes.clone(),
-            ObjectChange {
-                kind: self.kind,
-                namespace: namespace.clone(),
-                name: name.clone(),
-            },
+            ObjectChange { kind: self.kind, namespace: namespace.clone(), name: name.clone() },
         );
         let changed = move || {
             // Nobody listening is fine.
             let _ = changes.send(change.clone());
         };
         // Ends when the entry, the only receiver, is dropped.
-        tokio::spawn(single::run(
-            client.clone(),
-            Some(namespace),
-            name,
-            sender,
-            changed,
-        ));
+        tokio::spawn(single::run(client.clone(), Some(namespace), name, sender, changed));
         receiver
     }
 

@@ -12,10 +12,8 @@ fn config_map(name: &str, value: &str) -> Value {
 }
 
 fn pod(uid: &str, config_maps: &[&str]) -> Pod {
-    let volumes: Vec<Value> = config_maps
-        .iter()
-        .map(|name| json!({"name": name, "configMap": {"name": name}}))
-        .collect();
+    let volumes: Vec<Value> =
+        config_maps.iter().map(|name| json!({"name": name, "configMap": {"name": name}})).collect();
     let pod = json!({"metadata": {"name": uid, "namespace": "n", "uid": uid}, "spec": {"containers": [], "volumes": volumes}});
     Arc::new(serde_json::from_value(pod).unwrap())
 }
@@ -49,10 +47,7 @@ fn every_place_where_a_pod_can_name_something_is_known() {
     let found = references(&serde_json::from_value(pod).unwrap());
     let names =
         |set: &std::collections::BTreeSet<String>| -> Vec<String> { set.iter().cloned().collect() };
-    assert_eq!(
-        names(&found.secrets),
-        ["pull", "s1", "s2", "s3", "s4", "s5", "s6"]
-    );
+    assert_eq!(names(&found.secrets), ["pull", "s1", "s2", "s3", "s4", "s5", "s6"]);
     assert_eq!(names(&found.config_maps), ["m1", "m2", "m3", "m4", "m5"]);
 }
 
@@ -175,10 +170,7 @@ async fn a_server_that_learns_of_the_pod_late_is_asked_again_without_a_word() {
             let pauses = (1..=n_refusals).filter_map(crate::early::pause);
             let longest: Duration = pauses.sum();
             let slack = Duration::from_millis(50);
-            assert!(
-                began.elapsed() <= longest + slack,
-                "{strategy:?} {n_refusals}"
-            );
+            assert!(began.elapsed() <= longest + slack, "{strategy:?} {n_refusals}");
         }
     }
 }

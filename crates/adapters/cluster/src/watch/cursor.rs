@@ -90,9 +90,7 @@ impl Cursor {
         match (&error.kind, &self.step) {
             // The server has forgotten that version, or has not reached it: take the newest.
             (Kind::Gone, _) => {
-                self.step = Step::List {
-                    version: String::new(),
-                };
+                self.step = Step::List { version: String::new() };
                 self.n_forgotten += 1;
                 // It answers, however long it did not; the first time there is no reason to wait.
                 self.failures = self.n_forgotten - 1;
@@ -102,9 +100,7 @@ impl Cursor {
             }
             (Kind::Timeout | Kind::Unavailable, _) => {}
             (_, Step::Watch { version }) => {
-                self.step = Step::List {
-                    version: version.clone(),
-                };
+                self.step = Step::List { version: version.clone() };
             }
             (_, Step::List { .. }) => {}
         }
@@ -133,8 +129,7 @@ impl Cursor {
         };
         let doubled = FIRST_DELAY.saturating_mul(1 << n_failures.saturating_sub(1).min(11));
         let base = early.unwrap_or_else(|| doubled.min(LAST_DELAY));
-        base.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
-            .max(self.stay_away)
+        base.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0).max(self.stay_away)
     }
 
     fn calm(&mut self) {
@@ -175,11 +170,7 @@ mod tests {
             cursor.step = from.clone();
             cursor.failed(&error(kind));
             assert_eq!(cursor.step, to, "{from:?} {kind:?}");
-            assert_eq!(
-                !cursor.delay(0.0).is_zero(),
-                is_delayed,
-                "{from:?} {kind:?}"
-            );
+            assert_eq!(!cursor.delay(0.0).is_zero(), is_delayed, "{from:?} {kind:?}");
         };
         check(watch("7"), Kind::Gone, list(""), false);
         check(list("7"), Kind::Gone, list(""), false);
@@ -201,10 +192,7 @@ mod tests {
         assert_eq!(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
         assert_eq!(cursor.delay(0.0), Duration::from_secs(15));
         cursor.listed("9".to_owned());
-        assert_eq!(
-            (cursor.delay(1.0), cursor.step()),
-            (Duration::ZERO, &watch("9"))
-        );
+        assert_eq!((cursor.delay(1.0), cursor.step()), (Duration::ZERO, &watch("9")));
     }
 
     #[test]

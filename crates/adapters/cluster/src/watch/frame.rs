@@ -81,11 +81,7 @@ mod tests {
                 Ok(Frame::Bookmark(version)) => Ok(format!("bookmark {version}")),
                 Err(error) => Err(error.kind),
             };
-            assert_eq!(
-                got.as_deref(),
-                expected.as_ref().map(|text| &**text),
-                "{line}"
-            );
+            assert_eq!(got.as_deref(), expected.as_ref().map(|text| &**text), "{line}");
         };
         let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
         let event = |kind: &str, object: &str| format!(r#"{{"type":"{kind}","object":{object}}}"#);

@@ -74,26 +74,10 @@ pub(crate) async fn run_telling<K: Watched>(
         let round = async {
             match cursor.step().clone() {
                 Step::List { version } => {
-                    list(
-                        &client,
-                        &place,
-                        &scope.selector,
-                        &version,
-                        &sink,
-                        &mut cursor,
-                    )
-                    .await
+                    list(&client, &place, &scope.selector, &version, &sink, &mut cursor).await
                 }
                 Step::Watch { version } => {
-                    follow(
-                        &client,
-                        &place,
-                        &scope.selector,
-                        &version,
-                        &sink,
-                        &mut cursor,
-                    )
-                    .await
+                    follow(&client, &place, &scope.selector, &version, &sink, &mut cursor).await
                 }
             }
         };

@@ -15,10 +15,7 @@ fn object(name: &str, value: &str) -> Value {
 
 fn start(api: &FakeApi) -> mpsc::Receiver<WatchEvent<ConfigMap>> {
     let (sink, events) = mpsc::channel(8);
-    let scope = Scope {
-        namespace: Some("n".to_owned()),
-        ..Scope::default()
-    };
+    let scope = Scope { namespace: Some("n".to_owned()), ..Scope::default() };
     tokio::spawn(run(api.client(), scope, sink));
     events
 }
@@ -64,10 +61,7 @@ async fn an_outage_is_resumed_without_listing_again_and_nothing_is_lost() {
     api.until("tried in vain", |api| api.n_dials() > 4).await;
     api.come_back();
     assert_eq!(next(&mut events).await, "applied a=1");
-    let lists = api
-        .lines()
-        .into_iter()
-        .filter(|line| !line.contains("watch=1"));
+    let lists = api.lines().into_iter().filter(|line| !line.contains("watch=1"));
     assert_eq!(lists.count(), 1);
 }
 
@@ -82,10 +76,7 @@ async fn a_forgotten_version_means_listing_again() {
     api.compact();
     api.come_back();
     assert_eq!(next(&mut events).await, "restarted a=1");
-    let last = api
-        .lines()
-        .into_iter()
-        .rfind(|line| !line.contains("watch=1"));
+    let last = api.lines().into_iter().rfind(|line| !line.contains("watch=1"));
     assert_eq!(last.unwrap(), "GET /api/v1/namespaces/n/configmaps");
 }
 
@@ -98,8 +89,7 @@ async fn a_client_told_to_reconnect_resumes_where_it_was() {
     assert_eq!(next(&mut events).await, "restarted ");
     api.until("watching", |api| api.lines().len() == 2).await;
     client.reconnect();
-    api.until("watching again", |api| api.lines().len() == 3)
-        .await;
+    api.until("watching again", |api| api.lines().len() == 3).await;
     assert_eq!(api.n_dials(), 2);
     api.put(&path("a"), object("a", "1"));
     assert_eq!(next(&mut events).await, "applied a=1");
@@ -127,8 +117,7 @@ async fn an_answer_to_somebody_else_ends_a_long_wait() {
     // By now it sleeps for a quarter of a minute at least.
     sleep(Duration::from_secs(600)).await;
     let n_dials = api.n_dials();
-    api.until("one more try", |api| api.n_dials() > n_dials)
-        .await;
+    api.until("one more try", |api| api.n_dials() > n_dials).await;
     api.come_back();
     let began = Instant::now();
     let place = Place::one::<ConfigMap>(Some("n"), "a");

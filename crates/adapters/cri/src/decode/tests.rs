@@ -3,10 +3,7 @@
 use super::*;
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn kubelet_labels() -> Labels {
@@ -129,9 +126,7 @@ fn a_status_tells_conditions_and_sorted_handlers() {
 #[test]
 fn the_cgroup_driver_is_unknown_until_told() {
     let answer = |driver: i32| proto::RuntimeConfigResponse {
-        linux: Some(proto::LinuxRuntimeConfiguration {
-            cgroup_driver: driver,
-        }),
+        linux: Some(proto::LinuxRuntimeConfiguration { cgroup_driver: driver }),
     };
     assert_eq!(cgroup_driver(answer(0)), Some(CgroupDriver::Systemd));
     assert_eq!(cgroup_driver(answer(1)), Some(CgroupDriver::Cgroupfs));
@@ -141,10 +136,7 @@ fn the_cgroup_driver_is_unknown_until_told() {
 #[test]
 fn events_find_their_pod_wherever_it_is_named() {
     let sandbox = |uid: &str, labels| proto::PodSandboxStatus {
-        metadata: Some(proto::PodSandboxMetadata {
-            uid: uid.to_owned(),
-            ..Default::default()
-        }),
+        metadata: Some(proto::PodSandboxMetadata { uid: uid.to_owned(), ..Default::default() }),
         labels,
         ..Default::default()
     };
@@ -155,10 +147,7 @@ fn events_find_their_pod_wherever_it_is_named() {
             pod_sandbox_status: sandbox,
             containers_statuses: containers
                 .into_iter()
-                .map(|labels| proto::ContainerStatus {
-                    labels,
-                    ..Default::default()
-                })
+                .map(|labels| proto::ContainerStatus { labels, ..Default::default() })
                 .collect(),
             ..Default::default()
         });
@@ -191,8 +180,5 @@ fn an_image_keeps_user_and_pin() {
         pinned: true,
         ..Default::default()
     });
-    assert_eq!(
-        (image.size, image.user_id, image.is_pinned),
-        (9, Some(0), true)
-    );
+    assert_eq!((image.size, image.user_id, image.is_pinned), (9, Some(0), true));
 }

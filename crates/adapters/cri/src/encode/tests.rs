@@ -18,31 +18,20 @@ fn recorded<M: Message + Default>(name: &str, json: &str) -> M {
     // The recorder wrote values of variables as text; protobuf's JSON wants bytes in base64.
     let envs = value.get_mut("envs").and_then(Value::as_array_mut);
     for env in envs.into_iter().flatten() {
-        env["value"] = BASE64_STANDARD
-            .encode(env["value"].as_str().unwrap())
-            .into();
+        env["value"] = BASE64_STANDARD.encode(env["value"].as_str().unwrap()).into();
     }
     let files = protox::compile(
-        [concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/proto/runtime/v1/api.proto"
-        )],
+        [concat!(env!("CARGO_MANIFEST_DIR"), "/proto/runtime/v1/api.proto")],
         [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")],
     )
     .unwrap();
     let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
     let descriptor = pool.get_message_by_name(name).unwrap();
-    DynamicMessage::deserialize(descriptor, value)
-        .unwrap()
-        .transcode_to()
-        .unwrap()
+    DynamicMessage::deserialize(descriptor, value).unwrap().transcode_to().unwrap()
 }
 
 fn text(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn strings(list: &[&str]) -> Vec<String> {
@@ -85,11 +74,7 @@ pub(crate) fn rich_sandbox() -> spec::SandboxSpec {
         log_directory: format!("/var/log/pods/default_rich_{UID}").into(),
         dns: spec::DnsSpec {
             servers: strings(&["10.96.0.10"]),
-            searches: strings(&[
-                "default.svc.cluster.local",
-                "svc.cluster.local",
-                "cluster.local",
-            ]),
+            searches: strings(&["default.svc.cluster.local", "svc.cluster.local", "cluster.local"]),
             options: strings(&["ndots:5"]),
         },
         port_mappings: vec![spec::PortMapping {
@@ -105,10 +90,7 @@ pub(crate) fn rich_sandbox() -> spec::SandboxSpec {
             ("io.kubernetes.pod.uid", UID),
         ]),
         annotations: text(&[
-            (
-                "kubernetes.io/config.seen",
-                "2026-11-15T21:02:10.529800859Z",
-            ),
+            ("kubernetes.io/config.seen", "2026-11-15T21:02:10.529800859Z"),
             ("kubernetes.io/config.source", "api"),
             ("note", "hello"),
         ]),
@@ -136,10 +118,7 @@ pub(crate) fn rich_container() -> spec::ContainerSpec {
         ..Default::default()
     };
     let env = |pairs: &[(&str, &str)]| {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
     spec::ContainerSpec {
         name: "main".into(),
@@ -163,16 +142,8 @@ pub(crate) fn rich_container() -> spec::ContainerSpec {
             ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
         ]),
         mounts: vec![
-            mount(
-                "/c",
-                format!("{volumes}/volumes/kubernetes.io~configmap/c"),
-                true,
-            ),
-            mount(
-                "/e",
-                format!("{volumes}/volumes/kubernetes.io~empty-dir/e"),
-                false,
-            ),
+            mount("/c", format!("{volumes}/volumes/kubernetes.io~configmap/c"), true),
+            mount("/e", format!("{volumes}/volumes/kubernetes.io~empty-dir/e"), false),
             mount("/s", format!("{volumes}/volume-subpaths/e/main/2"), false),
             mount("/h", "/opt".to_owned(), true),
             mount(
@@ -181,11 +152,7 @@ pub(crate) fn rich_container() -> spec::ContainerSpec {
                 true,
             ),
             mount("/etc/hosts", format!("{volumes}/etc-hosts"), false),
-            mount(
-                "/dev/termination-log",
-                format!("{volumes}/containers/main/ae057d8e"),
-                false,
-            ),
+            mount("/dev/termination-log", format!("{volumes}/containers/main/ae057d8e"), false),
         ],
         devices: Vec::new(),
         cdi_devices: Vec::new(),
@@ -201,15 +168,9 @@ pub(crate) fn rich_container() -> spec::ContainerSpec {
                 "io.kubernetes.container.ports",
                 r#"[{"name":"web","hostPort":18080,"containerPort":8080,"protocol":"TCP"}]"#,
             ),
-            (
-                "io.kubernetes.container.preStopHandler",
-                r#"{"sleep":{"seconds":1}}"#,
-            ),
+            ("io.kubernetes.container.preStopHandler", r#"{"sleep":{"seconds":1}}"#),
             ("io.kubernetes.container.restartCount", "0"),
-            (
-                "io.kubernetes.container.terminationMessagePath",
-                "/dev/termination-log",
-            ),
+            ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
             ("io.kubernetes.container.terminationMessagePolicy", "File"),
             ("io.kubernetes.pod.terminationGracePeriod", "7"),
         ]),
@@ -261,19 +222,15 @@ pub(crate) fn rich_container() -> spec::ContainerSpec {
 
 #[test]
 fn a_sandbox_is_asked_for_as_upstream_asks() {
-    let upstream: proto::PodSandboxConfig = recorded(
-        "runtime.v1.PodSandboxConfig",
-        include_str!("../../tests/recorded/sandbox.json"),
-    );
+    let upstream: proto::PodSandboxConfig =
+        recorded("runtime.v1.PodSandboxConfig", include_str!("../../tests/recorded/sandbox.json"));
     assert_eq!(sandbox_config(&rich_sandbox()), upstream);
 }
 
 #[test]
 fn a_container_is_asked_for_as_upstream_asks() {
-    let upstream: proto::ContainerConfig = recorded(
-        "runtime.v1.ContainerConfig",
-        include_str!("../../tests/recorded/container.json"),
-    );
+    let upstream: proto::ContainerConfig =
+        recorded("runtime.v1.ContainerConfig", include_str!("../../tests/recorded/container.json"));
     let ours = container_config(&rich_container());
     // `Debug` hides the values of variables, so a difference there would be hard to see in the next comparison.
     for (ours, theirs) in ours.envs.iter().zip(&upstream.envs) {
@@ -287,19 +244,11 @@ fn profiles_keep_their_kind_and_name() {
     let check = |ours: spec::SeccompProfile, kind: i32, reference: &str, old: &str| {
         assert_eq!(
             profile(&ours),
-            proto::SecurityProfile {
-                profile_type: kind,
-                localhost_ref: reference.to_owned()
-            }
+            proto::SecurityProfile { profile_type: kind, localhost_ref: reference.to_owned() }
         );
         assert_eq!(old_apparmor(&ours), old);
     };
-    check(
-        spec::SeccompProfile::RuntimeDefault,
-        0,
-        "",
-        "runtime/default",
-    );
+    check(spec::SeccompProfile::RuntimeDefault, 0, "", "runtime/default");
     check(spec::SeccompProfile::Unconfined, 1, "", "unconfined");
     let local = spec::SeccompProfile::Localhost("mine".to_owned());
     check(local, 2, "mine", "localhost/mine");
@@ -326,11 +275,7 @@ fn namespaces_are_the_nodes_only_when_asked_for() {
     check(&node, [2, 2, 2, 2], 0);
     let own_users = spec::Namespaces {
         pid: spec::NamespaceMode::Target,
-        user_mappings: vec![spec::IdMapping {
-            host_id: 65536,
-            container_id: 0,
-            length: 65536,
-        }],
+        user_mappings: vec![spec::IdMapping { host_id: 65536, container_id: 0, length: 65536 }],
         ..pod
     };
     check(&own_users, [0, 3, 0, 0], 1);
@@ -361,20 +306,13 @@ fn ports_mounts_and_labels_keep_their_kind() {
         .protocol
     };
     assert_eq!([port("TCP"), port("UDP"), port("SCTP")], [0, 1, 2]);
-    let propagation = |propagation| {
-        mount(&spec::Mount {
-            propagation,
-            ..Default::default()
-        })
-        .propagation
-    };
+    let propagation =
+        |propagation| mount(&spec::Mount { propagation, ..Default::default() }).propagation;
     assert_eq!(propagation(spec::Propagation::Private), 0);
     assert_eq!(propagation(spec::Propagation::HostToContainer), 1);
     assert_eq!(propagation(spec::Propagation::Bidirectional), 2);
-    let label = selinux(&spec::SelinuxLabel {
-        kind: "container_t".to_owned(),
-        ..Default::default()
-    });
+    let label =
+        selinux(&spec::SelinuxLabel { kind: "container_t".to_owned(), ..Default::default() });
     assert_eq!(label.r#type, "container_t");
     let image = mount(&spec::Mount {
         image: Some(spec::MountedImage {
@@ -408,14 +346,7 @@ fn debug_output_shows_no_secret() {
         registry_token: "hunter2".to_owned(),
         server_address: "registry.example".to_owned(),
     };
-    let shown = format!(
-        "{:?} {:?}",
-        container_config(&container),
-        auth(&credentials)
-    );
+    let shown = format!("{:?} {:?}", container_config(&container), auth(&credentials));
     assert!(shown.contains("PASSWORD") && shown.contains("registry.example"));
-    assert!(
-        !shown.contains("hunter2") && !shown.contains("104, 117"),
-        "{shown}"
-    );
+    assert!(!shown.contains("hunter2") && !shown.contains("104, 117"), "{shown}");
 }

@@ -7,18 +7,11 @@ use super::*;
 const SECOND: i64 = 1_000_000_000;
 
 fn text(pairs: &[(&str, &str)]) -> Labels {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn pod_labels() -> Labels {
-    text(&[
-        (label::POD_UID, "u"),
-        (label::POD_NAME, "rich"),
-        (label::POD_NAMESPACE, "default"),
-    ])
+    text(&[(label::POD_UID, "u"), (label::POD_NAME, "rich"), (label::POD_NAMESPACE, "default")])
 }
 
 fn container_status(state: proto::ContainerState) -> proto::ContainerStatus {
@@ -26,10 +19,7 @@ fn container_status(state: proto::ContainerState) -> proto::ContainerStatus {
     labels.insert(label::CONTAINER_NAME.to_owned(), "main".to_owned());
     proto::ContainerStatus {
         id: "c93f".to_owned(),
-        metadata: Some(proto::ContainerMetadata {
-            name: "main".to_owned(),
-            attempt: 0,
-        }),
+        metadata: Some(proto::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
         state: state.into(),
         created_at: 11 * SECOND,
         started_at: 12 * SECOND,
@@ -80,19 +70,14 @@ fn container_status(state: proto::ContainerState) -> proto::ContainerStatus {
 
 #[test]
 fn a_container_is_observed_with_all_it_was_made_with() {
-    let observed = container(
-        "s".into(),
-        container_status(proto::ContainerState::ContainerRunning),
-    );
+    let observed = container("s".into(), container_status(proto::ContainerState::ContainerRunning));
     assert_eq!(
         observed,
         ObservedContainer {
             id: "c93f".into(),
             name: "main".into(),
             sandbox: "s".into(),
-            state: ContainerState::Running {
-                started_at: Timestamp::from_second(12)
-            },
+            state: ContainerState::Running { started_at: Timestamp::from_second(12) },
             created_at: Timestamp::from_second(11),
             restart_count: 3,
             spec_hash: Some("85580d84".to_owned()),
@@ -132,10 +117,7 @@ fn a_bare_container_is_observed_with_nothing_made_up() {
         "s".into(),
         proto::ContainerStatus {
             id: "c".to_owned(),
-            metadata: Some(proto::ContainerMetadata {
-                name: "main".to_owned(),
-                attempt: 4,
-            }),
+            metadata: Some(proto::ContainerMetadata { name: "main".to_owned(), attempt: 4 }),
             image_ref: "sha256:old".to_owned(),
             ..Default::default()
         },
@@ -147,10 +129,7 @@ fn a_bare_container_is_observed_with_nothing_made_up() {
     assert_eq!(observed.crash_streak, None);
     assert_eq!(observed.stop_signal, None);
     assert_eq!((observed.user, observed.resources), (None, None));
-    assert_eq!(
-        observed.termination_message,
-        TerminationMessageSource::default()
-    );
+    assert_eq!(observed.termination_message, TerminationMessageSource::default());
 }
 
 #[test]
@@ -182,10 +161,7 @@ fn pieces_of_a_pod_come_newest_first() {
     let sandbox = |id: &str, created_at: i64, attempt| proto::PodSandboxStatus {
         id: id.to_owned(),
         created_at,
-        metadata: Some(proto::PodSandboxMetadata {
-            attempt,
-            ..Default::default()
-        }),
+        metadata: Some(proto::PodSandboxMetadata { attempt, ..Default::default() }),
         labels: pod_labels(),
         ..Default::default()
     };
@@ -194,9 +170,7 @@ fn pieces_of_a_pod_come_newest_first() {
         status.id = id.to_owned();
         status.created_at = created_at;
         let restarts = restarts.to_owned();
-        status
-            .annotations
-            .insert(RESTART_COUNT.to_owned(), restarts);
+        status.annotations.insert(RESTART_COUNT.to_owned(), restarts);
         (SandboxId::from("s"), status)
     };
     let at = Timestamp::from_second(99);
@@ -204,18 +178,10 @@ fn pieces_of_a_pod_come_newest_first() {
         "u".into(),
         at,
         vec![sandbox("a", 5, 0), sandbox("b", 7, 1), sandbox("c", 7, 2)],
-        vec![
-            container("x", 5, "0"),
-            container("y", 6, "1"),
-            container("z", 6, "2"),
-        ],
+        vec![container("x", 5, "0"), container("y", 6, "1"), container("z", 6, "2")],
     );
     let sandboxes: Vec<_> = observed.sandboxes.iter().map(|it| it.id.as_str()).collect();
-    let containers: Vec<_> = observed
-        .containers
-        .iter()
-        .map(|it| it.id.as_str())
-        .collect();
+    let containers: Vec<_> = observed.containers.iter().map(|it| it.id.as_str()).collect();
     assert_eq!(sandboxes, ["c", "b", "a"]);
     assert_eq!(containers, ["z", "y", "x"]);
     assert_eq!(observed.key, Some(PodKey::new("default", "rich")));
@@ -230,9 +196,7 @@ fn a_sandbox_tells_its_network() {
         let observed = sandbox(proto::PodSandboxStatus {
             network: Some(proto::PodSandboxNetworkStatus {
                 ip: ips[0].to_owned(),
-                additional_ips: vec![proto::PodIp {
-                    ip: ips[1].to_owned(),
-                }],
+                additional_ips: vec![proto::PodIp { ip: ips[1].to_owned() }],
             }),
             linux: Some(proto::LinuxPodSandboxStatus {
                 namespaces: Some(proto::Namespace {
@@ -254,10 +218,7 @@ fn a_sandbox_tells_its_network() {
     );
     check(pod, ["10.88.2.135", "nonsense"], &[]);
     let node = proto::NamespaceMode::Node;
-    assert_eq!(
-        check(node, ["", "fd00::1"], &["fd00::1"]),
-        NetworkMode::Node
-    );
+    assert_eq!(check(node, ["", "fd00::1"], &["fd00::1"]), NetworkMode::Node);
 }
 
 #[test]

@@ -81,9 +81,7 @@ impl CgroupLayout {
         // The last mount on a point is the one that is seen.
         let on_top = mounts.iter().rfind(|mount| mount.point == Path::new(MOUNT));
         if on_top.is_some_and(|mount| mount.file_system == "cgroup2") {
-            return Ok(Self::V2 {
-                mount: MOUNT.into(),
-            });
+            return Ok(Self::V2 { mount: MOUNT.into() });
         }
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in mounts.iter().filter(|mount| mount.file_system == "cgroup") {
@@ -96,28 +94,20 @@ impl CgroupLayout {
             if controllers.is_empty() {
                 continue;
             }
-            match hierarchies
-                .iter_mut()
-                .find(|it| it.controllers == controllers)
-            {
+            match hierarchies.iter_mut().find(|it| it.controllers == controllers) {
                 // Mounted twice: the shorter path is the usual one, and upstream's choice.
                 Some(known) if mount.point.as_os_str().len() < known.mount.as_os_str().len() => {
                     known.mount.clone_from(&mount.point);
                 }
                 Some(_) => {}
-                None => hierarchies.push(Hierarchy {
-                    controllers,
-                    mount: mount.point.clone(),
-                }),
+                None => hierarchies.push(Hierarchy { controllers, mount: mount.point.clone() }),
             }
         }
         if hierarchies.is_empty() {
             return Err(LayoutError::NothingMounted);
         }
         let has = |name: &str| {
-            hierarchies
-                .iter()
-                .any(|it| it.controllers.iter().any(|controller| controller == name))
+            hierarchies.iter().any(|it| it.controllers.iter().any(|controller| controller == name))
         };
         if let Some(missing) = NEEDED.into_iter().find(|name| !has(name)) {
             return Err(LayoutError::ControllerMissing(missing));
@@ -127,19 +117,14 @@ impl CgroupLayout {
             .iter()
             .any(|mount| mount.file_system == "cgroup2" && mount.point == hybrid)
             .then_some(hybrid);
-        Ok(Self::V1 {
-            hierarchies,
-            unified,
-        })
+        Ok(Self::V1 { hierarchies, unified })
     }
 
     /// Which of the three ways it is.
     pub fn mode(&self) -> CgroupMode {
         match self {
             Self::V1 { unified: None, .. } => CgroupMode::V1,
-            Self::V1 {
-                unified: Some(_), ..
-            } => CgroupMode::Hybrid,
+            Self::V1 { unified: Some(_), .. } => CgroupMode::Hybrid,
             Self::V2 { .. } => CgroupMode::V2,
         }
     }
@@ -162,10 +147,7 @@ mod tests {
 
     #[test]
     fn v1_hierarchies_are_found_once_each_and_strange_ones_left_alone() {
-        let CgroupLayout::V1 {
-            hierarchies,
-            unified,
-        } = CgroupLayout::detect(&parse(V1)).unwrap()
+        let CgroupLayout::V1 { hierarchies, unified } = CgroupLayout::detect(&parse(V1)).unwrap()
         else {
             panic!("v1");
         };

@@ -23,15 +23,8 @@ const FILE_LIMIT: usize = 64 << 10;
 const WANTED: [&str; 6] = ["cpu", "cpuset", "memory", "pids", "hugetlb", "io"];
 /// What must be there for a pod's cgroup to count as existing, as upstream counts.
 const COUNTED_V2: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
-const COUNTED_V1: [&str; 7] = [
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "memory",
-    "pids",
-    "hugetlb",
-    "name=systemd",
-];
+const COUNTED_V1: [&str; 7] =
+    ["cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "name=systemd"];
 
 /// A hierarchy that pods get a cgroup in.
 #[derive(Clone, Debug)]
@@ -53,22 +46,17 @@ pub(super) enum PlaceKind {
 impl Place {
     pub(super) fn all(layout: &CgroupLayout) -> Vec<Self> {
         match layout {
-            CgroupLayout::V2 { mount } => vec![Self {
-                kind: PlaceKind::Unified,
-                mount: mount.clone(),
-            }],
-            CgroupLayout::V1 {
-                hierarchies,
-                unified,
-            } => {
+            CgroupLayout::V2 { mount } => {
+                vec![Self { kind: PlaceKind::Unified, mount: mount.clone() }]
+            }
+            CgroupLayout::V1 { hierarchies, unified } => {
                 let split = hierarchies.iter().map(|hierarchy| Self {
                     kind: PlaceKind::Split(hierarchy.controllers.clone()),
                     mount: hierarchy.mount.clone(),
                 });
-                let beside = unified.iter().map(|mount| Self {
-                    kind: PlaceKind::Beside,
-                    mount: mount.clone(),
-                });
+                let beside = unified
+                    .iter()
+                    .map(|mount| Self { kind: PlaceKind::Beside, mount: mount.clone() });
                 split.chain(beside).collect()
             }
         }
@@ -114,17 +102,13 @@ impl Place {
         let writes = match &self.kind {
             PlaceKind::Beside => return Ok(()),
             PlaceKind::Unified => values::v2(limits),
-            PlaceKind::Split(_) => values::v1(limits)
-                .into_iter()
-                .filter(|write| self.has(write.controller))
-                .collect(),
+            PlaceKind::Split(_) => {
+                values::v1(limits).into_iter().filter(|write| self.has(write.controller)).collect()
+            }
         };
         let mut again: Option<Write> = None;
         for write in writes {
-            match (
-                cgroup.write_existing(write.file, write.text.as_bytes()),
-                write.need,
-            ) {
+            match (cgroup.write_existing(write.file, write.text.as_bytes()), write.need) {
                 (Err(cause), Need::IfPresent) if cause.kind() == io::ErrorKind::NotFound => {}
                 (Err(cause), Need::OrAfterNext)
                     if cause.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
@@ -161,20 +145,13 @@ impl Place {
         let entries = cgroup
             .entries()
             .map_err(|cause| refused(format!("list cgroup {}", self.shown(name)), &cause))?;
-        let files: Vec<String> = entries
-            .into_iter()
-            .filter_map(|entry| entry.name.into_string().ok())
-            .collect();
+        let files: Vec<String> =
+            entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect();
         for (file, bytes) in values::huge_pages(files.iter().map(String::as_str), limits) {
             let text = bytes.to_string();
-            cgroup
-                .write_existing(file, text.as_bytes())
-                .map_err(|cause| {
-                    refused(
-                        format!("write {text} to {}/{file}", self.shown(name)),
-                        &cause,
-                    )
-                })?;
+            cgroup.write_existing(file, text.as_bytes()).map_err(|cause| {
+                refused(format!("write {text} to {}/{file}", self.shown(name)), &cause)
+            })?;
         }
         Ok(())
     }
@@ -182,11 +159,7 @@ impl Place {
     /// Opens a cgroup that is there; `None` when it is not.
     pub(super) fn find(&self, name: &CgroupName) -> Result<Option<Rooted>, HostError> {
         let found = Rooted::open(&self.mount).and_then(|root| {
-            if name.components().is_empty() {
-                Ok(root)
-            } else {
-                root.directory(name.relative())
-            }
+            if name.components().is_empty() { Ok(root) } else { root.directory(name.relative()) }
         });
         match found {
             Ok(cgroup) => Ok(Some(cgroup)),
@@ -200,9 +173,8 @@ impl Place {
         match &self.kind {
             PlaceKind::Beside => Ok(true),
             PlaceKind::Split(controllers) => {
-                let counts = controllers
-                    .iter()
-                    .any(|controller| COUNTED_V1.contains(&controller.as_str()));
+                let counts =
+                    controllers.iter().any(|controller| COUNTED_V1.contains(&controller.as_str()));
                 Ok(!counts || self.find(name)?.is_some())
             }
             PlaceKind::Unified => {
@@ -297,10 +269,7 @@ fn enable_controllers(cgroup: &Rooted) -> io::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    if cgroup
-        .write_existing("cgroup.subtree_control", missing.join(" ").as_bytes())
-        .is_err()
-    {
+    if cgroup.write_existing("cgroup.subtree_control", missing.join(" ").as_bytes()).is_err() {
         // All or nothing: one that cannot be enabled here hides the others. What stays off is told when a bound needs it.
         for name in &missing {
             let _ = cgroup.write_existing("cgroup.subtree_control", name.as_bytes());

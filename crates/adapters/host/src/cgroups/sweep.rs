@@ -100,13 +100,9 @@ fn refuse_own(name: &CgroupName, attempt: impl FnOnce() -> String) -> Result<(),
 
 /// Whether a `/proc/PID/cgroup` names the path or something below it, in any hierarchy.
 fn stands_in(proc_cgroup: &str, path: &str) -> bool {
-    proc_cgroup
-        .lines()
-        .filter_map(|line| line.splitn(3, ':').nth(2))
-        .any(|own| {
-            own.strip_prefix(path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    proc_cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|own| {
+        own.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 fn kill_at_once(cgroup: &Rooted) -> io::Result<Swept> {
@@ -179,8 +175,7 @@ fn gather(cgroup: &Rooted, depth: usize, ids: &mut Vec<i32>) -> io::Result<()> {
 
 /// The numbers of complete lines: a number that was cut off would name another process.
 fn whole_lines(text: &str) -> impl Iterator<Item = i32> + '_ {
-    text.split_inclusive('\n')
-        .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok())
 }
 
 fn remove_below(parent: &Rooted, name: &str, depth: usize) -> io::Result<()> {

@@ -15,24 +15,13 @@ use crate::{contract, mountinfo, rooted::tests::skip};
 const NONE: CgroupLimits = CgroupLimits::NONE;
 
 fn pod(uid: &str, qos: Qos, limits: CgroupLimits) -> PodCgroup {
-    PodCgroup {
-        uid: PodUid::from(uid),
-        qos,
-        limits,
-        huge_pages: Default::default(),
-    }
+    PodCgroup { uid: PodUid::from(uid), qos, limits, huge_pages: Default::default() }
 }
 
 /// Burstable pods that weigh this much.
 fn weighing(shares: u64) -> ClassBounds {
-    let burstable = CgroupLimits {
-        cpu_shares: Some(shares),
-        ..NONE
-    };
-    ClassBounds {
-        burstable,
-        ..ClassBounds::default()
-    }
+    let burstable = CgroupLimits { cpu_shares: Some(shares), ..NONE };
+    ClassBounds { burstable, ..ClassBounds::default() }
 }
 
 /// The same, with memory that is theirs.
@@ -63,23 +52,15 @@ impl Fake {
         for hierarchy in &hierarchies {
             fs::create_dir(&hierarchy.mount).unwrap();
         }
-        let layout = CgroupLayout::V1 {
-            hierarchies,
-            unified: None,
-        };
+        let layout = CgroupLayout::V1 { hierarchies, unified: None };
         let fake = Self { held, layout };
-        fake.give(
-            "cpuset",
-            &[("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")],
-        );
+        fake.give("cpuset", &[("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")]);
         fake
     }
 
     fn v2() -> Self {
         let held = TempDir::new().unwrap();
-        let layout = CgroupLayout::V2 {
-            mount: held.path().join("v2"),
-        };
+        let layout = CgroupLayout::V2 { mount: held.path().join("v2") };
         let fake = Self { held, layout };
         fake.give_v2("v2");
         fake
@@ -96,10 +77,7 @@ impl Fake {
 
     fn give_v1(&self, name: &str) {
         for (hierarchy, files) in [
-            (
-                "cpu,cpuacct",
-                &["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"][..],
-            ),
+            ("cpu,cpuacct", &["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"][..]),
             ("cpuset", &["cpuset.cpus", "cpuset.mems"]),
             ("memory", &["memory.limit_in_bytes"]),
             ("pids", &["pids.max"]),
@@ -158,10 +136,7 @@ async fn on_v1_the_nodes_cgroups_get_upstreams_values() {
         pids: Some(32_768),
         ..NONE
     };
-    let bounds = ClassBounds {
-        all: limits,
-        ..ClassBounds::default()
-    };
+    let bounds = ClassBounds { all: limits, ..ClassBounds::default() };
     tree.ensure_node(bounds).await.unwrap();
     tree.bound_classes(weighing(102)).await.unwrap();
     for (file, text) in [
@@ -183,12 +158,7 @@ async fn on_v1_the_nodes_cgroups_get_upstreams_values() {
 #[tokio::test]
 async fn on_v1_a_pod_stands_in_every_hierarchy_with_its_bounds() {
     let fake = Fake::v1();
-    for name in [
-        "kubepods",
-        "kubepods/podg",
-        "kubepods/burstable",
-        "kubepods/burstable/podb",
-    ] {
+    for name in ["kubepods", "kubepods/podg", "kubepods/burstable", "kubepods/burstable/podb"] {
         fake.give_v1(name);
     }
     let tree = fake.tree();
@@ -200,10 +170,8 @@ async fn on_v1_a_pod_stands_in_every_hierarchy_with_its_bounds() {
         pids: Some(10),
         ..NONE
     };
-    let (guaranteed, burstable) = (
-        pod("g", Qos::Guaranteed, bounds),
-        pod("b", Qos::Burstable, NONE),
-    );
+    let (guaranteed, burstable) =
+        (pod("g", Qos::Guaranteed, bounds), pod("b", Qos::Burstable, NONE));
     assert_eq!(tree.parent_of(&guaranteed), "/kubepods/podg");
     assert_eq!(tree.parent_of(&burstable), "/kubepods/burstable/podb");
     for _ in 0..2 {
@@ -223,10 +191,7 @@ async fn on_v1_a_pod_stands_in_every_hierarchy_with_its_bounds() {
     }
     assert!(fake.held.path().join("freezer/kubepods/podg").is_dir());
     assert!(tree.exists(&guaranteed).await.unwrap());
-    assert_eq!(
-        tree.list().await.unwrap(),
-        ["b", "g"].map(PodUid::from).to_vec()
-    );
+    assert_eq!(tree.list().await.unwrap(), ["b", "g"].map(PodUid::from).to_vec());
 }
 
 #[tokio::test]
@@ -236,10 +201,7 @@ async fn existence_counts_only_the_hierarchies_that_upstream_counts() {
         fake.give(&format!("{hierarchy}/kubepods/podg"), &[]);
     }
     let guaranteed = pod("g", Qos::Guaranteed, NONE);
-    assert!(
-        fake.tree().exists(&guaranteed).await.unwrap(),
-        "freezer does not count"
-    );
+    assert!(fake.tree().exists(&guaranteed).await.unwrap(), "freezer does not count");
     fs::remove_dir(fake.held.path().join("memory/kubepods/podg")).unwrap();
     assert!(!fake.tree().exists(&guaranteed).await.unwrap());
     assert_eq!(
@@ -278,23 +240,12 @@ async fn on_v2_controllers_are_enabled_on_the_way_down_and_bounds_written() {
     tree.ensure(&burstable).await.unwrap();
     assert_eq!(tree.parent_of(&burstable), "/mine/kubepods/burstable/podb");
     // Only what is missing is asked for, and only what pods can need.
-    for path in [
-        "v2",
-        "v2/mine",
-        "v2/mine/kubepods",
-        "v2/mine/kubepods/burstable",
-    ] {
+    for path in ["v2", "v2/mine", "v2/mine/kubepods", "v2/mine/kubepods/burstable"] {
         let asked = fake.shown(&format!("{path}/cgroup.subtree_control"));
-        assert!(
-            asked.contains("+cpu") && !asked.contains("rdma"),
-            "{path}: {asked}"
-        );
+        assert!(asked.contains("+cpu") && !asked.contains("rdma"), "{path}: {asked}");
     }
     let leaf = "v2/mine/kubepods/burstable/podb";
-    assert_eq!(
-        fake.shown(&format!("{leaf}/cgroup.subtree_control")),
-        "memory\n"
-    );
+    assert_eq!(fake.shown(&format!("{leaf}/cgroup.subtree_control")), "memory\n");
     for (file, text) in [
         ("cpu.weight", "39"),
         ("cpu.max", "50000 100000"),
@@ -319,19 +270,14 @@ async fn on_v2_controllers_are_enabled_on_the_way_down_and_bounds_written() {
     assert_eq!(fake.shown("v2/mine/kubepods/burstable/cpu.weight"), "39");
     assert!(tree.exists(&burstable).await.unwrap());
     fake.give(leaf, &[("cgroup.controllers", "cpu memory\n")]);
-    assert!(
-        !tree.exists(&burstable).await.unwrap(),
-        "a controller is missing"
-    );
+    assert!(!tree.exists(&burstable).await.unwrap(), "a controller is missing");
 }
 
 #[tokio::test]
 async fn removal_finds_the_pod_in_any_class_and_absent_is_success() {
     for fake in [Fake::v1(), Fake::v2()] {
-        let tops: Vec<PathBuf> = fs::read_dir(fake.held.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let tops: Vec<PathBuf> =
+            fs::read_dir(fake.held.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         for top in &tops {
             for name in ["podx", "besteffort/podx/container/inner", "burstable/pody"] {
                 fs::create_dir_all(top.join("kubepods").join(name)).unwrap();
@@ -357,20 +303,10 @@ async fn a_uid_cannot_name_a_place_outside_of_kubepods() {
     fake.give("memory/kubepods", &[]);
     fake.give("memory/victim/child", &[]);
     let tree = fake.tree();
-    for uid in [
-        "",
-        "/../../victim",
-        "x/../../../victim",
-        "a/b",
-        "a_b",
-        "a\0",
-    ] {
+    for uid in ["", "/../../victim", "x/../../../victim", "a/b", "a_b", "a\0"] {
         let error = tree.remove(&PodUid::from(uid)).await.unwrap_err();
         assert_eq!(error.retry, Retry::Never, "{uid}");
-        let error = tree
-            .ensure(&pod(uid, Qos::Guaranteed, NONE))
-            .await
-            .unwrap_err();
+        let error = tree.ensure(&pod(uid, Qos::Guaranteed, NONE)).await.unwrap_err();
         assert_eq!(error.retry, Retry::Never, "{uid}");
     }
     assert!(fake.held.path().join("memory/victim/child").exists());
@@ -386,11 +322,7 @@ async fn a_uid_cannot_name_a_place_outside_of_kubepods() {
 #[tokio::test]
 async fn a_root_that_does_not_exist_is_told_and_not_made() {
     let fake = Fake::v1();
-    let error = fake
-        .tree_at("/absent")
-        .ensure_node(ClassBounds::default())
-        .await
-        .unwrap_err();
+    let error = fake.tree_at("/absent").ensure_node(ClassBounds::default()).await.unwrap_err();
     assert!(error.attempt.contains("/absent"), "{error}");
     assert!(!fake.held.path().join("memory/absent").exists());
 }
@@ -421,9 +353,7 @@ fn the_systemd_driver_is_refused_in_plain_words() {
         root: "/".to_owned(),
         per_qos: true,
         driver: CgroupDriver::Systemd,
-        layout: CgroupLayout::V2 {
-            mount: "/sys/fs/cgroup".into(),
-        },
+        layout: CgroupLayout::V2 { mount: "/sys/fs/cgroup".into() },
     })
     .unwrap_err();
     assert_eq!(error, CgroupTreeError::SystemdUnsupported);
@@ -438,10 +368,7 @@ fn keeps(outcome: Result<(), contract::Broken>) {
     match outcome {
         Ok(()) => {}
         Err(contract::Broken::Root { path, source }) => {
-            skip(&format!(
-                "no cgroup of our own at {}: {source}",
-                path.display()
-            ));
+            skip(&format!("no cgroup of our own at {}: {source}", path.display()));
         }
         Err(broken) => panic!("{broken}: {:?}", std::error::Error::source(&broken)),
     }
@@ -463,11 +390,7 @@ async fn the_kernels_own_hierarchies_keep_the_contract() {
 async fn the_tree_beside_v1_is_swept_the_way_of_v2() {
     let mounts = mountinfo::read().unwrap();
     // Without controllers, but with cgroup.kill and cgroup.events: the parts of v2 that a hybrid machine can show.
-    if let Ok(CgroupLayout::V1 {
-        unified: Some(mount),
-        ..
-    }) = CgroupLayout::detect(&mounts)
-    {
+    if let Ok(CgroupLayout::V1 { unified: Some(mount), .. }) = CgroupLayout::detect(&mounts) {
         let layout = CgroupLayout::V2 { mount };
         keeps(contract::cgroup_removal(layout, &private_root("v2")).await);
     } else {
@@ -482,14 +405,7 @@ async fn a_bound_whose_controller_is_missing_is_told_by_name() {
         fake.give_v2(path);
     }
     fs::remove_file(fake.held.path().join("v2/kubepods/podg/memory.max")).unwrap();
-    let bounds = CgroupLimits {
-        memory: Some(1 << 20),
-        ..NONE
-    };
-    let error = fake
-        .tree()
-        .ensure(&pod("g", Qos::Guaranteed, bounds))
-        .await
-        .unwrap_err();
+    let bounds = CgroupLimits { memory: Some(1 << 20), ..NONE };
+    let error = fake.tree().ensure(&pod("g", Qos::Guaranteed, bounds)).await.unwrap_err();
     assert!(error.cause.contains("controller memory"), "{error}");
 }

@@ -21,10 +21,7 @@ use crate::{
 
 /// The smallest weight there is; best-effort pods share it.
 const MIN_SHARES: u64 = 2;
-const LEAST: CgroupLimits = CgroupLimits {
-    cpu_shares: Some(MIN_SHARES),
-    ..CgroupLimits::NONE
-};
+const LEAST: CgroupLimits = CgroupLimits { cpu_shares: Some(MIN_SHARES), ..CgroupLimits::NONE };
 const KUBEPODS: &str = "kubepods";
 const POD_PREFIX: &str = "pod";
 /// Killed processes leave within milliseconds unless the kernel holds them; then later is soon enough.
@@ -129,10 +126,8 @@ impl CgroupTree {
         }
         let attempt = format!("remove the cgroup of pod {uid}");
         let names = self.inner.candidates(uid)?;
-        self.repeat(&attempt, KILL_PASSES, &names, sweep::kill)
-            .await?;
-        self.repeat(&attempt, REMOVE_PASSES, &names, sweep::remove)
-            .await
+        self.repeat(&attempt, KILL_PASSES, &names, sweep::kill).await?;
+        self.repeat(&attempt, REMOVE_PASSES, &names, sweep::remove).await
     }
 
     /// Repeats a pass with growing pauses until it is clean.
@@ -158,11 +153,7 @@ impl CgroupTree {
             Swept::Clean | Swept::Running => "processes in it do not end",
             Swept::Busy => "the kernel still counts it as busy",
         };
-        Err(HostError {
-            attempt: attempt.to_owned(),
-            cause: cause.to_owned(),
-            retry: Retry::Later,
-        })
+        Err(HostError { attempt: attempt.to_owned(), cause: cause.to_owned(), retry: Retry::Later })
     }
 }
 
@@ -178,37 +169,31 @@ impl PodCgroups for CgroupTree {
 
     fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>> {
         let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
-        Box::pin(off_thread(
-            format!("look for the cgroup of pod {}", pod.uid),
-            move || {
-                if !inner.per_qos {
-                    return Ok(true);
+        Box::pin(off_thread(format!("look for the cgroup of pod {}", pod.uid), move || {
+            if !inner.per_qos {
+                return Ok(true);
+            }
+            let name = inner.pod(&pod)?;
+            for place in &inner.places {
+                if !place.exists(&name)? {
+                    return Ok(false);
                 }
-                let name = inner.pod(&pod)?;
-                for place in &inner.places {
-                    if !place.exists(&name)? {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            },
-        ))
+            }
+            Ok(true)
+        }))
     }
 
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>> {
         let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
-        Box::pin(off_thread(
-            format!("make the cgroup of pod {}", pod.uid),
-            move || {
-                if !inner.per_qos {
-                    return Ok(());
-                }
-                let name = inner.pod(&pod)?;
-                inner.ensure(&name, &pod.limits)?;
-                let mut places = inner.places.iter();
-                places.try_for_each(|place| place.bound_huge_pages(&name, &pod.huge_pages))
-            },
-        ))
+        Box::pin(off_thread(format!("make the cgroup of pod {}", pod.uid), move || {
+            if !inner.per_qos {
+                return Ok(());
+            }
+            let name = inner.pod(&pod)?;
+            inner.ensure(&name, &pod.limits)?;
+            let mut places = inner.places.iter();
+            places.try_for_each(|place| place.bound_huge_pages(&name, &pod.huge_pages))
+        }))
     }
 
     fn bound_classes(&self, bounds: ClassBounds) -> Fut<'_, Result<(), HostError>> {
@@ -278,11 +263,7 @@ impl Inner {
     /// Everywhere the pod's cgroup may stand: its class is no longer known when only the uid is left.
     fn candidates(&self, uid: &PodUid) -> Result<Vec<CgroupName>, HostError> {
         let component = checked_component(uid)?;
-        Ok(self
-            .classes()
-            .iter()
-            .map(|class| class.child(&component))
-            .collect())
+        Ok(self.classes().iter().map(|class| class.child(&component)).collect())
     }
 
     fn ensure(&self, name: &CgroupName, limits: &CgroupLimits) -> Result<(), HostError> {
@@ -311,8 +292,5 @@ fn checked_component(uid: &PodUid) -> Result<String, HostError> {
 }
 
 fn uid_of(component: &str) -> Option<PodUid> {
-    component
-        .strip_prefix(POD_PREFIX)
-        .filter(|uid| !uid.is_empty())
-        .map(PodUid::from)
+    component.strip_prefix(POD_PREFIX).filter(|uid| !uid.is_empty()).map(PodUid::from)
 }

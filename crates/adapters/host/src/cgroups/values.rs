@@ -65,11 +65,7 @@ pub(super) fn v1(limits: &CgroupLimits) -> Vec<Write> {
             writes.push(swap);
             writes.push(required("memory", "memory.limit_in_bytes", "-1".to_owned()));
         }
-        Some(bytes) => writes.push(required(
-            "memory",
-            "memory.limit_in_bytes",
-            bytes.to_string(),
-        )),
+        Some(bytes) => writes.push(required("memory", "memory.limit_in_bytes", bytes.to_string())),
     }
     writes.extend(limits.pids.map(pids));
     writes
@@ -78,11 +74,7 @@ pub(super) fn v1(limits: &CgroupLimits) -> Vec<Write> {
 pub(super) fn v2(limits: &CgroupLimits) -> Vec<Write> {
     let mut writes = Vec::new();
     if let Some(shares) = limits.cpu_shares.filter(|shares| *shares > 0) {
-        writes.push(required(
-            "cpu",
-            "cpu.weight",
-            cpu_weight(shares).to_string(),
-        ));
+        writes.push(required("cpu", "cpu.weight", cpu_weight(shares).to_string()));
     }
     let quota = limits.cpu_quota.filter(|quota| *quota != 0);
     let period = limits.cpu_period.filter(|period| *period > 0);
@@ -112,9 +104,7 @@ pub(super) fn huge_pages<'a>(
 ) -> Vec<(&'a str, u64)> {
     let bound_of = |file: &'a str| {
         let rest = file.strip_prefix("hugetlb.")?;
-        let size = rest
-            .strip_suffix(".limit_in_bytes")
-            .or_else(|| rest.strip_suffix(".max"))?;
+        let size = rest.strip_suffix(".limit_in_bytes").or_else(|| rest.strip_suffix(".max"))?;
         let size = size.strip_suffix(".rsvd").unwrap_or(size);
         Some((file, limits.get(size).copied().unwrap_or(0)))
     };
@@ -132,12 +122,7 @@ fn pids(limit: i64) -> Write {
 }
 
 fn required(controller: &'static str, file: &'static str, text: String) -> Write {
-    Write {
-        controller,
-        file,
-        text,
-        need: Need::Required,
-    }
+    Write { controller, file, text, need: Need::Required }
 }
 
 #[cfg(test)]
@@ -145,10 +130,7 @@ mod tests {
     use super::*;
 
     fn told(writes: Vec<Write>) -> Vec<String> {
-        writes
-            .into_iter()
-            .map(|write| format!("{} {}", write.file, write.text))
-            .collect()
+        writes.into_iter().map(|write| format!("{} {}", write.file, write.text)).collect()
     }
 
     #[test]
@@ -227,12 +209,7 @@ mod tests {
             ],
         );
         check(
-            CgroupLimits {
-                cpu_quota: Some(-1),
-                memory: Some(-1),
-                pids: Some(-1),
-                ..none
-            },
+            CgroupLimits { cpu_quota: Some(-1), memory: Some(-1), pids: Some(-1), ..none },
             &[
                 "cpu.cfs_quota_us -1",
                 "memory.memsw.limit_in_bytes -1",
@@ -242,12 +219,7 @@ mod tests {
             &["cpu.max max 100000", "memory.max max", "pids.max max"],
         );
         check(
-            CgroupLimits {
-                cpu_shares: Some(0),
-                memory: Some(0),
-                pids: Some(0),
-                ..none
-            },
+            CgroupLimits { cpu_shares: Some(0), memory: Some(0), pids: Some(0), ..none },
             &["pids.max 1"],
             &["pids.max 1"],
         );

@@ -27,14 +27,10 @@ pub fn link_name(key: &PodKey, container: &str, id: &ContainerId) -> String {
 pub(super) fn stored_pod(directory: &str) -> StoredPod {
     let parts: Vec<&str> = directory.split('_').collect();
     match parts[..] {
-        [namespace, name, uid] => StoredPod {
-            uid: PodUid::from(uid),
-            key: Some(PodKey::new(namespace, name)),
-        },
-        _ => StoredPod {
-            uid: PodUid::from(parts.last().copied().unwrap_or(directory)),
-            key: None,
-        },
+        [namespace, name, uid] => {
+            StoredPod { uid: PodUid::from(uid), key: Some(PodKey::new(namespace, name)) }
+        }
+        _ => StoredPod { uid: PodUid::from(parts.last().copied().unwrap_or(directory)), key: None },
     }
 }
 
@@ -50,8 +46,7 @@ pub(super) fn restart_count(file: &str) -> Option<u32> {
 
 /// Whether a file is the log or one of its rotated forms.
 pub(super) fn belongs_to_log(file: &str, log: &str) -> bool {
-    file.strip_prefix(log)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    file.strip_prefix(log).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -49,9 +49,7 @@ pub struct NodeFiles {
 impl NodeFiles {
     /// Takes the places; touches nothing.
     pub fn new(settings: NodeFilesSettings) -> Self {
-        Self {
-            settings: Arc::new(settings),
-        }
+        Self { settings: Arc::new(settings) }
     }
 
     /// Makes the directories that are there before any pod. Idempotent.
@@ -109,40 +107,30 @@ impl PodFiles for NodeFiles {
         uid: &'a PodUid,
     ) -> Fut<'a, Result<(), HostError>> {
         let (logs, uid) = (log_directory_name(key, uid), uid.clone());
-        self.run(
-            format!("make the directories of pod {uid}"),
-            move |settings| {
-                let pod = settings
-                    .open_pods()?
-                    .ensure_directory(plain(uid.as_str())?, PRIVATE)?;
-                for name in ["volumes", "plugins"] {
-                    pod.ensure_directory(name, PRIVATE)?;
-                }
-                settings
-                    .open_logs()?
-                    .ensure_directory(plain(&logs)?, OPEN)?;
-                Ok(())
-            },
-        )
+        self.run(format!("make the directories of pod {uid}"), move |settings| {
+            let pod = settings.open_pods()?.ensure_directory(plain(uid.as_str())?, PRIVATE)?;
+            for name in ["volumes", "plugins"] {
+                pod.ensure_directory(name, PRIVATE)?;
+            }
+            settings.open_logs()?.ensure_directory(plain(&logs)?, OPEN)?;
+            Ok(())
+        })
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
         let uid = uid.clone();
-        self.run(
-            format!("remove the directories of pod {uid}"),
-            move |settings| {
-                let name = plain(uid.as_str())?;
-                let pods = settings.open_pods()?;
-                let directory = pods.real_path()?.join(name);
-                // Looked at first, so that a refusal leaves everything in place; the walk itself would stop there too.
-                let mounts = mountinfo::read()?;
-                if let Some(point) = mountinfo::points_at_or_below(&mounts, &directory).next() {
-                    let cause = format!("something is mounted at {}", point.display());
-                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, cause));
-                }
-                pods.remove_tree(name)
-            },
-        )
+        self.run(format!("remove the directories of pod {uid}"), move |settings| {
+            let name = plain(uid.as_str())?;
+            let pods = settings.open_pods()?;
+            let directory = pods.real_path()?.join(name);
+            // Looked at first, so that a refusal leaves everything in place; the walk itself would stop there too.
+            let mounts = mountinfo::read()?;
+            if let Some(point) = mountinfo::points_at_or_below(&mounts, &directory).next() {
+                let cause = format!("something is mounted at {}", point.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, cause));
+            }
+            pods.remove_tree(name)
+        })
     }
 
     fn remove_logs<'a>(
@@ -174,10 +162,9 @@ impl PodFiles for NodeFiles {
             let keyed = directories(&settings.open_logs()?)?;
             stored.extend(keyed.iter().map(|name| stored_pod(name)));
             let bare = directories(&settings.open_pods()?)?;
-            stored.extend(bare.into_iter().map(|name| StoredPod {
-                uid: PodUid::from(name),
-                key: None,
-            }));
+            stored.extend(
+                bare.into_iter().map(|name| StoredPod { uid: PodUid::from(name), key: None }),
+            );
             // The one that knows its key first, so that it is the one to stay.
             stored.sort_by(|a, b| (&a.uid, a.key.is_none()).cmp(&(&b.uid, b.key.is_none())));
             stored.dedup_by(|later, earlier| later.uid == earlier.uid);
@@ -194,9 +181,8 @@ impl PodFiles for NodeFiles {
         let (uid, name) = (uid.clone(), name.to_owned());
         self.run(format!("read {name} of pod {uid}"), move |settings| {
             let pods = settings.open_pods()?;
-            let found = pods
-                .directory(plain(uid.as_str())?)
-                .and_then(|pod| pod.read(plain(&name)?, limit));
+            let found =
+                pods.directory(plain(uid.as_str())?).and_then(|pod| pod.read(plain(&name)?, limit));
             match found {
                 Ok(content) => Ok(Some(content)),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -225,14 +211,13 @@ impl PodFiles for NodeFiles {
         name: &'a str,
     ) -> Fut<'a, Result<(), HostError>> {
         let (uid, name) = (uid.clone(), name.to_owned());
-        self.run(
-            format!("remove {name} of pod {uid}"),
-            move |settings| match settings.open_pods()?.directory(plain(uid.as_str())?) {
+        self.run(format!("remove {name} of pod {uid}"), move |settings| {
+            match settings.open_pods()?.directory(plain(uid.as_str())?) {
                 Ok(pod) => pod.unlink(plain(&name)?),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(cause) => Err(cause),
-            },
-        )
+            }
+        })
     }
 
     fn read_in_volume<'a>(
@@ -258,24 +243,20 @@ impl PodFiles for NodeFiles {
         content: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>> {
         let (uid, content) = (uid.clone(), content.to_owned());
-        self.run(
-            format!("write the hosts file of pod {uid}"),
-            move |settings| {
-                let name = plain(uid.as_str())?;
-                let pod = settings.open_pods()?.ensure_directory(name, PRIVATE)?;
-                // Written in place, not renamed over: containers have this very file mounted and share it.
-                match pod.read(HOSTS, content.len() + 1) {
-                    Ok(now) if now == content.as_bytes() => {}
-                    Ok(_) => pod.write_existing(HOSTS, content.as_bytes())?,
-                    Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                        pod.create_new(HOSTS, 0o644)?
-                            .write_all(content.as_bytes())?;
-                    }
-                    Err(cause) => return Err(cause),
+        self.run(format!("write the hosts file of pod {uid}"), move |settings| {
+            let name = plain(uid.as_str())?;
+            let pod = settings.open_pods()?.ensure_directory(name, PRIVATE)?;
+            // Written in place, not renamed over: containers have this very file mounted and share it.
+            match pod.read(HOSTS, content.len() + 1) {
+                Ok(now) if now == content.as_bytes() => {}
+                Ok(_) => pod.write_existing(HOSTS, content.as_bytes())?,
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    pod.create_new(HOSTS, 0o644)?.write_all(content.as_bytes())?;
                 }
-                Ok(settings.pods().join(name).join(HOSTS))
-            },
-        )
+                Err(cause) => return Err(cause),
+            }
+            Ok(settings.pods().join(name).join(HOSTS))
+        })
     }
 
     fn ensure_container_logs<'a>(
@@ -306,9 +287,8 @@ impl PodFiles for NodeFiles {
         let (uid, container) = (uid.clone(), container.to_owned());
         let attempt = format!("make a termination log for container {container} of pod {uid}");
         self.run(attempt, move |settings| {
-            let beneath = Path::new(plain(uid.as_str())?)
-                .join("containers")
-                .join(plain(&container)?);
+            let beneath =
+                Path::new(plain(uid.as_str())?).join("containers").join(plain(&container)?);
             let directory = settings.open_pods()?.ensure_directory(&beneath, PRIVATE)?;
             loop {
                 // Only has to differ from its siblings; creation refuses a name that is taken.
@@ -394,10 +374,7 @@ impl PodFiles for NodeFiles {
         self.run(format!("remove log {log_path}"), move |settings| {
             // A container that never started may have no log path at all.
             if !log_path.is_empty() {
-                remove_log_files(
-                    &settings.open_logs()?,
-                    below(&log_path, &settings.pod_logs)?,
-                )?;
+                remove_log_files(&settings.open_logs()?, below(&log_path, &settings.pod_logs)?)?;
             }
             settings.open_links()?.unlink(plain(&link)?)
         })
@@ -415,10 +392,7 @@ fn remove_log_files(logs: &Rooted, log: &Path) -> io::Result<()> {
         Err(cause) => return Err(cause),
     };
     for entry in directory.entries()? {
-        let is_part = entry
-            .name
-            .to_str()
-            .is_some_and(|file| belongs_to_log(file, name));
+        let is_part = entry.name.to_str().is_some_and(|file| belongs_to_log(file, name));
         if is_part && entry.kind != Kind::Directory {
             directory.unlink(&entry.name)?;
         }

@@ -24,10 +24,7 @@ pub(super) fn read_tail(file: &mut File, lines: usize, limit: usize) -> io::Resu
         match content_of(line) {
             Some(part) => content.extend_from_slice(part),
             None if n == 0 => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "unsupported log format",
-                ));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "unsupported log format"));
             }
             None => {}
         }
@@ -80,12 +77,8 @@ fn count_ends(chunk: &[u8]) -> usize {
 /// The content of one line; a partial one loses its line end, which the runtime added.
 fn content_of(line: &[u8]) -> Option<&[u8]> {
     let mut fields = line.splitn(4, |byte| *byte == b' ');
-    let (time, stream, tags, content) = (
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-    );
+    let (time, stream, tags, content) =
+        (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     let looks_like_time = time.first().is_some_and(u8::is_ascii_digit) && time.contains(&b'T');
     if !looks_like_time || (stream != b"stdout" && stream != b"stderr") {
         return None;
@@ -125,24 +118,9 @@ mod tests {
         check(&log, 0, 2048, "");
         check(&log, 80, 0, "");
         check("", 80, 2048, "");
-        check(
-            &format!("{T} stdout P par\n{T} stdout F tial\n"),
-            80,
-            2048,
-            "partial\n",
-        );
-        check(
-            &format!("{T} stdout P:X par\n{T} stdout F \n"),
-            80,
-            2048,
-            "par\n",
-        );
-        check(
-            &format!("{T} stdout F good\nbroken\n{T} stdout F more\n"),
-            80,
-            2048,
-            "good\nmore\n",
-        );
+        check(&format!("{T} stdout P par\n{T} stdout F tial\n"), 80, 2048, "partial\n");
+        check(&format!("{T} stdout P:X par\n{T} stdout F \n"), 80, 2048, "par\n");
+        check(&format!("{T} stdout F good\nbroken\n{T} stdout F more\n"), 80, 2048, "good\nmore\n");
         // A line still being written counts only when there is room for it.
         let unfinished = format!("{T} stdout F one\n{T} stdout F tw");
         check(&unfinished, 80, 2048, "one\ntw");
@@ -158,19 +136,13 @@ mod tests {
     #[test]
     fn chunks_join_without_a_seam() {
         let long = "x".repeat(10_000);
-        let log: String = (0..50)
-            .map(|n| format!("{T} stdout F {n}-{long}\n"))
-            .collect();
+        let log: String = (0..50).map(|n| format!("{T} stdout F {n}-{long}\n")).collect();
         for lines in [1, 2, 3, 49, 50, 51] {
             let expected: String = (0..50)
                 .skip(50_usize.saturating_sub(lines))
                 .map(|n| format!("{n}-{long}\n"))
                 .collect();
-            assert_eq!(
-                tail_of(&log, lines, usize::MAX).unwrap(),
-                expected,
-                "{lines}"
-            );
+            assert_eq!(tail_of(&log, lines, usize::MAX).unwrap(), expected, "{lines}");
         }
     }
 

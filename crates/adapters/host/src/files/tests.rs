@@ -26,12 +26,7 @@ fn node() -> Node {
         pod_logs: held.path().join("log/pods"),
         container_links: held.path().join("log/containers"),
     });
-    Node {
-        held,
-        files,
-        key: PodKey::new("ns", "web"),
-        uid: PodUid::from("u-1"),
-    }
+    Node { held, files, key: PodKey::new("ns", "web"), uid: PodUid::from("u-1") }
 }
 
 impl Node {
@@ -56,16 +51,9 @@ async fn the_layout_and_its_modes_are_upstreams() {
     for _ in 0..2 {
         node.files.ensure_pod(&node.key, &node.uid).await.unwrap();
     }
-    let message = node
-        .files
-        .new_termination_log(&node.uid, "main")
-        .await
-        .unwrap();
+    let message = node.files.new_termination_log(&node.uid, "main").await.unwrap();
     let hosts = node.files.write_hosts(&node.uid, "hosts").await.unwrap();
-    node.files
-        .ensure_container_logs(&node.key, &node.uid, "main")
-        .await
-        .unwrap();
+    node.files.ensure_container_logs(&node.key, &node.uid, "main").await.unwrap();
     for (path, mode) in [
         ("kubelet", 0o750),
         ("kubelet/pods", 0o750),
@@ -87,31 +75,18 @@ async fn the_layout_and_its_modes_are_upstreams() {
         assert_eq!(node.mode(path), mode, "{path}");
     }
     let name = message.file_name().unwrap().to_str().unwrap();
-    assert!(
-        name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit()),
-        "{name}"
-    );
-    assert_eq!(
-        message.parent().unwrap(),
-        node.at("kubelet/pods/u-1/containers/main")
-    );
+    assert!(name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(message.parent().unwrap(), node.at("kubelet/pods/u-1/containers/main"));
     let mode = fs::metadata(&message).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o666);
     assert_eq!(hosts, node.at("kubelet/pods/u-1/etc-hosts"));
-    assert_eq!(
-        node.files.log_directory(&node.key, &node.uid),
-        node.at("log/pods/ns_web_u-1")
-    );
+    assert_eq!(node.files.log_directory(&node.key, &node.uid), node.at("log/pods/ns_web_u-1"));
 }
 
 #[tokio::test]
 async fn the_hosts_file_stays_the_same_file_when_its_content_changes() {
     let node = node();
-    let path = node
-        .files
-        .write_hosts(&node.uid, "a long first")
-        .await
-        .unwrap();
+    let path = node.files.write_hosts(&node.uid, "a long first").await.unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
     node.files.write_hosts(&node.uid, "second").await.unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "second");
@@ -121,12 +96,8 @@ async fn the_hosts_file_stays_the_same_file_when_its_content_changes() {
 #[tokio::test]
 async fn the_highest_restart_count_is_read_from_old_logs() {
     let node = node();
-    let count = async || {
-        node.files
-            .ensure_container_logs(&node.key, &node.uid, "main")
-            .await
-            .unwrap()
-    };
+    let count =
+        async || node.files.ensure_container_logs(&node.key, &node.uid, "main").await.unwrap();
     assert_eq!(count().await, None);
     let directory = node.at("log/pods/ns_web_u-1/main");
     for name in ["0.log", "3.log.20260102-030405", "x.log"] {
@@ -141,11 +112,7 @@ async fn the_highest_restart_count_is_read_from_old_logs() {
 #[tokio::test]
 async fn a_termination_message_is_bounded_and_missing_means_empty() {
     let node = node();
-    let path = node
-        .files
-        .new_termination_log(&node.uid, "main")
-        .await
-        .unwrap();
+    let path = node.files.new_termination_log(&node.uid, "main").await.unwrap();
     let text = path.to_str().unwrap();
     let read = async |limit| node.files.read_termination_log(text, limit).await.unwrap();
     assert_eq!(read(4096).await, "");
@@ -161,11 +128,7 @@ async fn a_termination_message_is_bounded_and_missing_means_empty() {
 #[tokio::test]
 async fn a_termination_log_cannot_be_turned_into_something_else() {
     let node = node();
-    let path = node
-        .files
-        .new_termination_log(&node.uid, "main")
-        .await
-        .unwrap();
+    let path = node.files.new_termination_log(&node.uid, "main").await.unwrap();
     let text = path.to_str().unwrap();
     let secret = node.at("secret");
     fs::write(&secret, "secret").unwrap();
@@ -182,11 +145,7 @@ async fn a_termination_log_cannot_be_turned_into_something_else() {
         &format!("{}/../../../../secret", path.parent().unwrap().display()),
         "",
     ] {
-        let error = node
-            .files
-            .read_termination_log(elsewhere, 100)
-            .await
-            .unwrap_err();
+        let error = node.files.read_termination_log(elsewhere, 100).await.unwrap_err();
         assert_eq!(error.retry, Retry::Never, "{elsewhere}");
     }
 }
@@ -194,10 +153,7 @@ async fn a_termination_log_cannot_be_turned_into_something_else() {
 #[tokio::test]
 async fn the_end_of_a_log_is_read_without_prefixes() {
     let node = node();
-    node.files
-        .ensure_container_logs(&node.key, &node.uid, "main")
-        .await
-        .unwrap();
+    node.files.ensure_container_logs(&node.key, &node.uid, "main").await.unwrap();
     let path = node.log("main/0.log");
     let line = "2016-10-06T00:17:09.669794202Z stdout F";
     fs::write(&path, format!("{line} one\n{line} two\n")).unwrap();
@@ -206,28 +162,17 @@ async fn the_end_of_a_log_is_read_without_prefixes() {
     fs::remove_file(&path).unwrap();
     symlink("/etc/passwd", &path).unwrap();
     assert!(node.files.read_log_tail(&path, 1, 100).await.is_err());
-    assert!(
-        node.files
-            .read_log_tail("/etc/passwd", 1, 100)
-            .await
-            .is_err()
-    );
+    assert!(node.files.read_log_tail("/etc/passwd", 1, 100).await.is_err());
 }
 
 #[tokio::test]
 async fn logs_are_linked_and_removed_with_their_links() {
     let node = node();
     let (first, second) = (ContainerId::from("id-1"), ContainerId::from("id-2"));
-    node.files
-        .ensure_container_logs(&node.key, &node.uid, "main")
-        .await
-        .unwrap();
+    node.files.ensure_container_logs(&node.key, &node.uid, "main").await.unwrap();
     let (one, two) = (node.log("main/0.log"), node.log("main/1.log"));
     let link = async |id: &ContainerId, log: &str| {
-        node.files
-            .link_container_log(&node.key, "main", id, log)
-            .await
-            .unwrap();
+        node.files.link_container_log(&node.key, "main", id, log).await.unwrap();
     };
     let link_path = node.at("log/containers/web_ns_main-id-1.log");
     link(&first, &one).await;
@@ -243,10 +188,7 @@ async fn logs_are_linked_and_removed_with_their_links() {
     assert_eq!(fs::read_link(&link_path).unwrap(), Path::new(&one));
 
     for _ in 0..2 {
-        node.files
-            .remove_container_log(&one, (&node.key, "main", &first))
-            .await
-            .unwrap();
+        node.files.remove_container_log(&one, (&node.key, "main", &first)).await.unwrap();
     }
     assert!(fs::symlink_metadata(&link_path).is_err());
     let left: Vec<_> = fs::read_dir(node.at("log/pods/ns_web_u-1/main"))
@@ -262,10 +204,7 @@ async fn logs_are_linked_and_removed_with_their_links() {
     }
     assert!(!node.at("log/pods/ns_web_u-1").exists());
     assert!(fs::symlink_metadata(node.at("log/containers/web_ns_main-id-2.log")).is_err());
-    assert!(
-        fs::symlink_metadata(&foreign).is_ok(),
-        "another pod's link stays"
-    );
+    assert!(fs::symlink_metadata(&foreign).is_ok(), "another pod's link stays");
 }
 
 #[tokio::test]
@@ -276,10 +215,7 @@ async fn stored_pods_are_found_by_directory_and_by_logs() {
     fs::create_dir(node.at("kubelet/pods/u-2")).unwrap();
     fs::create_dir(node.at("log/pods/ns_db_u-0")).unwrap();
     fs::write(node.at("kubelet/pods/file"), "").unwrap();
-    let stored = |uid: &str, key: Option<PodKey>| StoredPod {
-        uid: PodUid::from(uid),
-        key,
-    };
+    let stored = |uid: &str, key: Option<PodKey>| StoredPod { uid: PodUid::from(uid), key };
     let expected = [
         stored("u-0", Some(PodKey::new("ns", "db"))),
         stored("u-1", Some(node.key.clone())),
@@ -315,10 +251,7 @@ async fn names_from_manifests_cannot_leave_the_tree() {
             node.files.ensure_pod(&node.key, &uid).await.err(),
             node.files.write_hosts(&uid, "x").await.err(),
             node.files.new_termination_log(&node.uid, bad).await.err(),
-            node.files
-                .ensure_container_logs(&node.key, &node.uid, bad)
-                .await
-                .err(),
+            node.files.ensure_container_logs(&node.key, &node.uid, bad).await.err(),
         ];
         for (n, error) in errors.into_iter().enumerate() {
             let retry = error.map(|error| error.retry);
@@ -345,10 +278,7 @@ async fn a_pod_with_a_mount_below_is_not_removed() {
     let error = node.files.remove_pod(&node.uid).await.unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     assert!(error.cause.contains("mounted"), "{error}");
-    assert!(
-        node.at("kubelet/pods/u-1/plugins").exists(),
-        "all or nothing"
-    );
+    assert!(node.at("kubelet/pods/u-1/plugins").exists(), "all or nothing");
     assert_eq!(fs::read_to_string(volume.join("precious")).unwrap(), "data");
     let umounted = Command::new("umount").arg(&volume).status().unwrap();
     assert!(umounted.success());

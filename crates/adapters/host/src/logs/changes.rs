@@ -36,10 +36,7 @@ pub(super) struct LogFile {
 impl LogFile {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self {
-            file: Arc::new(file),
-            id: (metadata.dev(), metadata.ino()),
-        })
+        Ok(Self { file: Arc::new(file), id: (metadata.dev(), metadata.ino()) })
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -98,10 +95,7 @@ impl Signal {
 
 /// Whether a file of this name is what became of the log: `0.log.20261116-013000` of `0.log`, and nothing made of it later.
 fn is_rotated(name: &OsStr, log: &OsStr) -> bool {
-    let stamp = name
-        .as_bytes()
-        .strip_prefix(log.as_bytes())
-        .and_then(|it| it.strip_prefix(b"."));
+    let stamp = name.as_bytes().strip_prefix(log.as_bytes()).and_then(|it| it.strip_prefix(b"."));
     stamp.is_some_and(|it| it.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
 }
 
@@ -144,9 +138,8 @@ impl Changes {
                 Ok(event) => {
                     let appeared = EventMask::CREATE | EventMask::MOVED_TO | EventMask::IGNORED;
                     let is_new = event.mask.intersects(appeared);
-                    if let Some(name) = event
-                        .name
-                        .filter(|_| event.mask.contains(EventMask::MOVED_TO))
+                    if let Some(name) =
+                        event.name.filter(|_| event.mask.contains(EventMask::MOVED_TO))
                     {
                         self.hand_out(&event.wd, name).await;
                     }
@@ -169,9 +162,7 @@ impl Changes {
         let followers: Vec<Arc<Signal>> = {
             let state = self.lock();
             let all = state.followers.get(watch).into_iter().flatten();
-            all.filter(|it| is_rotated(&name, &it.name))
-                .cloned()
-                .collect()
+            all.filter(|it| is_rotated(&name, &it.name)).cloned().collect()
         };
         let Some(directory) = followers.first().map(|it| it.directory.clone()) else {
             return;
@@ -205,11 +196,7 @@ impl Changes {
             tracing::debug!(err = %error, "A log is followed without inotify");
             None
         });
-        Following {
-            changes: self.clone(),
-            watch,
-            signal,
-        }
+        Following { changes: self.clone(), watch, signal }
     }
 
     /// Directories that are watched.
@@ -284,11 +271,7 @@ mod tests {
             ("10.log.20261116-013000", false),
             ("1.log.20261116-013000", false),
         ] {
-            assert_eq!(
-                is_rotated(name.as_ref(), "0.log".as_ref()),
-                expected,
-                "{name}"
-            );
+            assert_eq!(is_rotated(name.as_ref(), "0.log".as_ref()), expected, "{name}");
         }
     }
 }

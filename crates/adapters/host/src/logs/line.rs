@@ -29,20 +29,14 @@ impl<'a> Line<'a> {
             Some(cut) if is_part => cut,
             _ => text,
         };
-        Some(Self {
-            time,
-            time_text,
-            is_stderr,
-            text,
-        })
+        Some(Self { time, time_text, is_stderr, text })
     }
 
     /// The time with nine digits after the point, as upstream shows it.
     pub(super) fn write_time(&self, out: &mut Vec<u8>) {
         let text = self.time_text;
-        let zone = text
-            .find('T')
-            .and_then(|t| text[t..].find(['Z', '+', '-']).map(|zone| t + zone));
+        let zone =
+            text.find('T').and_then(|t| text[t..].find(['Z', '+', '-']).map(|zone| t + zone));
         let (moment, zone) = text.split_at(zone.unwrap_or(text.len()));
         let (seconds, fraction) = moment.split_once('.').unwrap_or((moment, ""));
         let fraction = &fraction[..fraction.len().min(9)];
@@ -67,24 +61,12 @@ mod tests {
             assert_eq!(got, expected, "{raw:?}");
         };
         let time = "2016-10-06T00:17:09.669794202Z";
-        check(
-            &format!("{time} stdout F hello world\n"),
-            Some((false, "hello world\n")),
-        );
+        check(&format!("{time} stdout F hello world\n"), Some((false, "hello world\n")));
         check(&format!("{time} stderr F \n"), Some((true, "\n")));
         check(&format!("{time} stdout P part\n"), Some((false, "part")));
-        check(
-            &format!("{time} stdout P:x:y part\n"),
-            Some((false, "part")),
-        );
-        check(
-            &format!("{time} stdout F:P whole\n"),
-            Some((false, "whole\n")),
-        );
-        check(
-            &format!("{time} stdout F cut off"),
-            Some((false, "cut off")),
-        );
+        check(&format!("{time} stdout P:x:y part\n"), Some((false, "part")));
+        check(&format!("{time} stdout F:P whole\n"), Some((false, "whole\n")));
+        check(&format!("{time} stdout F cut off"), Some((false, "cut off")));
         check(&format!("{time} stdin F x\n"), None);
         check(&format!("{time} stdout\n"), None);
         check("yesterday stdout F x\n", None);
@@ -100,22 +82,10 @@ mod tests {
             Line::parse(raw.as_bytes()).unwrap().write_time(&mut out);
             assert_eq!(String::from_utf8(out).unwrap(), format!("{expected} "));
         };
-        check(
-            "2016-10-06T00:17:09.669794202Z",
-            "2016-10-06T00:17:09.669794202Z",
-        );
-        check(
-            "2016-10-06T00:17:09.6697Z",
-            "2016-10-06T00:17:09.669700000Z",
-        );
+        check("2016-10-06T00:17:09.669794202Z", "2016-10-06T00:17:09.669794202Z");
+        check("2016-10-06T00:17:09.6697Z", "2016-10-06T00:17:09.669700000Z");
         check("2016-10-06T00:17:09Z", "2016-10-06T00:17:09.000000000Z");
-        check(
-            "2016-10-06T00:17:09.5+02:00",
-            "2016-10-06T00:17:09.500000000+02:00",
-        );
-        check(
-            "2016-10-06T00:17:09-07:00",
-            "2016-10-06T00:17:09.000000000-07:00",
-        );
+        check("2016-10-06T00:17:09.5+02:00", "2016-10-06T00:17:09.500000000+02:00");
+        check("2016-10-06T00:17:09-07:00", "2016-10-06T00:17:09.000000000-07:00");
     }
 }

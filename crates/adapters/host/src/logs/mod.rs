@@ -40,10 +40,7 @@ pub struct NodeLogs {
 impl NodeLogs {
     /// Logs below this directory (`podLogsDir`).
     pub fn new(pod_logs: impl Into<PathBuf>) -> Self {
-        Self {
-            pod_logs: pod_logs.into(),
-            changes: Arc::new(Changes::new()),
-        }
+        Self { pod_logs: pod_logs.into(), changes: Arc::new(Changes::new()) }
     }
 
     /// Tells followers of changes as they happen. Runs for ever, once per node.
@@ -83,10 +80,7 @@ impl LogFiles for NodeLogs {
                 open().map_err(|cause| refused(&what, &cause))
             });
             let (directory, name, file, start) = opened.await?;
-            let place = reader::Place {
-                directory: Arc::new(directory),
-                name,
-            };
+            let place = reader::Place { directory: Arc::new(directory), name };
             let reader = Reader::new(place, file, start, ask, self.changes.clone());
             Ok(Box::new(reader) as Box<dyn LogPieces>)
         })

@@ -66,14 +66,7 @@ impl Reader {
             overdue: None,
             is_writer_gone: false,
         });
-        Self {
-            place,
-            file,
-            position,
-            shape,
-            follow,
-            is_over: false,
-        }
+        Self { place, file, position, shape, follow, is_over: false }
     }
 
     async fn piece(&mut self) -> Result<Option<Vec<u8>>, HostError> {
@@ -98,9 +91,8 @@ impl Reader {
         let (file, position) = (self.file.file.clone(), self.position);
         off_thread("read log", move || {
             let mut bytes = vec![0; PIECE];
-            let n = file
-                .read_at(&mut bytes, position)
-                .map_err(|cause| refused("read log", &cause))?;
+            let n =
+                file.read_at(&mut bytes, position).map_err(|cause| refused("read log", &cause))?;
             bytes.truncate(n);
             bytes.shrink_to_fit();
             Ok(bytes)

@@ -73,11 +73,7 @@ impl Home {
 }
 
 fn append(path: &Path, text: &str) {
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .unwrap();
+    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
 }
 
@@ -95,15 +91,10 @@ async fn every_option_gives_what_upstream_gives() {
         assert_eq!(home.read(ask).await.unwrap(), expected);
     };
     let since = |second: i64| LogAsk {
-        since: Some(ferrolet_types::Timestamp::from_second(
-            1_767_225_600 + second,
-        )),
+        since: Some(ferrolet_types::Timestamp::from_second(1_767_225_600 + second)),
         ..plain()
     };
-    let tail = |lines| LogAsk {
-        tail_lines: Some(lines),
-        ..plain()
-    };
+    let tail = |lines| LogAsk { tail_lines: Some(lines), ..plain() };
     check(plain(), "one\ntwo\nthree\n\nsix\n").await;
     check(tail(0), "").await;
     check(tail(1), "six\n").await;
@@ -112,52 +103,13 @@ async fn every_option_gives_what_upstream_gives() {
     check(tail(4), "ee\n\nsix\n").await;
     check(tail(100), "one\ntwo\nthree\n\nsix\n").await;
     check(since(3), "three\n\nsix\n").await;
-    check(
-        LogAsk {
-            since: since(6).since,
-            ..tail(2)
-        },
-        "six\n",
-    )
-    .await;
+    check(LogAsk { since: since(6).since, ..tail(2) }, "six\n").await;
     check(since(60), "").await;
-    check(
-        LogAsk {
-            limit_bytes: Some(5),
-            ..plain()
-        },
-        "one\nt",
-    )
-    .await;
-    check(
-        LogAsk {
-            limit_bytes: Some(4),
-            ..plain()
-        },
-        "one\n",
-    )
-    .await;
-    check(
-        LogAsk {
-            output: LogOutput::Stderr,
-            ..plain()
-        },
-        "two\n",
-    )
-    .await;
-    check(
-        LogAsk {
-            output: LogOutput::Stdout,
-            limit_bytes: Some(5),
-            ..plain()
-        },
-        "one\nt",
-    )
-    .await;
-    let timed = LogAsk {
-        with_timestamps: true,
-        ..since(2)
-    };
+    check(LogAsk { limit_bytes: Some(5), ..plain() }, "one\nt").await;
+    check(LogAsk { limit_bytes: Some(4), ..plain() }, "one\n").await;
+    check(LogAsk { output: LogOutput::Stderr, ..plain() }, "two\n").await;
+    check(LogAsk { output: LogOutput::Stdout, limit_bytes: Some(5), ..plain() }, "one\nt").await;
+    let timed = LogAsk { with_timestamps: true, ..since(2) };
     check(
         timed,
         "2026-01-01T00:00:02.500000000Z two\n2026-01-01T00:00:03.500000000Z three\n\
@@ -165,11 +117,7 @@ async fn every_option_gives_what_upstream_gives() {
     )
     .await;
     check(
-        LogAsk {
-            with_timestamps: true,
-            limit_bytes: Some(32),
-            ..plain()
-        },
+        LogAsk { with_timestamps: true, limit_bytes: Some(32), ..plain() },
         "2026-01-01T00:00:01.500000000Z o",
     )
     .await;
@@ -182,10 +130,7 @@ async fn the_end_of_a_file_may_be_missing() {
     home.append("2026-01-01T00:00:02Z stdout F cut o");
     assert_eq!(home.read(plain()).await.unwrap(), "one\ncut o");
     // A line without an end is not counted as one, and the count holds.
-    let one = LogAsk {
-        tail_lines: Some(1),
-        ..plain()
-    };
+    let one = LogAsk { tail_lines: Some(1), ..plain() };
     assert_eq!(home.read(one).await.unwrap(), "one\n");
 }
 
@@ -210,10 +155,7 @@ async fn large_logs_and_long_lines_come_whole_and_in_pieces() {
         got.extend(piece);
     }
     assert!(got == expected.as_bytes());
-    let tail = LogAsk {
-        tail_lines: Some(3000),
-        ..plain()
-    };
+    let tail = LogAsk { tail_lines: Some(3000), ..plain() };
     let got = home.read(tail).await.unwrap();
     assert!(got.starts_with("2001 "), "{}", &got[..20]);
     assert!(expected.ends_with(&got));
@@ -224,16 +166,9 @@ async fn what_is_no_log_is_refused() {
     let home = Home::new();
     home.append("{\"log\":\"docker\"}\n");
     let error = home.read(plain()).await.unwrap_err();
-    assert!(
-        error.to_string().contains("unsupported log format"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("unsupported log format"), "{error}");
     let outside = tempfile::tempdir().unwrap();
-    fs::write(
-        outside.path().join("secret"),
-        line(1, "stdout", "F", "secret"),
-    )
-    .unwrap();
+    fs::write(outside.path().join("secret"), line(1, "stdout", "F", "secret")).unwrap();
     let base = home.held.path();
     std::os::unix::fs::symlink(outside.path().join("secret"), base.join("pod/main/1.log")).unwrap();
     std::os::unix::fs::symlink(outside.path(), base.join("pod/link")).unwrap();
@@ -277,18 +212,9 @@ impl Follower {
 
 async fn follow(home: &Home, ask: LogAsk) -> (Follower, Arc<Writer>) {
     let writer = Arc::new(Writer(AtomicBool::new(true)));
-    let ask = LogAsk {
-        follow: Some(writer.clone()),
-        ..ask
-    };
+    let ask = LogAsk { follow: Some(writer.clone()), ..ask };
     let pieces = home.open(ask).await.unwrap();
-    (
-        Follower {
-            pieces,
-            heard: String::new(),
-        },
-        writer,
-    )
+    (Follower { pieces, heard: String::new() }, writer)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -298,10 +224,7 @@ async fn a_followed_log_survives_rotation_and_ends_with_its_writer() {
         let watch = is_watched.then(|| tokio::spawn(home.logs.watch_changes()));
         home.append(&line(1, "stdout", "F", "zero"));
         home.append(&line(1, "stdout", "F", "one"));
-        let tail = LogAsk {
-            tail_lines: Some(1),
-            ..plain()
-        };
+        let tail = LogAsk { tail_lines: Some(1), ..plain() };
         let (mut follower, writer) = follow(&home, tail).await;
         follower.until("one\n").await;
         home.append("2026-01-01T00:00:02Z stdout F tw");
@@ -418,11 +341,7 @@ async fn a_watched_log_is_told_at_once() {
         assert_eq!(piece.unwrap().unwrap(), format!("{round}\n").as_bytes());
     }
     // Without the watch each round but the first would take a second.
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     reading.abort();
     watch.abort();
 }

@@ -49,18 +49,9 @@ impl LoginPlaces {
         let below = |docker: &str| {
             let home = home.map(|home| home.join(docker));
             let machine = Path::new("/").join(docker);
-            shared
-                .iter()
-                .cloned()
-                .chain(home)
-                .chain([machine])
-                .collect()
+            shared.iter().cloned().chain(home).chain([machine]).collect()
         };
-        Self {
-            json: below(".docker"),
-            old: below(""),
-            plugins,
-        }
+        Self { json: below(".docker"), old: below(""), plugins }
     }
 }
 

@@ -29,9 +29,7 @@ pub struct NodePullFiles {
 impl NodePullFiles {
     /// Takes the agent's root directory, `/var/lib/kubelet`; touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 
     fn run<'a, T: Send + 'static>(
@@ -60,11 +58,7 @@ fn open(root: &Path, kind: PullFile) -> io::Result<Rooted> {
 }
 
 fn plain(name: &str) -> io::Result<&str> {
-    if is_plain_name(name) {
-        Ok(name)
-    } else {
-        Err(io::Error::from(io::ErrorKind::InvalidInput))
-    }
+    if is_plain_name(name) { Ok(name) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
 }
 
 fn read(directory: &Rooted, name: &str) -> io::Result<Vec<u8>> {
@@ -82,12 +76,10 @@ impl PullFiles for NodePullFiles {
         name: &'a str,
     ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
         let (attempt, name) = (format!("read pull record {name}"), name.to_owned());
-        self.run(attempt, kind, move |directory| {
-            match read(directory, &name) {
-                Ok(content) => Ok(Some(content)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            }
+        self.run(attempt, kind, move |directory| match read(directory, &name) {
+            Ok(content) => Ok(Some(content)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         })
     }
 
@@ -107,9 +99,7 @@ impl PullFiles for NodePullFiles {
 
     fn remove<'a>(&'a self, kind: PullFile, name: &'a str) -> Fut<'a, Result<(), HostError>> {
         let (attempt, name) = (format!("remove pull record {name}"), name.to_owned());
-        self.run(attempt, kind, move |directory| {
-            directory.unlink(plain(&name)?)
-        })
+        self.run(attempt, kind, move |directory| directory.unlink(plain(&name)?))
     }
 
     /// Files that are not records are passed over, and those that cannot be read are shown empty.

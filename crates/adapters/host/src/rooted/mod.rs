@@ -32,15 +32,11 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 // Non-blocking, so that opening a FIFO returns at once and can be told from a file.
-const FILE: OFlags = OFlags::NOFOLLOW
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
+const FILE: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// An open directory, and the only way to what lies beneath it.
 #[derive(Debug)]
@@ -126,10 +122,7 @@ impl Rooted {
 
     /// A descriptor that names an entry of any kind without opening it; `EXDEV` when something is mounted on it.
     pub fn open_named(&self, beneath: impl AsRef<Path>) -> io::Result<OwnedFd> {
-        self.resolve(
-            beneath.as_ref(),
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        )
+        self.resolve(beneath.as_ref(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)
     }
 
     /// Opens a regular file for reading.
@@ -161,9 +154,7 @@ impl Rooted {
     pub fn read(&self, beneath: impl AsRef<Path>, limit: usize) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         let bound = u64::try_from(limit).unwrap_or(u64::MAX);
-        self.open_file(beneath)?
-            .take(bound)
-            .read_to_end(&mut content)?;
+        self.open_file(beneath)?.take(bound).read_to_end(&mut content)?;
         Ok(content)
     }
 
@@ -191,9 +182,7 @@ impl Rooted {
         let mut temporary = OsString::from(".");
         temporary.push(name);
         temporary.push(".tmp");
-        let parent = Self {
-            directory: parent.as_fd().try_clone_to_owned()?,
-        };
+        let parent = Self { directory: parent.as_fd().try_clone_to_owned()? };
         // Left over from a crash between the two steps; nobody else writes under this name.
         parent.unlink(&temporary)?;
         let mut file = parent.create_new(&temporary, mode)?;
@@ -219,12 +208,7 @@ impl Rooted {
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let (old_parent, old) = self.parent_of(from.as_ref())?;
         let (new_parent, new) = self.parent_of(to.as_ref())?;
-        Ok(rustix::fs::renameat(
-            old_parent.as_fd(),
-            old,
-            new_parent.as_fd(),
-            new,
-        )?)
+        Ok(rustix::fs::renameat(old_parent.as_fd(), old, new_parent.as_fd(), new)?)
     }
 
     /// Removes a file or a link itself. Absent is success.
@@ -388,22 +372,13 @@ fn components(beneath: &Path) -> io::Result<Vec<&OsStr>> {
             _ => Err(plain_names_only(beneath)),
         })
         .collect::<io::Result<Vec<_>>>()
-        .and_then(|names| {
-            if names.is_empty() {
-                Err(plain_names_only(beneath))
-            } else {
-                Ok(names)
-            }
-        })
+        .and_then(|names| if names.is_empty() { Err(plain_names_only(beneath)) } else { Ok(names) })
 }
 
 fn plain_names_only(beneath: &Path) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!(
-            "{} is not a relative path of plain names",
-            beneath.display()
-        ),
+        format!("{} is not a relative path of plain names", beneath.display()),
     )
 }
 
@@ -411,10 +386,7 @@ fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
     }
 }
 

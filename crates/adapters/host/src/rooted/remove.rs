@@ -33,10 +33,7 @@ pub(super) fn tree(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
         Err(refusal) if refusal.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(refusal) => return Err(refusal),
     };
-    let mut walk = Walk {
-        top: doomed.as_fd(),
-        n_moved: 0,
-    };
+    let mut walk = Walk { top: doomed.as_fd(), n_moved: 0 };
     loop {
         let moved_before = walk.n_moved;
         walk.empty(doomed.as_fd(), 0)?;

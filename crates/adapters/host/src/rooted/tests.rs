@@ -28,12 +28,7 @@ fn attack() -> Attack {
     symlink(outside.join("secret"), inside.join("to-secret")).unwrap();
     symlink("real", inside.join("harmless")).unwrap();
     let root = Rooted::open(&inside).unwrap();
-    Attack {
-        _held: held,
-        outside,
-        root,
-        inside,
-    }
+    Attack { _held: held, outside, root, inside }
 }
 
 fn mode_of(path: &Path) -> u32 {
@@ -55,59 +50,36 @@ const ESCAPES: [&str; 10] = [
 
 #[test]
 fn no_operation_reaches_through_a_link_or_out_of_the_tree() {
-    let Attack {
-        _held,
-        outside,
-        root,
-        ..
-    } = attack();
+    let Attack { _held, outside, root, .. } = attack();
     for path in ESCAPES {
         assert!(root.open_file(path).is_err(), "open {path}");
         assert!(root.read(path, 10).is_err(), "read {path}");
         assert!(root.read_end(path, 10).is_err(), "read end {path}");
         assert!(root.write_existing(path, b"x").is_err(), "write {path}");
         assert!(root.create_new(path, 0o644).is_err(), "create {path}");
-        assert!(
-            root.ensure_directory(path, 0o755).is_err(),
-            "make directory {path}"
-        );
+        assert!(root.ensure_directory(path, 0o755).is_err(), "make directory {path}");
         assert!(root.directory(path).is_err(), "directory {path}");
     }
-    for path in [
-        "absolute/new",
-        "relative/new",
-        "../outside/new",
-        "/tmp/ferrolet-rooted-new",
-    ] {
+    for path in ["absolute/new", "relative/new", "../outside/new", "/tmp/ferrolet-rooted-new"] {
         assert!(root.create_new(path, 0o644).is_err(), "create {path}");
         assert!(
-            root.write_atomically(path, b"x", 0o644, Durability::Cached)
-                .is_err(),
+            root.write_atomically(path, b"x", 0o644, Durability::Cached).is_err(),
             "replace {path}"
         );
         assert!(root.rename("real/file", path).is_err(), "rename to {path}");
-        assert!(
-            root.symlink(Path::new("x"), path).is_err(),
-            "link at {path}"
-        );
+        assert!(root.symlink(Path::new("x"), path).is_err(), "link at {path}");
         assert!(root.ensure_directory(path, 0o755).is_err(), "mkdir {path}");
     }
-    for path in [
-        "absolute/secret",
-        "relative/secret",
-        "../outside/secret",
-        "real/../../outside/secret",
-    ] {
+    for path in
+        ["absolute/secret", "relative/secret", "../outside/secret", "real/../../outside/secret"]
+    {
         assert!(root.unlink(path).is_err(), "unlink {path}");
         assert!(root.rename(path, "stolen").is_err(), "rename from {path}");
         assert!(root.remove_tree(path).is_err(), "remove {path}");
         assert!(root.kind(path).is_err(), "kind {path}");
     }
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
-    assert_eq!(
-        fs::read_to_string(outside.join("secret")).unwrap(),
-        "secret"
-    );
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
 }
 
 #[test]
@@ -121,54 +93,27 @@ fn the_kernel_says_what_it_refused() {
 
 #[test]
 fn replacing_a_link_replaces_the_link_and_not_its_target() {
-    let Attack {
-        _held,
-        outside,
-        root,
-        inside,
-    } = attack();
-    root.write_atomically("to-secret", b"mine", 0o640, Durability::Synced)
-        .unwrap();
-    assert_eq!(
-        fs::read_to_string(outside.join("secret")).unwrap(),
-        "secret"
-    );
-    assert!(
-        fs::symlink_metadata(inside.join("to-secret"))
-            .unwrap()
-            .is_file()
-    );
+    let Attack { _held, outside, root, inside } = attack();
+    root.write_atomically("to-secret", b"mine", 0o640, Durability::Synced).unwrap();
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+    assert!(fs::symlink_metadata(inside.join("to-secret")).unwrap().is_file());
     assert_eq!(root.read("to-secret", 10).unwrap(), b"mine");
     assert_eq!(mode_of(&inside.join("to-secret")), 0o640);
 }
 
 #[test]
 fn a_link_planted_as_the_temporary_name_is_not_written_through() {
-    let Attack {
-        _held,
-        outside,
-        root,
-        inside,
-    } = attack();
+    let Attack { _held, outside, root, inside } = attack();
     symlink(outside.join("secret"), inside.join(".state.tmp")).unwrap();
-    root.write_atomically("state", b"new", 0o600, Durability::Cached)
-        .unwrap();
-    assert_eq!(
-        fs::read_to_string(outside.join("secret")).unwrap(),
-        "secret"
-    );
+    root.write_atomically("state", b"new", 0o600, Durability::Cached).unwrap();
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
     assert_eq!(root.read("state", 10).unwrap(), b"new");
     assert_eq!(root.kind(".state.tmp").unwrap(), None);
 }
 
 #[test]
 fn removing_a_tree_removes_links_and_leaves_their_targets() {
-    let Attack {
-        _held,
-        outside,
-        root,
-        inside,
-    } = attack();
+    let Attack { _held, outside, root, inside } = attack();
     symlink(&outside, inside.join("real/deep/link")).unwrap();
     root.remove_tree("real").unwrap();
     root.remove_tree("absolute").unwrap();
@@ -176,10 +121,7 @@ fn removing_a_tree_removes_links_and_leaves_their_targets() {
     root.remove_tree("never/was").unwrap();
     assert_eq!(root.kind("real").unwrap(), None);
     assert_eq!(root.kind("absolute").unwrap(), None);
-    assert_eq!(
-        fs::read_to_string(outside.join("secret")).unwrap(),
-        "secret"
-    );
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
 }
 
 #[test]
@@ -197,12 +139,7 @@ fn a_tree_deeper_than_descriptors_and_path_lengths_is_removed() {
 
 #[test]
 fn swapping_a_directory_for_a_link_during_the_work_never_leaves_the_tree() {
-    let Attack {
-        _held,
-        outside,
-        root,
-        inside,
-    } = attack();
+    let Attack { _held, outside, root, inside } = attack();
     let n_rounds = 2_000;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -224,41 +161,24 @@ fn swapping_a_directory_for_a_link_during_the_work_never_leaves_the_tree() {
         }
     });
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
-    assert_eq!(
-        fs::read_to_string(outside.join("secret")).unwrap(),
-        "secret"
-    );
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
 }
 
 #[test]
 fn modes_are_exact_whatever_the_umask_says() {
-    let Attack {
-        _held,
-        root,
-        inside,
-        ..
-    } = attack();
+    let Attack { _held, root, inside, .. } = attack();
     root.ensure_directory("a/b", 0o777).unwrap();
     root.create_new("a/b/open", 0o666).unwrap();
     assert_eq!(mode_of(&inside.join("a")), 0o777);
     assert_eq!(mode_of(&inside.join("a/b")), 0o777);
     assert_eq!(mode_of(&inside.join("a/b/open")), 0o666);
     root.ensure_directory("a/b", 0o700).unwrap();
-    assert_eq!(
-        mode_of(&inside.join("a/b")),
-        0o777,
-        "what was there keeps its mode"
-    );
+    assert_eq!(mode_of(&inside.join("a/b")), 0o777, "what was there keeps its mode");
 }
 
 #[test]
 fn a_fifo_or_socket_in_place_of_a_file_is_refused_without_waiting() {
-    let Attack {
-        _held,
-        root,
-        inside,
-        ..
-    } = attack();
+    let Attack { _held, root, inside, .. } = attack();
     rustix::fs::mknodat(
         rustix::fs::CWD,
         inside.join("fifo"),
@@ -364,11 +284,7 @@ pub(crate) fn has_own_mounts() -> bool {
 }
 
 pub(crate) fn mount_tmpfs(point: &Path) {
-    let done = Command::new("mount")
-        .args(["-t", "tmpfs", "tmpfs"])
-        .arg(point)
-        .status()
-        .unwrap();
+    let done = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(point).status().unwrap();
     assert!(done.success());
 }
 
@@ -378,12 +294,7 @@ fn another_mount_is_neither_entered_nor_removed() {
         again_with_own_mounts("rooted::tests::another_mount_is_neither_entered_nor_removed");
         return;
     }
-    let Attack {
-        _held,
-        root,
-        inside,
-        ..
-    } = attack();
+    let Attack { _held, root, inside, .. } = attack();
     mount_tmpfs(&inside.join("real/deep"));
     fs::write(inside.join("real/deep/precious"), "data").unwrap();
     let error = root.open_file("real/deep/precious").unwrap_err();
@@ -392,13 +303,7 @@ fn another_mount_is_neither_entered_nor_removed() {
     assert!(root.create_new("real/deep/x", 0o600).is_err());
     assert!(root.remove_tree("real").is_err());
     assert!(root.remove_tree("real/deep").is_err());
-    assert_eq!(
-        fs::read_to_string(inside.join("real/deep/precious")).unwrap(),
-        "data"
-    );
-    let umounted = Command::new("umount")
-        .arg(inside.join("real/deep"))
-        .status()
-        .unwrap();
+    assert_eq!(fs::read_to_string(inside.join("real/deep/precious")).unwrap(), "data");
+    let umounted = Command::new("umount").arg(inside.join("real/deep")).status().unwrap();
     assert!(umounted.success());
 }

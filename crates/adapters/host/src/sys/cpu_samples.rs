@@ -44,10 +44,7 @@ impl CpuSamples {
             return None;
         }
         let slots = (0..n_most).map(|_| UnsafeCell::new(Stack::EMPTY)).collect();
-        let slots = Box::into_raw(Box::new(Slots {
-            slots,
-            n_taken: AtomicUsize::new(0),
-        }));
+        let slots = Box::into_raw(Box::new(Slots { slots, n_taken: AtomicUsize::new(0) }));
         // From here on dropping `samples` undoes everything.
         let samples = Self { slots };
         // The first walk may load what later ones need; it had better not be in a handler.
@@ -97,14 +94,8 @@ fn install() -> bool {
 }
 
 fn set_timer(micros: i64) -> bool {
-    let value = libc::timeval {
-        tv_sec: 0,
-        tv_usec: micros,
-    };
-    let timer = libc::itimerval {
-        it_interval: value,
-        it_value: value,
-    };
+    let value = libc::timeval { tv_sec: 0, tv_usec: micros };
+    let timer = libc::itimerval { it_interval: value, it_value: value };
     // SAFETY: setitimer reads the value it is given and writes nowhere.
     unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()) == 0 }
 }

@@ -32,13 +32,8 @@ pub(crate) struct Place {
     pub(crate) bytes_in_use: u64,
 }
 
-const NOBODY: Place = Place {
-    stack: Stack::EMPTY,
-    n_allocated: 0,
-    bytes_allocated: 0,
-    n_in_use: 0,
-    bytes_in_use: 0,
-};
+const NOBODY: Place =
+    Place { stack: Stack::EMPTY, n_allocated: 0, bytes_allocated: 0, n_in_use: 0, bytes_in_use: 0 };
 
 /// In pages that nobody touches until the first place is taken.
 static TABLE: Mutex<(usize, [Place; PLACES])> = Mutex::new((0, [NOBODY; PLACES]));
@@ -102,9 +97,7 @@ fn allocated(block: *mut u8, size: usize) {
 #[cold]
 #[inline(never)]
 fn note(block: *mut u8, size: usize) {
-    let was_noting = IS_NOTING
-        .try_with(|noting| noting.replace(true))
-        .unwrap_or(true);
+    let was_noting = IS_NOTING.try_with(|noting| noting.replace(true)).unwrap_or(true);
     if was_noting {
         return;
     }
@@ -177,10 +170,7 @@ fn released(block: *mut u8) {
         return;
     }
     let line = &IN_USE[line_of(block)];
-    if let Some(way) = line
-        .iter()
-        .position(|it| it.load(Ordering::Relaxed) == block.addr())
-    {
+    if let Some(way) = line.iter().position(|it| it.load(Ordering::Relaxed) == block.addr()) {
         forget(block, way);
     }
 }
@@ -193,16 +183,12 @@ fn forget(block: *mut u8, way: usize) {
     IN_USE[line][way].store(0, Ordering::Release);
     N_IN_USE.fetch_sub(1, Ordering::Relaxed);
     let (index, units) = ((whose & 0xff) as usize, whose >> 8);
-    let was_noting = IS_NOTING
-        .try_with(|noting| noting.replace(true))
-        .unwrap_or(true);
+    let was_noting = IS_NOTING.try_with(|noting| noting.replace(true)).unwrap_or(true);
     if was_noting {
         return;
     }
     // Short: a walk never happens under this lock.
-    let mut table = TABLE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut table = TABLE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (n, bytes) = weight(units);
     let place = &mut table.1[index];
     place.n_in_use = place.n_in_use.saturating_sub(n);
@@ -215,9 +201,7 @@ fn forget(block: *mut u8, way: usize) {
 pub(crate) fn places() -> Vec<Place> {
     // Room first: allocating under the lock would be noted, and noting wants the lock.
     let mut copied = Vec::with_capacity(PLACES);
-    let table = TABLE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let table = TABLE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     copied.extend_from_slice(&table.1[..table.0]);
     copied
 }

@@ -21,9 +21,5 @@ pub(crate) fn keep_no_remains(socket: BorrowedFd<'_>) -> io::Result<()> {
             length,
         )
     };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

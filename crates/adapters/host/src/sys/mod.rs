@@ -45,10 +45,6 @@ pub(crate) fn unmap_pages(mapping: CleanMapping) -> bool {
     // SAFETY: the kernel listed this range as a private, read-only mapping of a file with no page of our own in it, so whoever touches it next
     // reads the same bytes from the same file. Program and libraries stay mapped while the process lives; nothing here unloads one.
     unsafe {
-        libc::madvise(
-            mapping.start() as *mut libc::c_void,
-            mapping.len(),
-            libc::MADV_DONTNEED,
-        ) == 0
+        libc::madvise(mapping.start() as *mut libc::c_void, mapping.len(), libc::MADV_DONTNEED) == 0
     }
 }

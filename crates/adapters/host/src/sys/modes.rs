@@ -22,9 +22,5 @@ pub(crate) fn chmod_entry(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> 
             libc::AT_SYMLINK_NOFOLLOW,
         )
     };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -57,12 +57,7 @@ pub(crate) fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result
     // SAFETY: the descriptor is open for the length of the borrow, and the kernel only reads the structure, whose layout is
     // the kernel's own.
     let answer = unsafe {
-        libc::syscall(
-            libc::SYS_ioctl,
-            directory.as_raw_fd(),
-            SET_ATTRIBUTES,
-            &raw const wanted,
-        )
+        libc::syscall(libc::SYS_ioctl, directory.as_raw_fd(), SET_ATTRIBUTES, &raw const wanted)
     };
     told(answer)
 }
@@ -93,20 +88,11 @@ fn attributes(directory: BorrowedFd<'_>) -> io::Result<Attributes> {
     // SAFETY: the descriptor is open for the length of the borrow; the kernel writes one structure of its own layout, which
     // lives until after the call.
     let answer = unsafe {
-        libc::syscall(
-            libc::SYS_ioctl,
-            directory.as_raw_fd(),
-            GET_ATTRIBUTES,
-            &raw mut found,
-        )
+        libc::syscall(libc::SYS_ioctl, directory.as_raw_fd(), GET_ATTRIBUTES, &raw mut found)
     };
     told(answer).map(|()| found)
 }
 
 fn told(answer: libc::c_long) -> io::Result<()> {
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

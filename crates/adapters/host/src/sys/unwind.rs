@@ -16,10 +16,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    pub(crate) const EMPTY: Self = Self {
-        frames: [0; DEPTH],
-        depth: 0,
-    };
+    pub(crate) const EMPTY: Self = Self { frames: [0; DEPTH], depth: 0 };
 
     pub(crate) fn frames(&self) -> &[u64] {
         &self.frames[..self.depth]
@@ -76,20 +73,13 @@ unsafe extern "C" fn visit(context: *mut Context, argument: *mut c_void) -> c_in
     }
     // A return address belongs to the instruction before it; an interrupted one to itself.
     let address = if before == 0 { address - 1 } else { address };
-    if walk.stack.push(address) {
-        GO_ON
-    } else {
-        ENOUGH
-    }
+    if walk.stack.push(address) { GO_ON } else { ENOUGH }
 }
 
 /// The stack from the frame that is at `from`, or from here when that is zero.
 #[inline(never)]
 pub(crate) fn walk(from: u64) -> Stack {
-    let mut walk = Walk {
-        stack: Stack::EMPTY,
-        from,
-    };
+    let mut walk = Walk { stack: Stack::EMPTY, from };
     // SAFETY: `visit` has the type that the unwinder wants, and `walk` outlives the call.
     unsafe {
         _Unwind_Backtrace(visit, (&raw mut walk).cast());

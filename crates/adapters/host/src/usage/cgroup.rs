@@ -28,23 +28,14 @@ pub(super) enum Breadth {
 
 /// What is mounted where.
 pub(super) enum Hierarchies {
-    V1 {
-        cpu: PathBuf,
-        memory: PathBuf,
-        pids: Option<PathBuf>,
-        block: Option<PathBuf>,
-    },
-    V2 {
-        mount: PathBuf,
-    },
+    V1 { cpu: PathBuf, memory: PathBuf, pids: Option<PathBuf>, block: Option<PathBuf> },
+    V2 { mount: PathBuf },
 }
 
 impl Hierarchies {
     pub(super) fn new(layout: &CgroupLayout) -> Self {
         match layout {
-            CgroupLayout::V2 { mount } => Self::V2 {
-                mount: mount.clone(),
-            },
+            CgroupLayout::V2 { mount } => Self::V2 { mount: mount.clone() },
             CgroupLayout::V1 { hierarchies, .. } => {
                 let of = |controller: &str| {
                     let found = hierarchies
@@ -74,12 +65,7 @@ impl Hierarchies {
     pub(super) fn open(&self, breadth: Breadth) -> std::io::Result<Cgroup> {
         Ok(match self {
             Self::V2 { mount } => Cgroup::V2(Directory::open(mount)?),
-            Self::V1 {
-                cpu,
-                memory,
-                pids,
-                block,
-            } => {
+            Self::V1 { cpu, memory, pids, block } => {
                 let optional = |path: &Option<PathBuf>| {
                     let path = path.as_ref().filter(|_| breadth == Breadth::All);
                     path.and_then(|path| Directory::open(path).ok())
@@ -122,12 +108,7 @@ impl Cgroup {
         let path = path.as_ref();
         Some(match self {
             Self::V2(directory) => Self::V2(directory.child(path)?),
-            Self::V1 {
-                memory,
-                cpu,
-                pids,
-                block,
-            } => {
+            Self::V1 { memory, cpu, pids, block } => {
                 let below = |it: &Option<Directory>| it.as_ref().and_then(|it| it.child(path));
                 Self::V1 {
                     memory: memory.child(path)?,
@@ -144,12 +125,7 @@ impl Cgroup {
         let found = self.listing().child(name)?;
         Some(match self {
             Self::V2(_) => Self::V2(found),
-            Self::V1 { .. } => Self::V1 {
-                memory: found,
-                cpu: None,
-                pids: None,
-                block: None,
-            },
+            Self::V1 { .. } => Self::V1 { memory: found, cpu: None, pids: None, block: None },
         })
     }
 
@@ -234,10 +210,7 @@ impl Cgroup {
     ) -> (CgroupUsage, Details) {
         let stat = self.memory_stat(buffer);
         let usage = self.usage_with(at, &stat, buffer);
-        let mut details = Details {
-            memory: stat.figures,
-            ..Details::default()
-        };
+        let mut details = Details { memory: stat.figures, ..Details::default() };
         if let Self::V2(directory) = self {
             details.pressure = pressure_v2(directory, buffer);
         }
@@ -245,12 +218,7 @@ impl Cgroup {
             return (usage, details);
         }
         match self {
-            Self::V1 {
-                memory,
-                cpu,
-                pids,
-                block,
-            } => {
+            Self::V1 { memory, cpu, pids, block } => {
                 if let Some(cpu) = cpu {
                     details.cpu = cpu_v1(cpu, buffer);
                 }
@@ -384,9 +352,7 @@ fn devices_v1(block: &Directory, buffer: &mut Vec<u8>) -> Vec<DeviceFigures> {
             let (Some(new), Ok(value)) = (device(number), value.parse::<u64>()) else {
                 continue;
             };
-            let at = devices
-                .iter()
-                .position(|it| (it.major, it.minor) == (new.major, new.minor));
+            let at = devices.iter().position(|it| (it.major, it.minor) == (new.major, new.minor));
             let at = at.unwrap_or_else(|| {
                 devices.push(new);
                 devices.len() - 1
@@ -427,9 +393,7 @@ pub(super) fn add_process(figures: &mut ProcessFigures, process: &Directory, buf
         n_looked_at += 1;
         // A process can have a million; what the rest are is not worth a second of everybody's time.
         if n_looked_at <= LOOKED_AT
-            && descriptors
-                .link(&name)
-                .is_some_and(|target| target.starts_with(b"socket"))
+            && descriptors.link(&name).is_some_and(|target| target.starts_with(b"socket"))
         {
             figures.n_sockets += 1;
         }
@@ -440,8 +404,6 @@ pub(super) fn add_process(figures: &mut ProcessFigures, process: &Directory, buf
 const LOOKED_AT: u32 = 1024;
 
 fn max_open_files(limits: &str) -> Option<u64> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }

@@ -33,10 +33,7 @@ struct Walked {
 
 impl Default for Walked {
     fn default() -> Self {
-        Self {
-            budget: MOST_ENTRIES,
-            seen: HashSet::new(),
-        }
+        Self { budget: MOST_ENTRIES, seen: HashSet::new() }
     }
 }
 
@@ -115,11 +112,7 @@ impl DiskPlaces {
                 continue;
             };
             for (name, is_mount) in directories(&plugin) {
-                let own = if is_mount {
-                    None
-                } else {
-                    plugin.directory(&name).ok()
-                };
+                let own = if is_mount { None } else { plugin.directory(&name).ok() };
                 let room = match own {
                     Some(volume) => {
                         let used = metered(&volume).unwrap_or_else(|| {
@@ -127,11 +120,8 @@ impl DiskPlaces {
                             walk(&volume, &mut used, walked, 0);
                             used
                         });
-                        let room = FileRoom {
-                            used: used.bytes,
-                            inodes_used: used.inodes,
-                            ..found.node
-                        };
+                        let room =
+                            FileRoom { used: used.bytes, inodes_used: used.inodes, ..found.node };
                         Some((room, true))
                     }
                     // Another mount: its file system knows by itself how full it is.
@@ -190,9 +180,7 @@ fn container_logs(
             // Its directory is not a log.
             used.inodes = used.inodes.saturating_sub(1);
             used.bytes = used.bytes.saturating_sub(own_bytes(&own));
-            found
-                .container_logs
-                .push((PodUid::from(uid), container, used));
+            found.container_logs.push((PodUid::from(uid), container, used));
         }
     }
 }
@@ -212,11 +200,7 @@ fn directories(directory: &Rooted) -> Vec<(String, bool)> {
 }
 
 fn stat_of(directory: &Rooted, name: &str) -> io::Result<rustix::fs::Stat> {
-    Ok(rustix::fs::statat(
-        directory,
-        name,
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?)
+    Ok(rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn own_bytes(directory: &Rooted) -> u64 {
@@ -224,9 +208,7 @@ fn own_bytes(directory: &Rooted) -> u64 {
 }
 
 fn bytes_of(stat: &rustix::fs::Stat) -> u64 {
-    u64::try_from(stat.st_blocks)
-        .unwrap_or(0)
-        .saturating_mul(512)
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }
 
 fn add_entry(directory: &Rooted, name: &str, used: &mut InUse) {

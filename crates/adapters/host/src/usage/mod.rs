@@ -122,12 +122,8 @@ impl UsageReader {
             }
         }
         kept.bases = bases;
-        let figures = Arc::new(UsageFigures {
-            at,
-            cgroups,
-            disks: found.disks,
-            processes: found.processes,
-        });
+        let figures =
+            Arc::new(UsageFigures { at, cgroups, disks: found.disks, processes: found.processes });
         kept.last = Some(Arc::new(slim(&figures)));
         kept.figures = Some((detail, figures.clone()));
         Ok(figures)
@@ -156,19 +152,11 @@ impl UsageReader {
                     (id, rated(path, usage))
                 })
                 .collect();
-            pods.push(PodUsage {
-                uid: pod.uid,
-                total,
-                containers,
-            });
+            pods.push(PodUsage { uid: pod.uid, total, containers });
         }
         // Only what is there is remembered.
         kept.bases = bases;
-        let snapshot = Arc::new(UsageSnapshot {
-            node,
-            all_pods,
-            pods,
-        });
+        let snapshot = Arc::new(UsageSnapshot { node, all_pods, pods });
         kept.last = Some(snapshot.clone());
         Ok(snapshot)
     }
@@ -225,9 +213,7 @@ impl Usage for UsageReader {
 
     fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>> {
         let (places, at, uid) = (self.disk_places.clone(), self.clock.now(), uid.clone());
-        Box::pin(off_thread("look at a pod's files", move || {
-            Ok(places.read_pod(&uid, at))
-        }))
+        Box::pin(off_thread("look at a pod's files", move || Ok(places.read_pod(&uid, at))))
     }
 
     fn room_at<'a>(&'a self, place: &'a str) -> Fut<'a, Result<FileRoom, HostError>> {
@@ -248,11 +234,8 @@ impl Usage for UsageReader {
 
 /// The slim view of a whole reading.
 fn slim(figures: &UsageFigures) -> UsageSnapshot {
-    let mut snapshot = UsageSnapshot {
-        node: whole::nothing(figures.at),
-        all_pods: None,
-        pods: Vec::new(),
-    };
+    let mut snapshot =
+        UsageSnapshot { node: whole::nothing(figures.at), all_pods: None, pods: Vec::new() };
     for cgroup in &figures.cgroups {
         match &cgroup.whose {
             Whose::Node => snapshot.node = cgroup.usage,
@@ -287,31 +270,18 @@ fn rate(base: Option<Base>, usage: CgroupUsage) -> (CgroupUsage, Option<Base>) {
     let Some(cpu_nanos) = usage.cpu_nanos else {
         return (usage, None);
     };
-    let new = Base {
-        at: usage.at,
-        cpu_nanos,
-        rate: None,
-    };
+    let new = Base { at: usage.at, cpu_nanos, rate: None };
     // A counter that went back belongs to another cgroup of the same name.
     let Some(base) = base.filter(|base| base.cpu_nanos <= cpu_nanos) else {
         return (usage, Some(new));
     };
     let span = usage.at.since(base.at);
     let used = u128::from(cpu_nanos - base.cpu_nanos);
-    let over_span = used
-        .saturating_mul(1_000_000_000)
-        .checked_div(span.as_nanos());
+    let over_span = used.saturating_mul(1_000_000_000).checked_div(span.as_nanos());
     let over_span = over_span.and_then(|rate| u64::try_from(rate).ok());
     let is_due = span >= RATE_OVER;
-    let rate = if is_due || base.rate.is_none() {
-        over_span
-    } else {
-        base.rate
-    };
-    let usage = CgroupUsage {
-        cpu_nano_cores: rate,
-        ..usage
-    };
+    let rate = if is_due || base.rate.is_none() { over_span } else { base.rate };
+    let usage = CgroupUsage { cpu_nano_cores: rate, ..usage };
     let next = if is_due { Base { rate, ..new } } else { base };
     (usage, Some(next))
 }

@@ -16,17 +16,15 @@ pub(super) fn pod(name: &str) -> Option<PodUid> {
 /// True for the directories of the classes that hold pods.
 pub(super) fn is_class(name: &str) -> bool {
     let slice = name.strip_suffix(".slice");
-    let class = slice
-        .and_then(|slice| slice.rsplit('-').next())
-        .unwrap_or(name);
+    let class = slice.and_then(|slice| slice.rsplit('-').next()).unwrap_or(name);
     class == "burstable" || class == "besteffort"
 }
 
 /// The container of a directory below a pod's: its id, bare or in a scope's name.
 pub(super) fn container(name: &str) -> Option<ContainerId> {
-    let id = name.strip_suffix(".scope").map_or(name, |scope| {
-        scope.rsplit_once('-').map_or(scope, |(_, id)| id)
-    });
+    let id = name
+        .strip_suffix(".scope")
+        .map_or(name, |scope| scope.rsplit_once('-').map_or(scope, |(_, id)| id));
     let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_helper = name.starts_with("crio-conmon-");
     (is_id && !is_helper).then(|| ContainerId::from(id))
@@ -53,11 +51,7 @@ mod tests {
         let id = "a".repeat(64);
         let check = |name: String, expected: bool| {
             let got = container(&name);
-            assert_eq!(
-                got.is_some_and(|got| got.as_str() == id),
-                expected,
-                "{name}"
-            );
+            assert_eq!(got.is_some_and(|got| got.as_str() == id), expected, "{name}");
         };
         check(id.clone(), true);
         check(format!("cri-containerd-{id}.scope"), true);

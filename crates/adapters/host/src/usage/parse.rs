@@ -16,10 +16,7 @@ pub(super) fn fields(text: &str) -> impl Iterator<Item = (&str, u64)> {
 /// The same for whoever wants few of many lines, and does not read numbers for nothing.
 fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.lines();
-    lines.filter_map(|line| {
-        line.split_once(' ')
-            .map(|(name, value)| (name, value.trim()))
-    })
+    lines.filter_map(|line| line.split_once(' ').map(|(name, value)| (name, value.trim())))
 }
 
 /// The number behind a name in a file of `name number` lines.
@@ -173,10 +170,8 @@ pub(super) fn interfaces(text: &str) -> Vec<InterfaceFigures> {
         if IGNORED.iter().any(|ignored| lower.starts_with(ignored)) {
             continue;
         }
-        let numbers: Vec<u64> = numbers
-            .split_ascii_whitespace()
-            .filter_map(|number| number.parse().ok())
-            .collect();
+        let numbers: Vec<u64> =
+            numbers.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
         let traffic = |at: usize| {
             let number = |i: usize| numbers.get(at + i).copied().unwrap_or(0);
             TrafficFigures {

@@ -47,22 +47,15 @@ pub(super) struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// Processor and memory of everything.
     fn slim() -> Self {
-        Self {
-            hierarchies: Breadth::Basic,
-            containers: None,
-        }
+        Self { hierarchies: Breadth::Basic, containers: None }
     }
 
     pub(super) fn by(detail: &'a Detail) -> Self {
         match detail {
-            Detail::Summary(containers) => Self {
-                hierarchies: Breadth::Basic,
-                containers: Some(containers),
-            },
-            Detail::Whole => Self {
-                hierarchies: Breadth::All,
-                containers: None,
-            },
+            Detail::Summary(containers) => {
+                Self { hierarchies: Breadth::Basic, containers: Some(containers) }
+            }
+            Detail::Whole => Self { hierarchies: Breadth::All, containers: None },
         }
     }
 }
@@ -80,21 +73,14 @@ impl Places {
         pods: PathBuf,
         systems: Vec<(String, PathBuf)>,
     ) -> Self {
-        Self {
-            hierarchies: Hierarchies::new(layout),
-            pods,
-            systems,
-        }
+        Self { hierarchies: Hierarchies::new(layout), pods, systems }
     }
 
     /// The slim view of everything: processor, memory, swap.
     pub(super) fn scan(&self, at: Timestamp) -> Result<Found, HostError> {
         let mut buffer = Vec::new();
-        let mut found = Found {
-            node: self.node(at, &mut buffer)?,
-            all_pods: None,
-            pods: Vec::new(),
-        };
+        let mut found =
+            Found { node: self.node(at, &mut buffer)?, all_pods: None, pods: Vec::new() };
         self.walk(&Wanted::slim(), &mut |visited| {
             let usage = visited.cgroup.usage(at, &mut buffer);
             match visited.whose {
@@ -124,28 +110,16 @@ impl Places {
         visit: &mut dyn FnMut(Visited<'_>),
     ) -> Result<(), HostError> {
         let root = self.root(wanted.hierarchies)?;
-        visit(Visited {
-            whose: Whose::Node,
-            path: Path::new(""),
-            cgroup: &root,
-        });
+        visit(Visited { whose: Whose::Node, path: Path::new(""), cgroup: &root });
         for (name, path) in &self.systems {
             if let Some(cgroup) = root.child(path) {
-                visit(Visited {
-                    whose: Whose::System(name.clone()),
-                    path,
-                    cgroup: &cgroup,
-                });
+                visit(Visited { whose: Whose::System(name.clone()), path, cgroup: &cgroup });
             }
         }
         let Some(pods) = root.child(&self.pods) else {
             return Ok(());
         };
-        visit(Visited {
-            whose: Whose::AllPods,
-            path: &self.pods,
-            cgroup: &pods,
-        });
+        visit(Visited { whose: Whose::AllPods, path: &self.pods, cgroup: &pods });
         let mut classes = Vec::new();
         for name in pods.directories() {
             if names::is_class(&name) {
@@ -159,11 +133,7 @@ impl Places {
             let Some(cgroup) = pods.child(&class) else {
                 continue;
             };
-            visit(Visited {
-                whose: Whose::Class,
-                path: &path,
-                cgroup: &cgroup,
-            });
+            visit(Visited { whose: Whose::Class, path: &path, cgroup: &cgroup });
             for name in cgroup.directories() {
                 visit_pod(wanted, &cgroup, &path, &name, visit);
             }
@@ -219,11 +189,7 @@ fn visit_pod(
         return;
     };
     let path = path.join(name);
-    visit(Visited {
-        whose: Whose::Pod(uid.clone()),
-        path: &path,
-        cgroup: &pod,
-    });
+    visit(Visited { whose: Whose::Pod(uid.clone()), path: &path, cgroup: &pod });
     for name in pod.directories() {
         let Some(id) = names::container(&name) else {
             continue;

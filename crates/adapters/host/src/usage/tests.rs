@@ -66,51 +66,26 @@ async fn v2_trees_are_read_with_slices_and_scopes() {
         .collect();
     write(root, &format!("{pod}/cri-containerd-{id}.scope"), &limited);
     write(root, "kubepods.slice/kubepods-podff.slice", files);
-    let layout = CgroupLayout::V2 {
-        mount: root.to_owned(),
-    };
+    let layout = CgroupLayout::V2 { mount: root.to_owned() };
     let (reader, clock) = reader(layout, CgroupDriver::Systemd);
     let snapshot = reader.snapshot(SECOND).await.unwrap();
     let mut uids: Vec<&str> = snapshot.pods.iter().map(|pod| pod.uid.as_str()).collect();
     uids.sort_unstable();
     assert_eq!(uids, ["12-ab", "ff"]);
-    let pod = snapshot
-        .pods
-        .iter()
-        .find(|pod| pod.uid.as_str() == "12-ab")
-        .unwrap();
+    let pod = snapshot.pods.iter().find(|pod| pod.uid.as_str() == "12-ab").unwrap();
     assert_eq!(pod.total.cpu_nanos, Some(5_000_000));
     let memory = pod.total.memory.unwrap();
-    assert_eq!(
-        (memory.usage, memory.working_set, memory.rss),
-        (1000, 700, 100)
-    );
-    assert_eq!(
-        (memory.limit, memory.page_faults, memory.major_page_faults),
-        (None, 7, 1)
-    );
-    assert_eq!(
-        (pod.total.swap_bytes, pod.total.swap_limit_bytes),
-        (Some(5), Some(50))
-    );
+    assert_eq!((memory.usage, memory.working_set, memory.rss), (1000, 700, 100));
+    assert_eq!((memory.limit, memory.page_faults, memory.major_page_faults), (None, 7, 1));
+    assert_eq!((pod.total.swap_bytes, pod.total.swap_limit_bytes), (Some(5), Some(50)));
     assert_eq!(pod.containers[0].0.as_str(), id);
     assert_eq!(pod.containers[0].1.memory.unwrap().limit, Some(4096));
     assert!(snapshot.all_pods.is_some());
-    assert!(
-        snapshot.node.memory.unwrap().limit.is_some(),
-        "the machine's own"
-    );
+    assert!(snapshot.node.memory.unwrap().limit.is_some(), "the machine's own");
 
     // Within a second everybody gets the same; ten seconds later there is a rate.
-    assert!(Arc::ptr_eq(
-        &snapshot,
-        &reader.snapshot(SECOND).await.unwrap()
-    ));
-    write(
-        root,
-        "kubepods.slice",
-        &[("cpu.stat", "usage_usec 5005000\n")],
-    );
+    assert!(Arc::ptr_eq(&snapshot, &reader.snapshot(SECOND).await.unwrap()));
+    write(root, "kubepods.slice", &[("cpu.stat", "usage_usec 5005000\n")]);
     clock.0.store(1010, Ordering::Relaxed);
     let later = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(snapshot.all_pods.unwrap().cpu_nano_cores, None);
@@ -118,10 +93,7 @@ async fn v2_trees_are_read_with_slices_and_scopes() {
     // Soon after, the rate over ten seconds still stands.
     clock.0.store(1013, Ordering::Relaxed);
     let shared = reader.snapshot(8 * SECOND).await.unwrap();
-    assert!(
-        Arc::ptr_eq(&shared, &later),
-        "who takes an older one has it"
-    );
+    assert!(Arc::ptr_eq(&shared, &later), "who takes an older one has it");
     let soon = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(soon.all_pods.unwrap().cpu_nano_cores, Some(500_000_000));
 }
@@ -131,12 +103,9 @@ async fn v1_hierarchies_are_read_side_by_side() {
     let held = tempfile::tempdir().unwrap();
     let (cpu, memory) = (held.path().join("cpuacct"), held.path().join("memory"));
     let id = "d".repeat(64);
-    for path in [
-        "",
-        "kubepods",
-        "kubepods/besteffort/pod1",
-        &format!("kubepods/besteffort/pod1/{id}"),
-    ] {
+    for path in
+        ["", "kubepods", "kubepods/besteffort/pod1", &format!("kubepods/besteffort/pod1/{id}")]
+    {
         write(&cpu, path, &[("cpuacct.usage", "123456789\n")]);
         let stat = "pgfault 3\ntotal_rss 10\ntotal_inactive_file 60\ntotal_swap 4\n";
         let limit = ("memory.limit_in_bytes", "9223372036854771712\n");
@@ -157,24 +126,16 @@ async fn v1_hierarchies_are_read_side_by_side() {
     assert_eq!(pod.uid.as_str(), "1");
     let (found, usage) = &pod.containers[0];
     assert_eq!(found.as_str(), id);
-    assert_eq!(
-        (usage.cpu_nanos, usage.swap_bytes),
-        (Some(123_456_789), Some(4))
-    );
+    assert_eq!((usage.cpu_nanos, usage.swap_bytes), (Some(123_456_789), Some(4)));
     let memory = usage.memory.unwrap();
     // More inactive pages than usage: the two are read one after the other.
-    assert_eq!(
-        (memory.usage, memory.working_set, memory.rss, memory.limit),
-        (50, 0, 10, None)
-    );
+    assert_eq!((memory.usage, memory.working_set, memory.rss, memory.limit), (50, 0, 10, None));
 }
 
 #[tokio::test]
 async fn a_node_without_pods_is_a_node() {
     let held = tempfile::tempdir().unwrap();
-    let layout = CgroupLayout::V2 {
-        mount: held.path().to_owned(),
-    };
+    let layout = CgroupLayout::V2 { mount: held.path().to_owned() };
     let (reader, _) = reader(layout, CgroupDriver::Cgroupfs);
     let snapshot = reader.snapshot(SECOND).await.unwrap();
     assert_eq!((snapshot.all_pods, snapshot.pods.len()), (None, 0));
@@ -183,9 +144,7 @@ async fn a_node_without_pods_is_a_node() {
 
 /// A summary of these containers.
 fn summary(ids: &[&str]) -> Detail {
-    Detail::Summary(Arc::new(
-        ids.iter().map(|id| ContainerId::from(*id)).collect(),
-    ))
+    Detail::Summary(Arc::new(ids.iter().map(|id| ContainerId::from(*id)).collect()))
 }
 
 /// ADR 0022: a reading is shared by all who can live with its age and detail.
@@ -204,9 +163,7 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
         write(root, "kubepods", files);
         write(root, "kubepods/podff", files);
     };
-    let layout = CgroupLayout::V2 {
-        mount: root.to_owned(),
-    };
+    let layout = CgroupLayout::V2 { mount: root.to_owned() };
     let (reader, clock) = reader(layout, CgroupDriver::Cgroupfs);
     let ask = async |detail, seconds| {
         let figures = reader.figures(detail, Duration::from_secs(seconds)).await;
@@ -221,19 +178,11 @@ async fn a_reading_serves_whoever_can_live_with_its_age_and_detail() {
     set("2");
     pass(5);
     assert_eq!(ask(summary(&[]), 8).await, (1, None), "young enough");
-    assert_eq!(
-        ask(Detail::Whole, 8).await,
-        (2, Some(3)),
-        "not enough detail"
-    );
+    assert_eq!(ask(Detail::Whole, 8).await, (2, Some(3)), "not enough detail");
     set("3");
     pass(5);
     assert_eq!(ask(summary(&[]), 8).await, (2, Some(3)), "more than enough");
-    assert_eq!(
-        ask(summary(&[]), 1).await,
-        (3, None),
-        "too old for this one"
-    );
+    assert_eq!(ask(summary(&[]), 1).await, (3, None), "too old for this one");
     set("4");
     assert_eq!(ask(summary(&[]), 8).await, (3, None));
     pass(8);
@@ -320,24 +269,16 @@ async fn the_whole_of_a_v2_tree_is_read() {
         ("memory.events", "low 0\nhigh 3\nmax 2\noom 1\noom_kill 1\n"),
         ("pids.current", "6\n"),
         ("pids.max", "max\n"),
-        (
-            "io.stat",
-            "254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n",
-        ),
+        ("io.stat", "254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n"),
         (
             "cpu.pressure",
             "some avg10=1.50 avg60=0.20 avg300=0.00 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n",
         ),
-        (
-            "memory.pressure",
-            "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
-        ),
+        ("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"),
         ("io.pressure", ""),
     ];
     write(root, &format!("{pod}/cri-containerd-{id}.scope"), files);
-    let layout = CgroupLayout::V2 {
-        mount: root.to_owned(),
-    };
+    let layout = CgroupLayout::V2 { mount: root.to_owned() };
     let (reader, clock) = reader(layout, CgroupDriver::Systemd);
     let figures = reader.figures(Detail::Whole, SECOND).await.unwrap();
     let paths: Vec<&str> = figures.cgroups.iter().map(|it| it.path.as_str()).collect();
@@ -347,51 +288,18 @@ async fn the_whole_of_a_v2_tree_is_read() {
     assert_eq!(last.usage.cpu_nanos, Some(5_000_000));
     assert_eq!(last.usage.memory.unwrap().working_set, 700);
     let cpu = last.cpu;
-    assert_eq!(
-        (cpu.user_nanos, cpu.system_nanos),
-        (Some(3_000_000), Some(2_000_000))
-    );
+    assert_eq!((cpu.user_nanos, cpu.system_nanos), (Some(3_000_000), Some(2_000_000)));
     assert_eq!((cpu.shares, cpu.quota_micros), (Some(2046), Some(20_000)));
-    assert_eq!(
-        (cpu.n_periods, cpu.n_throttled, cpu.throttled_nanos),
-        (4, 1, 7000)
-    );
+    assert_eq!((cpu.n_periods, cpu.n_throttled, cpu.throttled_nanos), (4, 1, 7000));
     let memory = last.memory;
-    assert_eq!(
-        (memory.cache, memory.kernel, memory.max_usage),
-        (400, 30, 5000)
-    );
-    assert_eq!(
-        (
-            memory.n_high_events,
-            memory.n_max_events,
-            memory.n_oom_kills
-        ),
-        (3, 2, 1)
-    );
+    assert_eq!((memory.cache, memory.kernel, memory.max_usage), (400, 30, 5000));
+    assert_eq!((memory.n_high_events, memory.n_max_events, memory.n_oom_kills), (3, 2, 1));
     assert_eq!((last.n_threads, last.max_threads), (Some(6), None));
     let device = &last.devices[0];
-    assert_eq!(
-        (
-            device.major,
-            device.minor,
-            device.read_bytes,
-            device.n_writes
-        ),
-        (254, 0, 4096, 2)
-    );
+    assert_eq!((device.major, device.minor, device.read_bytes, device.n_writes), (254, 0, 4096, 2));
     let pressure = last.pressure.unwrap();
-    assert_eq!(
-        (
-            pressure.cpu.some.total_micros,
-            pressure.cpu.full.total_micros
-        ),
-        (123, 4)
-    );
-    assert_eq!(
-        (pressure.cpu.some.avg10, pressure.memory.some.total_micros),
-        (1.5, 5)
-    );
+    assert_eq!((pressure.cpu.some.total_micros, pressure.cpu.full.total_micros), (123, 4));
+    assert_eq!((pressure.cpu.some.avg10, pressure.memory.some.total_micros), (1.5, 5));
     // A slim reading right after is the same one; rates go on from either.
     let slim = reader.snapshot(SECOND).await.unwrap();
     assert_eq!(slim.pods[0].containers[0].1, last.usage);
@@ -402,10 +310,7 @@ async fn the_whole_of_a_v2_tree_is_read() {
     );
     clock.0.store(1010, Ordering::Relaxed);
     let later = reader.snapshot(SECOND).await.unwrap();
-    assert_eq!(
-        later.pods[0].containers[0].1.cpu_nano_cores,
-        Some(100_000_000)
-    );
+    assert_eq!(later.pods[0].containers[0].1.cpu_nano_cores, Some(100_000_000));
 }
 
 #[tokio::test]
@@ -420,10 +325,7 @@ async fn the_whole_of_v1_hierarchies_is_read() {
         &[
             ("cpuacct.usage", "123456789\n"),
             ("cpuacct.stat", "user 5\nsystem 3\n"),
-            (
-                "cpu.stat",
-                "nr_periods 2\nnr_throttled 1\nthrottled_time 99\n",
-            ),
+            ("cpu.stat", "nr_periods 2\nnr_throttled 1\nthrottled_time 99\n"),
             ("cpu.shares", "2\n"),
             ("cpu.cfs_quota_us", "-1\n"),
             ("cpu.cfs_period_us", "100000\n"),
@@ -433,27 +335,17 @@ async fn the_whole_of_v1_hierarchies_is_read() {
         &at("memory"),
         &path,
         &[
-            (
-                "memory.stat",
-                "pgfault 3\ntotal_rss 10\ntotal_cache 60\ntotal_swap 4\n",
-            ),
+            ("memory.stat", "pgfault 3\ntotal_rss 10\ntotal_cache 60\ntotal_swap 4\n"),
             ("memory.usage_in_bytes", "50\n"),
             ("memory.max_usage_in_bytes", "80\n"),
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory.failcnt", "1\n"),
             ("memory.kmem.usage_in_bytes", "7\n"),
             ("memory.soft_limit_in_bytes", "9223372036854771712\n"),
-            (
-                "memory.oom_control",
-                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-            ),
+            ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
         ],
     );
-    write(
-        &at("pids"),
-        &path,
-        &[("pids.current", "4\n"), ("pids.max", "100\n")],
-    );
+    write(&at("pids"), &path, &[("pids.current", "4\n"), ("pids.max", "100\n")]);
     write(
         &at("blkio"),
         &path,
@@ -462,10 +354,7 @@ async fn the_whole_of_v1_hierarchies_is_read() {
                 "blkio.throttle.io_service_bytes_recursive",
                 "8:0 Read 4096\n8:0 Write 0\n8:0 Total 4096\nTotal 4096\n",
             ),
-            (
-                "blkio.throttle.io_serviced_recursive",
-                "8:0 Read 1\n8:0 Write 0\n",
-            ),
+            ("blkio.throttle.io_serviced_recursive", "8:0 Read 1\n8:0 Write 0\n"),
         ],
     );
     let hierarchy = |name: &str, mount: &str| Hierarchy {
@@ -485,28 +374,13 @@ async fn the_whole_of_v1_hierarchies_is_read() {
     let figures = reader.figures(Detail::Whole, SECOND).await.unwrap();
     let last = figures.cgroups.last().unwrap();
     assert_eq!(last.path, format!("/{path}"));
-    assert_eq!(
-        (last.cpu.user_nanos, last.cpu.throttled_nanos),
-        (Some(50_000_000), 99)
-    );
-    assert_eq!(
-        (last.cpu.quota_micros, last.cpu.period_micros),
-        (None, Some(100_000))
-    );
+    assert_eq!((last.cpu.user_nanos, last.cpu.throttled_nanos), (Some(50_000_000), 99));
+    assert_eq!((last.cpu.quota_micros, last.cpu.period_micros), (None, Some(100_000)));
     let memory = last.memory;
-    assert_eq!(
-        (memory.max_usage, memory.n_failures, memory.kernel),
-        (80, 1, 7)
-    );
-    assert_eq!(
-        (memory.reservation, memory.n_oom_kills, memory.cache),
-        (0, 2, 60)
-    );
+    assert_eq!((memory.max_usage, memory.n_failures, memory.kernel), (80, 1, 7));
+    assert_eq!((memory.reservation, memory.n_oom_kills, memory.cache), (0, 2, 60));
     assert_eq!((last.n_threads, last.max_threads), (Some(4), Some(100)));
-    assert_eq!(
-        (last.devices[0].read_bytes, last.devices[0].n_reads),
-        (4096, 1)
-    );
+    assert_eq!((last.devices[0].read_bytes, last.devices[0].n_reads), (4096, 1));
     assert_eq!(last.pressure, None);
     let node = &figures.cgroups[0];
     assert!(node.usage.memory.is_some() && !figures.disks.iter().any(|it| it.room.capacity == 0));
@@ -519,32 +393,18 @@ async fn disks_are_walked_without_following_links() {
     let (root, logs) = (held.path().join("kubelet"), held.path().join("logs"));
     let big = held.path().join("big");
     fs::write(&big, vec![1; 1 << 20]).unwrap();
-    write(
-        &logs,
-        "shop_web_uid-1/main",
-        &[("0.log", &"x".repeat(5000))],
-    );
+    write(&logs, "shop_web_uid-1/main", &[("0.log", &"x".repeat(5000))]);
     std::os::unix::fs::symlink(&big, logs.join("shop_web_uid-1/main/1.log")).unwrap();
     std::os::unix::fs::symlink(held.path(), logs.join("shop_web_uid-1/link")).unwrap();
-    write(
-        &root,
-        "pods/uid-1",
-        &[("etc-hosts", "127.0.0.1 localhost\n")],
-    );
+    write(&root, "pods/uid-1", &[("etc-hosts", "127.0.0.1 localhost\n")]);
     let volume = "pods/uid-1/volumes/kubernetes.io~empty-dir/cache";
-    write(
-        &root,
-        &format!("{volume}/deep"),
-        &[("file", &"y".repeat(9000))],
-    );
+    write(&root, &format!("{volume}/deep"), &[("file", &"y".repeat(9000))]);
     std::os::unix::fs::symlink("/", root.join(volume).join("root")).unwrap();
     let clock = Arc::new(Hand(AtomicI64::new(1000)));
     let reader = UsageReader::new(UsageSettings {
         root: String::new(),
         driver: CgroupDriver::Cgroupfs,
-        layout: CgroupLayout::V2 {
-            mount: held.path().to_owned(),
-        },
+        layout: CgroupLayout::V2 { mount: held.path().to_owned() },
         systems: Vec::new(),
         root_dir: root.clone(),
         pod_logs: logs,
@@ -554,10 +414,7 @@ async fn disks_are_walked_without_following_links() {
     let [(uid, container, used)] = &disk.container_logs[..] else {
         panic!("{:?}", disk.container_logs);
     };
-    assert_eq!(
-        (uid.as_str(), container.as_str(), used.inodes),
-        ("uid-1", "main", 2)
-    );
+    assert_eq!((uid.as_str(), container.as_str(), used.inodes), ("uid-1", "main", 2));
     assert!((5000..100_000).contains(&used.bytes), "{used:?}");
     let [volume] = &disk.volumes[..] else {
         panic!("{:?}", disk.volumes);

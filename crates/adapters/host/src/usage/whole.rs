@@ -30,13 +30,9 @@ impl Places {
     ) -> Result<WholeFound, HostError> {
         let mut buffer = Vec::new();
         let proc = Directory::open(Path::new("/proc")).ok();
-        let own = proc
-            .as_ref()
-            .and_then(|proc| proc.child(std::process::id().to_string()));
-        let mut networks = Networks {
-            own: own.as_ref().and_then(|own| own.link("ns/net")),
-            last: None,
-        };
+        let own = proc.as_ref().and_then(|proc| proc.child(std::process::id().to_string()));
+        let mut networks =
+            Networks { own: own.as_ref().and_then(|own| own.link("ns/net")), last: None };
         let wanted = Wanted::by(detail);
         let breadth = wanted.hierarchies;
         let devices = match breadth {
@@ -104,11 +100,7 @@ impl Places {
             cgroups.push(CgroupFigures {
                 path: format!("/{}", visited.path.display()),
                 made: made.unwrap_or(at),
-                usage: if visited.whose == Whose::Node {
-                    node
-                } else {
-                    usage
-                },
+                usage: if visited.whose == Whose::Node { node } else { usage },
                 whose: visited.whose,
                 cpu: details.cpu,
                 memory: details.memory,
@@ -204,9 +196,7 @@ fn interfaces(process: &Directory, buffer: &mut Vec<u8>) -> Vec<InterfaceFigures
 
 /// Paths of block devices by their numbers.
 fn device_names(proc: Option<&Directory>, buffer: &mut Vec<u8>) -> HashMap<(u32, u32), String> {
-    let text = proc
-        .and_then(|proc| proc.read("diskstats", buffer))
-        .unwrap_or("");
+    let text = proc.and_then(|proc| proc.read("diskstats", buffer)).unwrap_or("");
     let lines = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let number = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -217,9 +207,7 @@ fn device_names(proc: Option<&Directory>, buffer: &mut Vec<u8>) -> HashMap<(u32,
 
 /// Disks that hold a mounted file system, each once, by its shortest mount point.
 fn disks(proc: Option<&Directory>, buffer: &mut Vec<u8>) -> Vec<DiskFigures> {
-    let stats = proc
-        .and_then(|proc| proc.read("diskstats", buffer))
-        .unwrap_or("");
+    let stats = proc.and_then(|proc| proc.read("diskstats", buffer)).unwrap_or("");
     let stats = stats.to_owned();
     let mounts = proc.and_then(|proc| {
         let own = proc.child(std::process::id().to_string())?;
@@ -246,11 +234,8 @@ fn disks(proc: Option<&Directory>, buffer: &mut Vec<u8>) -> Vec<DiskFigures> {
                 let Some(room) = room_at(Path::new(point)) else {
                     continue;
                 };
-                let mut disk = DiskFigures {
-                    device: device.to_owned(),
-                    room,
-                    ..DiskFigures::default()
-                };
+                let mut disk =
+                    DiskFigures { device: device.to_owned(), room, ..DiskFigures::default() };
                 add_statistics(&mut disk, &stats);
                 found.push((disk, point.len()));
             }
@@ -303,8 +288,5 @@ fn room(proc: &Directory, buffer: &mut Vec<u8>) -> Option<ProcessRoom> {
     let loads = proc.read("loadavg", buffer)?;
     let tasks = loads.split(' ').nth(3)?;
     let (_, n) = tasks.split_once('/')?;
-    Some(ProcessRoom {
-        max: pids.min(threads),
-        n: n.parse().ok()?,
-    })
+    Some(ProcessRoom { max: pids.min(threads), n: n.parse().ok()? })
 }

@@ -181,26 +181,16 @@ pub(super) fn held_directory(place: &VolumePlace) -> PathBuf {
     if place.plugin == CSI {
         return Path::new(CSI_DEVICES).join(&place.name).join("dev");
     }
-    ["plugins", &place.plugin, DEVICES, &place.name]
-        .iter()
-        .collect()
+    ["plugins", &place.plugin, DEVICES, &place.name].iter().collect()
 }
 
 /// Where a driver shows its device to one pod.
 pub(super) fn published_path(place: &VolumePlace) -> PathBuf {
-    [CSI_DEVICES, "publish", &place.name, place.uid.as_str()]
-        .iter()
-        .collect()
+    [CSI_DEVICES, "publish", &place.name, place.uid.as_str()].iter().collect()
 }
 
 pub(super) fn link_path(place: &VolumePlace) -> PathBuf {
-    let names = [
-        "pods",
-        place.uid.as_str(),
-        DEVICES,
-        &place.plugin,
-        &place.name,
-    ];
+    let names = ["pods", place.uid.as_str(), DEVICES, &place.plugin, &place.name];
     names.iter().collect()
 }
 
@@ -229,9 +219,7 @@ fn loops_over(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in entries {
         let name = entry?.file_name();
-        let file = Path::new(BLOCK_DEVICES)
-            .join(&name)
-            .join("loop/backing_file");
+        let file = Path::new(BLOCK_DEVICES).join(&name).join("loop/backing_file");
         // One that stands for nothing, and whatever is no loop device, has no such file.
         let Ok(text) = std::fs::read_to_string(file) else {
             continue;

@@ -160,11 +160,7 @@ pub(super) fn let_go(root: &Rooted, key: &DiskKey) -> io::Result<LetGo> {
         }
         return Ok(LetGo::Gone);
     };
-    Ok(LetGo::Left(Left {
-        target: target_of(&disk, &known),
-        disk,
-        places,
-    }))
+    Ok(LetGo::Left(Left { target: target_of(&disk, &known), disk, places }))
 }
 
 /// Forgets a disk that is gone.
@@ -238,9 +234,7 @@ fn names(root: &Rooted, directory: &Path) -> io::Result<Vec<String>> {
         Err(cause) => return Err(cause),
     };
     let directories = entries.into_iter().filter(|it| it.kind == Kind::Directory);
-    let mut names: Vec<String> = directories
-        .filter_map(|it| it.name.into_string().ok())
-        .collect();
+    let mut names: Vec<String> = directories.filter_map(|it| it.name.into_string().ok()).collect();
     names.sort();
     Ok(names)
 }
@@ -297,9 +291,5 @@ fn target_of(disk: &Disk, known: &[Place]) -> iscsi::Target {
     let mut others = known.iter().filter(|it| it.key != own);
     let is_shared =
         others.any(|it| it.key.kind == DiskKind::Iscsi && it.key.name.starts_with(&prefix));
-    if is_shared {
-        iscsi::Target::Used
-    } else {
-        iscsi::Target::Unused
-    }
+    if is_shared { iscsi::Target::Used } else { iscsi::Target::Unused }
 }

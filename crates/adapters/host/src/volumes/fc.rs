@@ -75,11 +75,8 @@ impl System {
         let mut maps: Vec<OsString> = Vec::new();
         for found in self.find(disk) {
             // A link may lead to the device over the paths at once.
-            let map = if kernel::is_map(&found.path) {
-                Some(found.path.clone())
-            } else {
-                found.map
-            };
+            let map =
+                if kernel::is_map(&found.path) { Some(found.path.clone()) } else { found.map };
             match map {
                 Some(map) => {
                     paths.extend(kernel::paths_under(&self.sys, &map));
@@ -154,9 +151,5 @@ fn link_with(links: &Path, end: &str) -> Option<PathBuf> {
 }
 
 fn refused(cause: String) -> HostError {
-    HostError {
-        attempt: "attach Fibre Channel disk".to_owned(),
-        cause,
-        retry: Retry::Later,
-    }
+    HostError { attempt: "attach Fibre Channel disk".to_owned(), cause, retry: Retry::Later }
 }

@@ -72,11 +72,7 @@ pub(super) fn give_to_group(
     }
     let n_refused = walk.n_refused.load(Ordering::Relaxed);
     if n_refused > 0 {
-        tracing::warn!(
-            n_refused,
-            group,
-            "Some files of a volume kept their group or mode"
-        );
+        tracing::warn!(n_refused, group, "Some files of a volume kept their group or mode");
     }
     Ok(())
 }
@@ -112,11 +108,7 @@ enum Job {
     /// A directory, by its path in the volume; the top has none.
     Directory(PathBuf),
     /// Some of the entries of a large one.
-    Part {
-        directory: Arc<Rooted>,
-        path: PathBuf,
-        names: Names,
-    },
+    Part { directory: Arc<Rooted>, path: PathBuf, names: Names },
 }
 
 #[derive(Default)]
@@ -186,11 +178,7 @@ impl<'a> Walk<'a> {
         while let Some(job) = self.next() {
             let done = match job {
                 Job::Directory(path) => self.beneath(&path),
-                Job::Part {
-                    directory,
-                    path,
-                    names,
-                } => {
+                Job::Part { directory, path, names } => {
                     self.entries(&directory, &path, &names);
                     Ok(())
                 }
@@ -269,9 +257,7 @@ impl<'a> Walk<'a> {
             let stat = rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
             let Ok(stat) = stat else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                found.push(Job::Directory(
-                    path.join(OsStr::from_bytes(name.to_bytes())),
-                ));
+                found.push(Job::Directory(path.join(OsStr::from_bytes(name.to_bytes()))));
             }
             if !self.is_right(&stat) {
                 self.entry(directory.as_fd(), name, &stat);
@@ -361,6 +347,5 @@ fn chmod_named(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<
 /// Gone, swapped for something else, or the top of another mount: not part of the volume any more.
 fn is_not_ours(cause: &io::Error) -> bool {
     let ours = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::XDEV];
-    ours.iter()
-        .any(|errno| cause.raw_os_error() == Some(errno.raw_os_error()))
+    ours.iter().any(|errno| cause.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -43,9 +43,7 @@ pub(super) async fn forget(sys: &Path, device: impl AsRef<Path>) {
 pub(super) async fn look_for_disks(sys: &Path) {
     let hosts = fs::read_dir(sys.join("class/scsi_host"));
     for host in hosts.into_iter().flatten().flatten() {
-        write(host.path().join("scan"), "- - -".to_owned())
-            .await
-            .ok();
+        write(host.path().join("scan"), "- - -".to_owned()).await.ok();
     }
 }
 

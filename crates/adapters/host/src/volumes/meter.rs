@@ -54,7 +54,5 @@ pub(crate) fn metered(volume: &Rooted) -> Option<InUse> {
 
 /// FNV-1a: the same volume gets the same id after a crash in the middle.
 fn hash(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

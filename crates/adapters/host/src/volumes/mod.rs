@@ -75,10 +75,7 @@ pub struct NodeVolumes {
 impl NodeVolumes {
     /// Takes the agent's root directory, `/var/lib/kubelet`; touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.into(),
-            walks: Arc::default(),
-        }
+        Self { root: root.into(), walks: Arc::default() }
     }
 
     /// The turn to walk through a volume: whoever holds it is the only one.
@@ -132,10 +129,9 @@ impl VolumeFiles for NodeVolumes {
         room: &'a Room,
     ) -> Fut<'a, Result<(), HostError>> {
         let (place, room) = (place.clone(), room.clone());
-        self.run(
-            format!("make room for volume {}", place.name),
-            move |pods| room::ensure(pods, &place, &room),
-        )
+        self.run(format!("make room for volume {}", place.name), move |pods| {
+            room::ensure(pods, &place, &room)
+        })
     }
 
     fn write_payload<'a>(
@@ -152,14 +148,13 @@ impl VolumeFiles for NodeVolumes {
 
     fn path_kind<'a>(&'a self, path: &'a str) -> Fut<'a, Result<Option<PathKind>, HostError>> {
         let path = PathBuf::from(path);
-        Self::run_anywhere(
-            format!("stat {}", path.display()),
-            move || match std::fs::metadata(&path) {
+        Self::run_anywhere(format!("stat {}", path.display()), move || {
+            match std::fs::metadata(&path) {
                 Ok(found) => Ok(Some(kind_of(found.file_type()))),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(cause) => Err(cause),
-            },
-        )
+            }
+        })
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Fut<'a, Result<(), HostError>> {
@@ -212,21 +207,15 @@ impl VolumeFiles for NodeVolumes {
         volume: &'a str,
     ) -> Fut<'a, Result<(), HostError>> {
         let (uid, volume) = (uid.clone(), volume.to_owned());
-        self.run(
-            format!("remove the sub paths of volume {volume}"),
-            move |pods| take_away::sub_paths(pods, &uid, &volume),
-        )
+        self.run(format!("remove the sub paths of volume {volume}"), move |pods| {
+            take_away::sub_paths(pods, &uid, &volume)
+        })
     }
 }
 
 /// Where a volume stands below the directory of all pods.
 fn relative(place: &VolumePlace) -> io::Result<PathBuf> {
-    let names = [
-        plain(place.uid.as_str())?,
-        VOLUMES,
-        plain(&place.plugin)?,
-        plain(&place.name)?,
-    ];
+    let names = [plain(place.uid.as_str())?, VOLUMES, plain(&place.plugin)?, plain(&place.name)?];
     Ok(names.iter().collect())
 }
 

@@ -18,13 +18,10 @@ use rustix::{
 
 use crate::{mountinfo, rooted::Rooted};
 
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// A descriptor that names something without opening it: safe on FIFOs and devices.
 pub(super) const NAMED: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -91,13 +88,7 @@ pub(super) enum MountedOn {
 pub(super) fn mount_new(kind: &str, target: BorrowedFd<'_>, options: &str) -> io::Result<()> {
     let options = CString::new(options)?;
     let target = descriptor_path(target);
-    Ok(rustix::mount::mount(
-        kind,
-        &target,
-        kind,
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    )?)
+    Ok(rustix::mount::mount(kind, &target, kind, MountFlags::empty(), Some(options.as_c_str()))?)
 }
 
 /// Makes what one descriptor names appear at the other.
@@ -111,9 +102,8 @@ pub(super) fn unmount_all(pods: &Rooted, place: &Path) -> io::Result<()> {
     let root = pods.real_path()?;
     let top = root.join(place);
     let table = mountinfo::read()?;
-    let mut points: Vec<PathBuf> = mountinfo::points_at_or_below(&table, &top)
-        .map(Path::to_path_buf)
-        .collect();
+    let mut points: Vec<PathBuf> =
+        mountinfo::points_at_or_below(&table, &top).map(Path::to_path_buf).collect();
     // The kernel lists in the order of mounting, so what covers comes after what is covered.
     points.reverse();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));

@@ -82,11 +82,7 @@ fn list_files(directory: &Rooted, prefix: &str, found: &mut BTreeSet<String>) ->
     for entry in directory.entries()? {
         let path = format!("{prefix}{}", entry.name.to_string_lossy());
         if entry.kind == Kind::Directory {
-            list_files(
-                &directory.directory(&entry.name)?,
-                &format!("{path}/"),
-                found,
-            )?;
+            list_files(&directory.directory(&entry.name)?, &format!("{path}/"), found)?;
         } else {
             found.insert(path);
         }

@@ -104,10 +104,7 @@ pub(super) async fn grow_files(device: &str, path: &str) -> Result<(), HostError
         other => {
             return Err(HostError {
                 attempt: format!("resize of device {device} mounted at {path} failed"),
-                cause: format!(
-                    "resize of format {} is not supported",
-                    other.unwrap_or_default()
-                ),
+                cause: format!("resize of format {} is not supported", other.unwrap_or_default()),
                 retry: Retry::Later,
             });
         }
@@ -152,10 +149,7 @@ async fn file_system_of(device: &str) -> Result<Option<String>, HostError> {
             let mut lines = ended.output.lines();
             let kind = lines.find_map(|line| line.strip_prefix("TYPE="));
             // Partitions are data too: such a disk is never formatted.
-            Ok(Some(
-                kind.unwrap_or("unknown data, probably partitions")
-                    .to_owned(),
-            ))
+            Ok(Some(kind.unwrap_or("unknown data, probably partitions").to_owned()))
         }
         code => Err(HostError {
             attempt: format!("blkid {device}"),
@@ -193,17 +187,12 @@ fn plain_kind(kind: &str) -> Result<&str, HostError> {
 
 /// Runs a program to its end.
 pub(super) async fn run(program: &str, words: &[String]) -> Result<Ended, HostError> {
-    let bounds = Bounds {
-        time: DEADLINE,
-        output: LONGEST_OUTPUT,
-    };
-    run_within(program, words, bounds)
-        .await
-        .map_err(|refusal| HostError {
-            attempt: program.to_owned(),
-            cause: refusal.to_string(),
-            retry: Retry::Later,
-        })
+    let bounds = Bounds { time: DEADLINE, output: LONGEST_OUTPUT };
+    run_within(program, words, bounds).await.map_err(|refusal| HostError {
+        attempt: program.to_owned(),
+        cause: refusal.to_string(),
+        retry: Retry::Later,
+    })
 }
 
 /// How a program ended, in upstream's words.

@@ -64,9 +64,8 @@ impl NodeVolumes {
         let (own, device) = (place.clone(), PathBuf::from(device));
         let attempt = format!("map device {} for volume {}", device.display(), place.name);
         Box::pin(async move {
-            let mapped = self.at_root(attempt, move |root| {
-                devices::map(root, &own, &directory(&own)?, &device)
-            });
+            let mapped = self
+                .at_root(attempt, move |root| devices::map(root, &own, &directory(&own)?, &device));
             let mapped = mapped.await?;
             if mapped.is_to_be_locked {
                 programs::lock_device(&mapped.held).await?;
@@ -84,27 +83,24 @@ impl ProvidedVolumes for NodeVolumes {
         access: MountAccess,
     ) -> Fut<'a, Result<(), HostError>> {
         let (place, source) = (place.clone(), PathBuf::from(source));
-        self.at_root(
-            format!("mount {} for volume {}", source.display(), place.name),
-            move |root| {
-                let (plugin, name) = make_place(root, &place)?;
-                if mounted_on(&plugin, name)?.is_some() {
-                    return Ok(());
+        self.at_root(format!("mount {} for volume {}", source.display(), place.name), move |root| {
+            let (plugin, name) = make_place(root, &place)?;
+            if mounted_on(&plugin, name)?.is_some() {
+                return Ok(());
+            }
+            let source = rustix::fs::open(&source, ADMINISTRATORS, Mode::empty())?;
+            let target = open_across(plugin.as_fd(), Path::new(name), NAMED)?;
+            mounts::bind(source.as_fd(), target.as_fd())?;
+            if access == MountAccess::ReadOnly {
+                let made = make_read_only(&plugin, name);
+                if made.is_err() {
+                    // Never leave it writable: the next try starts anew.
+                    unmount(root, &relative(&place)?)?;
                 }
-                let source = rustix::fs::open(&source, ADMINISTRATORS, Mode::empty())?;
-                let target = open_across(plugin.as_fd(), Path::new(name), NAMED)?;
-                mounts::bind(source.as_fd(), target.as_fd())?;
-                if access == MountAccess::ReadOnly {
-                    let made = make_read_only(&plugin, name);
-                    if made.is_err() {
-                        // Never leave it writable: the next try starts anew.
-                        unmount(root, &relative(&place)?)?;
-                    }
-                    made?;
-                }
-                Ok(())
-            },
-        )
+                made?;
+            }
+            Ok(())
+        })
     }
 
     fn mount_by_program<'a>(
@@ -194,8 +190,7 @@ impl ProvidedVolumes for NodeVolumes {
         Box::pin(async move {
             let own = disk.clone();
             let attempt = format!("make place for disk {}", disk.key().name);
-            self.at_root(attempt, move |root| disks::note(root, &own, form))
-                .await?;
+            self.at_root(attempt, move |root| disks::note(root, &own, form)).await?;
             disks::attach(disk).await
         })
     }
@@ -218,8 +213,7 @@ impl ProvidedVolumes for NodeVolumes {
                 LetGo::Left(left) => left,
             };
             disks::detach(&left).await?;
-            self.at_root(attempt, move |root| disks::forget(root, &left))
-                .await?;
+            self.at_root(attempt, move |root| disks::forget(root, &left)).await?;
             Ok(Detached::Gone)
         })
     }
@@ -251,8 +245,7 @@ impl ProvidedVolumes for NodeVolumes {
                 programs::unlock_device(&lock).await?;
             }
             let own = place.clone();
-            self.at_root(attempt, move |root| devices::let_go(root, &own))
-                .await
+            self.at_root(attempt, move |root| devices::let_go(root, &own)).await
         })
     }
 
@@ -261,8 +254,7 @@ impl ProvidedVolumes for NodeVolumes {
             self.let_go_device(place).await?;
             let own = place.clone();
             let attempt = format!("unmap device of volume {}", place.name);
-            self.at_root(attempt, move |root| devices::unmap(root, &own))
-                .await
+            self.at_root(attempt, move |root| devices::unmap(root, &own)).await
         })
     }
 
@@ -272,10 +264,9 @@ impl ProvidedVolumes for NodeVolumes {
 
     fn announce_device<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
         let (own, target) = (place.clone(), self.driver_device(place));
-        self.at_root(
-            format!("make place for device of volume {}", place.name),
-            move |root| devices::announce(root, &own, &target),
-        )
+        self.at_root(format!("make place for device of volume {}", place.name), move |root| {
+            devices::announce(root, &own, &target)
+        })
     }
 
     fn device_users<'a>(
@@ -363,9 +354,7 @@ fn relative(place: &VolumePlace) -> io::Result<PathBuf> {
 
 /// Makes the directory that something is mounted on; answers with its parent and name.
 fn make_place<'a>(root: &Rooted, place: &'a VolumePlace) -> io::Result<(Rooted, &'a str)> {
-    let volumes: PathBuf = ["pods", plain(place.uid.as_str())?, VOLUMES]
-        .iter()
-        .collect();
+    let volumes: PathBuf = ["pods", plain(place.uid.as_str())?, VOLUMES].iter().collect();
     let plugin = root
         .ensure_directory(volumes, PRIVATE)?
         .ensure_directory(plain(&place.plugin)?, PRIVATE)?;

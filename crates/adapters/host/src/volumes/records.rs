@@ -29,9 +29,9 @@ const LONGEST_RECORD: usize = 64 * 1024;
 /// The directory that holds the record.
 fn directory(place: &RecordPlace) -> PathBuf {
     match place {
-        RecordPlace::Pod(place) => ["pods", place.uid.as_str(), VOLUMES, CSI_PODS, &place.name]
-            .iter()
-            .collect(),
+        RecordPlace::Pod(place) => {
+            ["pods", place.uid.as_str(), VOLUMES, CSI_PODS, &place.name].iter().collect()
+        }
         RecordPlace::Node { driver, hash } => Path::new(CSI).join(driver).join(hash),
         RecordPlace::Device { name } => Path::new(CSI).join(DEVICES).join(name).join("data"),
     }
@@ -151,10 +151,7 @@ pub(super) fn all(root: &Rooted) -> io::Result<Records> {
             continue;
         }
         for hash in names_in(root, &Path::new(CSI).join(&driver))? {
-            places.push(RecordPlace::Node {
-                driver: driver.clone(),
-                hash,
-            });
+            places.push(RecordPlace::Node { driver: driver.clone(), hash });
         }
     }
     for name in names_in(root, &Path::new(CSI).join(DEVICES))? {

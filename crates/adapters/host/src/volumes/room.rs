@@ -84,11 +84,9 @@ fn mount(directory: &Rooted, medium: Medium) -> io::Result<()> {
     match medium {
         Medium::Disk => Ok(()),
         Medium::Memory { size } => mount_memory(directory, size),
-        Medium::HugePages { page_size } => mount_new(
-            "hugetlbfs",
-            directory.as_fd(),
-            &format!("pagesize={page_size}"),
-        ),
+        Medium::HugePages { page_size } => {
+            mount_new("hugetlbfs", directory.as_fd(), &format!("pagesize={page_size}"))
+        }
     }
 }
 

@@ -31,14 +31,10 @@ const FOUND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 pub(super) fn bind(pods: &Rooted, part: &SubPathBind) -> io::Result<PathBuf> {
     let found = open_part(&part.volume_path, Path::new(&part.path))?;
     let index = part.index.to_string();
-    let container: PathBuf = [
-        plain(part.uid.as_str())?,
-        SUB_PATHS,
-        plain(&part.volume)?,
-        plain(&part.container)?,
-    ]
-    .iter()
-    .collect();
+    let container: PathBuf =
+        [plain(part.uid.as_str())?, SUB_PATHS, plain(&part.volume)?, plain(&part.container)?]
+            .iter()
+            .collect();
     let place = container.join(&index);
     let directory = pods.ensure_directory(&container, PRIVATE)?;
 
@@ -64,9 +60,8 @@ pub(super) fn bind(pods: &Rooted, part: &SubPathBind) -> io::Result<PathBuf> {
 
 /// Finds the part inside the volume, making directories that are missing.
 pub(super) fn open_part(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
-    let steps_are_plain = part
-        .components()
-        .all(|step| matches!(step, Component::Normal(_) | Component::CurDir));
+    let steps_are_plain =
+        part.components().all(|step| matches!(step, Component::Normal(_) | Component::CurDir));
     if !steps_are_plain {
         return Err(io::Error::from(Errno::INVAL));
     }
@@ -83,9 +78,7 @@ pub(super) fn open_part(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
 fn open_through_absolute_link(top: &OwnedFd, volume: &Path, part: &Path) -> io::Result<OwnedFd> {
     let volume = std::fs::canonicalize(volume)?;
     let end = std::fs::canonicalize(volume.join(part))?;
-    let inside = end
-        .strip_prefix(&volume)
-        .map_err(|_| io::Error::from(Errno::XDEV))?;
+    let inside = end.strip_prefix(&volume).map_err(|_| io::Error::from(Errno::XDEV))?;
     if inside.as_os_str().is_empty() {
         return top.try_clone();
     }
@@ -95,10 +88,8 @@ fn open_through_absolute_link(top: &OwnedFd, volume: &Path, part: &Path) -> io::
 /// Makes what is missing of the path, step by step, like the volume's own directory.
 fn make_part(top: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(top)?.st_mode & 0o7777);
-    let steps: Vec<_> = part
-        .components()
-        .filter(|step| matches!(step, Component::Normal(_)))
-        .collect();
+    let steps: Vec<_> =
+        part.components().filter(|step| matches!(step, Component::Normal(_))).collect();
     let mut current = top.try_clone()?;
     let mut walked = PathBuf::new();
     let mut steps = steps.into_iter();
@@ -152,11 +143,7 @@ fn is_same(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
 /// Makes the directory or file that the part will cover.
 fn make_target(directory: &Rooted, name: &str, found: &OwnedFd) -> io::Result<OwnedFd> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode);
-    let wanted = if kind == FileType::Directory {
-        Kind::Directory
-    } else {
-        Kind::File
-    };
+    let wanted = if kind == FileType::Directory { Kind::Directory } else { Kind::File };
     let there = directory.kind(name)?;
     if there.is_some_and(|there| there != wanted) {
         directory.remove_tree(name)?;

@@ -43,36 +43,19 @@ impl Node {
 }
 
 fn place(plugin: &str, name: &str) -> VolumePlace {
-    VolumePlace {
-        uid: PodUid::new("uid"),
-        plugin: plugin.to_owned(),
-        name: name.to_owned(),
-    }
+    VolumePlace { uid: PodUid::new("uid"), plugin: plugin.to_owned(), name: name.to_owned() }
 }
 
 fn disk(marker: &str, group: Option<u32>) -> Room {
-    Room {
-        marker: marker.to_owned(),
-        medium: Medium::Disk,
-        group,
-        is_metered: true,
-    }
+    Room { marker: marker.to_owned(), medium: Medium::Disk, group, is_metered: true }
 }
 
 fn payload_of(files: &[(&str, &str)]) -> Payload {
     let files = files.iter().map(|(path, content)| {
-        let file = PayloadFile {
-            content: content.as_bytes().to_vec(),
-            mode: 0o644,
-            owner: None,
-        };
+        let file = PayloadFile { content: content.as_bytes().to_vec(), mode: 0o644, owner: None };
         ((*path).to_owned(), file)
     });
-    Payload {
-        files: files.collect(),
-        mount_points: Vec::new(),
-        group: None,
-    }
+    Payload { files: files.collect(), mount_points: Vec::new(), group: None }
 }
 
 const NEEDS_ROOT: &str = "needs root";
@@ -95,10 +78,7 @@ fn listing(directory: &Path) -> BTreeMap<String, String> {
             let name = path.strip_prefix(top).unwrap().display().to_string();
             let kind = fs::symlink_metadata(&path).unwrap().file_type();
             if kind.is_symlink() {
-                found.insert(
-                    name,
-                    format!("-> {}", fs::read_link(&path).unwrap().display()),
-                );
+                found.insert(name, format!("-> {}", fs::read_link(&path).unwrap().display()));
             } else if kind.is_dir() {
                 walk(top, &path, found);
             } else {
@@ -159,12 +139,7 @@ fn a_payload_is_written_in_upstreams_format_and_replaced_whole() {
     let first = [("k", "v"), ("d/e", "w")];
     assert_eq!(write(&first, NOON), Written::Replaced);
     let version = fs::read_link(top.join("..data")).unwrap();
-    assert!(
-        version
-            .to_str()
-            .unwrap()
-            .starts_with("..2026_11_15_12_00_00.")
-    );
+    assert!(version.to_str().unwrap().starts_with("..2026_11_15_12_00_00."));
     assert_eq!(facts(&top.join(&version)).0, "755");
     let found = listing(&top);
     assert_eq!(found["k"], "-> ..data/k");
@@ -174,10 +149,7 @@ fn a_payload_is_written_in_upstreams_format_and_replaced_whole() {
     assert_eq!(write(&first, NOON + 1), Written::Unchanged);
     assert_eq!(fs::read_link(top.join("..data")).unwrap(), version);
 
-    assert_eq!(
-        write(&[("k", "v2"), ("n", "x")], NOON + 2),
-        Written::Replaced
-    );
+    assert_eq!(write(&[("k", "v2"), ("n", "x")], NOON + 2), Written::Replaced);
     assert_eq!(fs::read_to_string(top.join("k")).unwrap(), "v2");
     assert!(fs::symlink_metadata(top.join("d")).is_err());
     assert!(!top.join(&version).exists());
@@ -215,11 +187,7 @@ fn modes_owners_and_groups_are_as_recorded_from_upstream() {
     room::ensure(&node.pods, &place, &disk("wrapped_t", Some(GROUP))).unwrap();
     let top = node.path("volumes/kubernetes.io~projected/t");
     let mut payload = payload_of(&[("ca.crt", "c"), ("d/x", "y")]);
-    let token = PayloadFile {
-        content: b"secret".to_vec(),
-        mode: 0o600,
-        owner: Some(1001),
-    };
+    let token = PayloadFile { content: b"secret".to_vec(), mode: 0o600, owner: Some(1001) };
     payload.files.insert("token".to_owned(), token);
     payload.group = Some(GROUP);
     payload.mount_points = vec!["nested/point".to_owned()];
@@ -342,10 +310,7 @@ fn what_is_stored_is_listed_and_taken_away_without_following_links() {
 fn a_pod_that_was_never_here_has_nothing_stored() {
     let node = Node::new();
     let uid = PodUid::new("stranger");
-    assert_eq!(
-        take_away::stored(&node.pods, &uid).unwrap(),
-        Default::default()
-    );
+    assert_eq!(take_away::stored(&node.pods, &uid).unwrap(), Default::default());
     take_away::volume(&node.pods, &place("kubernetes.io~secret", "s")).unwrap();
     take_away::sub_paths(&node.pods, &uid, "v").unwrap();
 }

@@ -46,12 +46,7 @@ pub(super) struct AnyAuthority<T> {
 
 impl<T> AnyAuthority<T> {
     pub(super) fn new(inner: T) -> Self {
-        Self {
-            inner,
-            rewriter: Rewriter::default(),
-            ready: Vec::new(),
-            n_read: 0,
-        }
+        Self { inner, rewriter: Rewriter::default(), ready: Vec::new(), n_read: 0 }
     }
 }
 
@@ -171,8 +166,7 @@ impl Rewriter {
         };
         let block = if kind == HEADERS {
             let fragment = fragment(payload, flags)?;
-            self.block
-                .insert((fragment.to_vec(), stream, flags & END_STREAM))
+            self.block.insert((fragment.to_vec(), stream, flags & END_STREAM))
         } else {
             let block = self.block.as_mut();
             let block = block.ok_or_else(|| broken("a continuation of nothing"))?;
@@ -196,20 +190,16 @@ fn fragment(payload: &[u8], flags: u8) -> io::Result<&[u8]> {
     let mut rest = payload;
     let mut n_padding = 0;
     if flags & PADDED != 0 {
-        let (first, others) = rest
-            .split_first()
-            .ok_or_else(|| broken("padding without a length"))?;
+        let (first, others) =
+            rest.split_first().ok_or_else(|| broken("padding without a length"))?;
         n_padding = usize::from(*first);
         rest = others;
     }
     if flags & PRIORITY != 0 {
-        rest = rest
-            .get(5..)
-            .ok_or_else(|| broken("a priority cut short"))?;
+        rest = rest.get(5..).ok_or_else(|| broken("a priority cut short"))?;
     }
     let n = rest.len().checked_sub(n_padding);
-    n.map(|n| &rest[..n])
-        .ok_or_else(|| broken("more padding than frame"))
+    n.map(|n| &rest[..n]).ok_or_else(|| broken("more padding than frame"))
 }
 
 fn write_headers(block: &[u8], stream: [u8; 4], end: u8, out: &mut Vec<u8>) {
@@ -217,11 +207,7 @@ fn write_headers(block: &[u8], stream: [u8; 4], end: u8, out: &mut Vec<u8>) {
     let mut pieces = block.chunks(LONGEST_FRAME);
     for i in 0..n_pieces {
         let piece = pieces.next().unwrap_or_default();
-        let (kind, mut flags) = if i == 0 {
-            (HEADERS, end)
-        } else {
-            (CONTINUATION, 0)
-        };
+        let (kind, mut flags) = if i == 0 { (HEADERS, end) } else { (CONTINUATION, 0) };
         if i + 1 == n_pieces {
             flags |= END_HEADERS;
         }
@@ -321,9 +307,7 @@ mod tests {
     fn check(input: &[u8], expected: Result<&[u8], &str>) {
         for size in [1, 2, 7, input.len().max(1)] {
             let (mut rewriter, mut out) = (Rewriter::default(), Vec::new());
-            let fed = input
-                .chunks(size)
-                .try_for_each(|piece| rewriter.feed(piece, &mut out));
+            let fed = input.chunks(size).try_for_each(|piece| rewriter.feed(piece, &mut out));
             match (fed, expected) {
                 (Ok(()), Ok(expected)) => assert_eq!(out, expected, "in pieces of {size}"),
                 (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected),
@@ -376,25 +360,13 @@ mod tests {
         let check = |frames: &[u8], why: &str| check(&after(frames), Err(why));
         check(&frame(CONTINUATION, 0, b""), "a continuation of nothing");
         let open = frame(HEADERS, 0, b"\x82");
-        check(
-            &[&open[..], &frame(0, 0, b"")].concat(),
-            "a frame in the middle of headers",
-        );
+        check(&[&open[..], &frame(0, 0, b"")].concat(), "a frame in the middle of headers");
         check(&frame(HEADERS, PADDED, b""), "padding without a length");
-        check(
-            &frame(HEADERS, PADDED, b"\x05\x82"),
-            "more padding than frame",
-        );
+        check(&frame(HEADERS, PADDED, b"\x05\x82"), "more padding than frame");
         check(&frame(HEADERS, PRIORITY, b"\x05"), "a priority cut short");
         check(&frame(HEADERS, END_HEADERS, b"\x41"), "headers cut short");
-        check(
-            &frame(HEADERS, END_HEADERS, b"\x41\x05ab"),
-            "a text cut short",
-        );
-        check(
-            &frame(HEADERS, END_HEADERS, b"\x7f\xff\xff\xff\xff"),
-            "a number without end",
-        );
+        check(&frame(HEADERS, END_HEADERS, b"\x41\x05ab"), "a text cut short");
+        check(&frame(HEADERS, END_HEADERS, b"\x7f\xff\xff\xff\xff"), "a number without end");
         check(
             &frame(HEADERS, 0, &[0x82; LONGEST_FRAME + 1]),
             "a frame of headers that is too long",

@@ -18,9 +18,7 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn new() -> Self {
-        Self {
-            left: Mutex::new((BURST, Instant::now())),
-        }
+        Self { left: Mutex::new((BURST, Instant::now())) }
     }
 
     /// Takes one call out of the bucket, or says that there is none.
@@ -31,11 +29,7 @@ impl Limit {
         let calls = refilled.min(BURST);
         let is_allowed = calls >= 1.0;
         *left = (if is_allowed { calls - 1.0 } else { calls }, now);
-        if is_allowed {
-            Ok(())
-        } else {
-            Err(Status::resource_exhausted("rejected by rate limit"))
-        }
+        if is_allowed { Ok(()) } else { Err(Status::resource_exhausted("rejected by rate limit")) }
     }
 }
 

@@ -80,10 +80,7 @@ fn message(object: &Map<String, Value>, name: &str, out: &mut Vec<u8>) {
                 for (key, item) in entries {
                     let mut entry = Vec::new();
                     framed(1, key.as_bytes(), &mut entry);
-                    let second = Field {
-                        number: 2,
-                        ..*field
-                    };
+                    let second = Field { number: 2, ..*field };
                     value(item, &second, &mut entry);
                     framed(field.number, &entry, out);
                 }
@@ -159,12 +156,7 @@ fn parse(table: &'static str) -> HashMap<&'static str, Vec<Field>> {
             (Some(name), Some(number), Some(kind)) => {
                 let number = number.parse().expect("numbers of fields are numbers");
                 let (shape, kind) = shape_of(kind);
-                let field = Field {
-                    name,
-                    number,
-                    shape,
-                    kind,
-                };
+                let field = Field { name, number, shape, kind };
                 messages.entry(current).or_default().push(field);
             }
             _ => {}

@@ -45,20 +45,13 @@ pub struct PodResources {
 impl PodResources {
     /// A service over these views, which leaves out pods that have ended.
     pub fn new(pods: Arc<dyn PodsView>, given: Arc<dyn GivenView>) -> Self {
-        Self {
-            pods,
-            given,
-            listed: Listed::Active,
-        }
+        Self { pods, given, listed: Listed::Active }
     }
 
     /// The same with pods that have ended, as before the gate `KubeletPodResourcesListUseActivePods`.
     #[must_use]
     pub fn with_ended_pods(self) -> Self {
-        Self {
-            listed: Listed::All,
-            ..self
-        }
+        Self { listed: Listed::All, ..self }
     }
 
     /// Answers on this socket until it is dropped.
@@ -83,11 +76,7 @@ impl PodResources {
     }
 
     fn container(&self, pod: &Pod, container: &Container) -> ContainerResources {
-        let Given {
-            devices,
-            cpus,
-            memory,
-        } = self.given.given_to(&pod.uid(), &container.name);
+        let Given { devices, cpus, memory } = self.given.given_to(&pod.uid(), &container.name);
         ContainerResources {
             name: container.name.clone(),
             devices: devices.into_iter().map(Into::into).collect(),
@@ -119,20 +108,12 @@ impl From<GivenDevices> for ContainerDevices {
 
 impl From<GivenMemory> for ContainerMemory {
     fn from(given: GivenMemory) -> Self {
-        Self {
-            memory_type: given.kind,
-            size: given.bytes,
-            topology: topology(given.numa_nodes),
-        }
+        Self { memory_type: given.kind, size: given.bytes, topology: topology(given.numa_nodes) }
     }
 }
 
 fn count(version: &str, method: Option<&'static str>) {
-    CALLS.add(
-        "kubelet_pod_resources_endpoint_requests_total",
-        &[version],
-        1.0,
-    );
+    CALLS.add("kubelet_pod_resources_endpoint_requests_total", &[version], 1.0);
     if let Some(family) = method {
         CALLS.add(family, &[version], 1.0);
     }
@@ -157,10 +138,7 @@ impl PodResourcesLister for PodResources {
         &self,
         _: tonic::Request<AllocatableResourcesRequest>,
     ) -> Answer<AllocatableResourcesResponse> {
-        count(
-            "v1",
-            Some("kubelet_pod_resources_endpoint_requests_get_allocatable"),
-        );
+        count("v1", Some("kubelet_pod_resources_endpoint_requests_get_allocatable"));
         let all = self.given.allocatable();
         let answer = AllocatableResourcesResponse {
             devices: all.devices.into_iter().map(Into::into).collect(),
@@ -237,9 +215,7 @@ impl Answers for Both {
         }
         let service = self.service.clone();
         let answered = if request.uri().path().starts_with("/v1alpha1.") {
-            alpha_server::PodResourcesListerServer::new(service)
-                .call(request)
-                .await
+            alpha_server::PodResourcesListerServer::new(service).call(request).await
         } else {
             PodResourcesListerServer::new(service).call(request).await
         };

@@ -47,10 +47,7 @@ pub struct PodNews {
 
 impl Default for PodNews {
     fn default() -> Self {
-        Self {
-            changes: broadcast::Sender::new(RING),
-            shown: Mutex::default(),
-        }
+        Self { changes: broadcast::Sender::new(RING), shown: Mutex::default() }
     }
 }
 
@@ -69,10 +66,7 @@ impl PodNews {
                 uid: Some(uid.to_string()),
                 ..ObjectMeta::default()
             };
-            let pod = v1::Pod {
-                metadata,
-                ..v1::Pod::default()
-            };
+            let pod = v1::Pod { metadata, ..v1::Pod::default() };
             self.tell(EventType::Deleted, Arc::new(pod));
         }
     }
@@ -118,11 +112,7 @@ impl PodsApi {
         news: Arc<PodNews>,
         is_ready: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
-        Self {
-            pods,
-            news,
-            is_ready,
-        }
+        Self { pods, news, is_ready }
     }
 
     /// Answers on this socket until it is dropped.
@@ -152,10 +142,7 @@ fn marshalled(pod: &Pod) -> Result<Vec<u8>, Status> {
 }
 
 fn event(kind: EventType, pod: &Pod) -> Result<WatchPodsEvent, Status> {
-    Ok(WatchPodsEvent {
-        r#type: kind.into(),
-        pod: marshalled(pod)?,
-    })
+    Ok(WatchPodsEvent { r#type: kind.into(), pod: marshalled(pod)? })
 }
 
 fn count(family: &'static str, code: Code) {
@@ -181,18 +168,13 @@ impl Pods for PodsApi {
         &self,
         _: tonic::Request<WatchPodsRequest>,
     ) -> Result<tonic::Response<Self::WatchPodsStream>, Status> {
-        let mut watching = Watching {
-            ended: Code::Cancelled,
-        };
-        self.check_ready()
-            .inspect_err(|status| watching.ended = status.code())?;
+        let mut watching = Watching { ended: Code::Cancelled };
+        self.check_ready().inspect_err(|status| watching.ended = status.code())?;
         // First the ring, then the list: what changes in between is told twice and never missed.
         let changes = self.news.changes.subscribe();
         let first = stream::iter(self.sorted()).map(|pod| event(EventType::Added, &pod));
-        let mark = WatchPodsEvent {
-            r#type: EventType::InitialSyncComplete.into(),
-            pod: Vec::new(),
-        };
+        let mark =
+            WatchPodsEvent { r#type: EventType::InitialSyncComplete.into(), pod: Vec::new() };
         let rest = stream::unfold(Some((changes, watching)), |watched| async move {
             let (mut changes, mut watching) = watched?;
             match changes.recv().await {

@@ -43,10 +43,7 @@ struct OneDevice;
 
 impl GivenView for OneDevice {
     fn allocatable(&self) -> Given {
-        Given {
-            cpus: vec![0, 1],
-            ..self.given_to(&PodUid::from("x"), "main")
-        }
+        Given { cpus: vec![0, 1], ..self.given_to(&PodUid::from("x"), "main") }
     }
 
     fn given_to(&self, _: &PodUid, container: &str) -> Given {
@@ -56,10 +53,7 @@ impl GivenView for OneDevice {
             numa_nodes: vec![1],
         };
         Given {
-            devices: (container == "main")
-                .then_some(device)
-                .into_iter()
-                .collect(),
+            devices: (container == "main").then_some(device).into_iter().collect(),
             ..Given::default()
         }
     }
@@ -98,11 +92,8 @@ async fn pod_resources_are_listed_in_both_versions() {
     let listed = listed.into_inner().pod_resources;
     let names: Vec<&str> = listed.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["b"], "a pod that has ended is left out");
-    let containers: Vec<(&str, usize)> = listed[0]
-        .containers
-        .iter()
-        .map(|it| (it.name.as_str(), it.devices.len()))
-        .collect();
+    let containers: Vec<(&str, usize)> =
+        listed[0].containers.iter().map(|it| (it.name.as_str(), it.devices.len())).collect();
     assert_eq!(containers, [("side", 0), ("main", 1)]);
     let get = |name: &str| v1::GetPodResourcesRequest {
         pod_name: name.to_owned(),
@@ -113,20 +104,14 @@ async fn pod_resources_are_listed_in_both_versions() {
     let missing = client.get(get("a")).await.unwrap_err();
     assert_eq!(missing.code(), Code::Unknown);
     assert_eq!(missing.message(), "pod a in namespace ns not found");
-    let all = client
-        .get_allocatable_resources(v1::AllocatableResourcesRequest {})
-        .await;
+    let all = client.get_allocatable_resources(v1::AllocatableResourcesRequest {}).await;
     let all = all.unwrap().into_inner();
     assert_eq!((all.cpu_ids, all.devices.len()), (vec![0, 1], 1));
     let mut old = AlphaClient::new(channel(&path));
     let listed = old.list(alpha::ListPodResourcesRequest {}).await.unwrap();
     let listed = listed.into_inner().pod_resources;
     assert_eq!(listed.len(), 2, "the old version shows all of them");
-    assert_eq!(
-        listed[0].containers.len(),
-        1,
-        "and ordinary containers only"
-    );
+    assert_eq!(listed[0].containers.len(), 1, "and ordinary containers only");
     serving.abort();
 }
 
@@ -181,15 +166,11 @@ async fn a_client_may_name_the_path_as_authority() {
     // An empty message in a frame that ends the stream.
     bytes.extend_from_slice(&[0, 0, 5, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
     let (mut reading, mut writing) = stream.into_split();
-    tokio::io::AsyncWriteExt::write_all(&mut writing, &bytes)
-        .await
-        .unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut writing, &bytes).await.unwrap();
     let mut heard = Vec::new();
     let wanted = b"example.org/fpga";
     while !heard.windows(wanted.len()).any(|part| part == wanted) {
-        let n = tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard)
-            .await
-            .unwrap();
+        let n = tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard).await.unwrap();
         assert_ne!(n, 0, "the request was refused: {heard:?}");
     }
     serving.abort();
@@ -226,26 +207,16 @@ async fn pods_are_listed_found_and_watched_once_all_sources_have_spoken() {
     let service = PodsApi::new(pods(), news.clone(), Arc::new(move || *is_ready.borrow()));
     let serving = tokio::spawn(service.serve(socket(&path)));
     let mut client = PodsClient::new(channel(&path));
-    let early = client
-        .list_pods(alpha::ListPodsRequest {})
-        .await
-        .unwrap_err();
+    let early = client.list_pods(alpha::ListPodsRequest {}).await.unwrap_err();
     assert_eq!(early.code(), Code::FailedPrecondition);
     assert_eq!(early.message(), "Kubelet is initializing");
     let early = client.watch_pods(alpha::WatchPodsRequest {}).await;
     assert_eq!(early.unwrap_err().code(), Code::FailedPrecondition);
     ready.send_replace(true);
     let listed = client.list_pods(alpha::ListPodsRequest {}).await.unwrap();
-    let names: Vec<String> = listed
-        .into_inner()
-        .pods
-        .iter()
-        .map(|it| name_of(it))
-        .collect();
+    let names: Vec<String> = listed.into_inner().pods.iter().map(|it| name_of(it)).collect();
     assert_eq!(names, ["a", "b"], "by uid");
-    let get = |uid: &str| alpha::GetPodRequest {
-        pod_uid: uid.to_owned(),
-    };
+    let get = |uid: &str| alpha::GetPodRequest { pod_uid: uid.to_owned() };
     let got = client.get_pod(get("uid-b")).await.unwrap();
     assert_eq!(name_of(&got.into_inner().pod), "b");
     let missing = client.get_pod(get("uid-c")).await.unwrap_err();
@@ -253,11 +224,8 @@ async fn pods_are_listed_found_and_watched_once_all_sources_have_spoken() {
     assert_eq!(missing.message(), "pod with UID uid-c not found");
     let watched = client.watch_pods(alpha::WatchPodsRequest {}).await.unwrap();
     let mut watched = watched.into_inner();
-    let update = |name: &str, remains| StatusUpdate {
-        pod: pod(name, "Running"),
-        version: 1,
-        remains,
-    };
+    let update =
+        |name: &str, remains| StatusUpdate { pod: pod(name, "Running"), version: 1, remains };
     news.publish(update("c", Remains::Active));
     news.publish(update("c", Remains::Stopped));
     news.publish(update("c", Remains::Settled));
@@ -290,11 +258,7 @@ async fn a_watcher_that_does_not_read_is_sent_away() {
     let held = tempfile::tempdir().unwrap();
     let path = held.path().join("pods-api.sock");
     let news = Arc::new(PodNews::default());
-    let service = PodsApi::new(
-        Arc::new(FakePods(Vec::new())),
-        news.clone(),
-        Arc::new(|| true),
-    );
+    let service = PodsApi::new(Arc::new(FakePods(Vec::new())), news.clone(), Arc::new(|| true));
     let serving = tokio::spawn(service.serve(socket(&path)));
     // A small window fills soon.
     let connect = channel_with_window(&path);

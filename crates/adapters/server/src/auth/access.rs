@@ -47,11 +47,7 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn new(authorization: Authorization) -> Self {
-        Self {
-            authorization,
-            memory: Memory::new(),
-            asking: Semaphore::new(ASKING),
-        }
+        Self { authorization, memory: Memory::new(), asking: Semaphore::new(ASKING) }
     }
 
     pub(super) async fn judge(&self, ask: AccessAsk) -> Result<AccessVerdict, AccessError> {
@@ -61,11 +57,7 @@ impl Access {
     }
 
     async fn decide(&self, ask: AccessAsk) -> Result<AccessVerdict, ApiError> {
-        let Authorization::Webhook {
-            reviews,
-            authorized,
-            unauthorized,
-        } = &self.authorization
+        let Authorization::Webhook { reviews, authorized, unauthorized } = &self.authorization
         else {
             return Ok(AccessVerdict::Allowed);
         };

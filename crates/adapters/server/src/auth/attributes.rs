@@ -15,10 +15,7 @@ pub(crate) struct Attributes {
 
 /// Paths, and everything below them.
 const TABLE: &[(&[&str], &[&str])] = &[
-    (
-        &["/allocatedPods", "/pods", "/runningpods"],
-        &["pods", "proxy"],
-    ),
+    (&["/allocatedPods", "/pods", "/runningpods"], &["pods", "proxy"]),
     (&["/healthz"], &["healthz", "proxy"]),
     (&["/configz"], &["configz", "proxy"]),
     (&["/stats"], &["stats"]),
@@ -32,16 +29,11 @@ const INTO_PODS: [&str; 4] = ["/exec", "/attach", "/portForward", "/run"];
 
 pub(crate) fn attributes(method: &Method, path: &str) -> Attributes {
     let is_below = |root: &&str| {
-        path.strip_prefix(*root)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let row = TABLE.iter().find(|(roots, _)| roots.iter().any(&is_below));
     Attributes {
-        verb: if INTO_PODS.iter().any(is_below) {
-            "create"
-        } else {
-            verb(method)
-        },
+        verb: if INTO_PODS.iter().any(is_below) { "create" } else { verb(method) },
         subresources: row.map_or(&["proxy"], |(_, subresources)| subresources),
     }
 }
@@ -67,11 +59,7 @@ mod tests {
         let check = |method: &str, path: &str, verb: &str, subresources: &[&str]| {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let got = attributes(&method, path);
-            assert_eq!(
-                (got.verb, got.subresources),
-                (verb, subresources),
-                "{method} {path}"
-            );
+            assert_eq!((got.verb, got.subresources), (verb, subresources), "{method} {path}");
         };
         check("GET", "/pods", "get", &["pods", "proxy"]);
         check("GET", "/pods/", "get", &["pods", "proxy"]);
@@ -96,12 +84,7 @@ mod tests {
         check("PATCH", "/anything", "patch", &["proxy"]);
         check("HEAD", "/pods", "", &["pods", "proxy"]);
         check("JUNK", "/pods", "", &["pods", "proxy"]);
-        for path in [
-            "/exec/a/b/c",
-            "/attach/a/b/c",
-            "/portForward/a/b",
-            "/run/a/b/c",
-        ] {
+        for path in ["/exec/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c"] {
             check("GET", path, "create", &["proxy"]);
             check("POST", path, "create", &["proxy"]);
         }

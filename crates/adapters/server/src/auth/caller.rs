@@ -70,10 +70,7 @@ struct Judged {
 
 impl Shown {
     pub(crate) fn new(chain: Vec<CertificateDer<'static>>) -> Self {
-        Self {
-            chain,
-            judged: Mutex::new(None),
-        }
+        Self { chain, judged: Mutex::new(None) }
     }
 
     fn caller(&self, authorities: &ClientAuthorities) -> Result<Option<Caller>, CallerError> {
@@ -86,22 +83,14 @@ impl Shown {
             return known.caller.clone();
         }
         let caller = authorities.caller(&self.chain);
-        *judged = Some(Judged {
-            generation,
-            at: Instant::now(),
-            caller: caller.clone(),
-        });
+        *judged = Some(Judged { generation, at: Instant::now(), caller: caller.clone() });
         caller
     }
 }
 
 impl Callers {
     pub(super) fn new(authentication: Authentication) -> Self {
-        Self {
-            authentication,
-            memory: Memory::new(),
-            asking: Semaphore::new(ASKING),
-        }
+        Self { authentication, memory: Memory::new(), asking: Semaphore::new(ASKING) }
     }
 
     /// Who it is; `None` for nobody where nobody may come in. Takes the credentials out of the headers.
@@ -217,9 +206,8 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
         .flat_map(|text| text.split(','))
         .map(|protocol| protocol.trim().to_owned())
         .collect();
-    let (tokens, others): (Vec<String>, Vec<String>) = offered
-        .into_iter()
-        .partition(|protocol| protocol.starts_with(TOKEN_PROTOCOL));
+    let (tokens, others): (Vec<String>, Vec<String>) =
+        offered.into_iter().partition(|protocol| protocol.starts_with(TOKEN_PROTOCOL));
     let [token] = tokens.as_slice() else {
         return None;
     };
@@ -229,9 +217,7 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
         return None;
     }
     headers.insert(header::SEC_WEBSOCKET_PROTOCOL, rest);
-    let text = URL_SAFE_NO_PAD
-        .decode(&token[TOKEN_PROTOCOL.len()..])
-        .ok()?;
+    let text = URL_SAFE_NO_PAD.decode(&token[TOKEN_PROTOCOL.len()..]).ok()?;
     String::from_utf8(text).ok().filter(|text| !text.is_empty())
 }
 
@@ -253,12 +239,7 @@ mod tests {
         check("authorization", "Bearer ", None, None);
         check("authorization", "Basic abc", None, None);
         let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
-        check(
-            "sec-websocket-protocol",
-            both,
-            Some("abc"),
-            Some("v4.channel.k8s.io"),
-        );
+        check("sec-websocket-protocol", both, Some("abc"), Some("v4.channel.k8s.io"));
         let alone = "base64url.bearer.authorization.k8s.io.YWJj";
         check("sec-websocket-protocol", alone, None, None);
         let none = "v4.channel.k8s.io";

@@ -52,9 +52,7 @@ pub(super) async fn counted<T>(
     let answer = ask.await;
     let code = match &answer {
         Ok(_) => "201".to_owned(),
-        Err(error) => error
-            .code
-            .map_or_else(|| "<error>".to_owned(), |code| code.to_string()),
+        Err(error) => error.code.map_or_else(|| "<error>".to_owned(), |code| code.to_string()),
     };
     let (total, duration) = match question {
         Question::WhoTheyAre => (

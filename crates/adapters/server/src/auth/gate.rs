@@ -55,9 +55,7 @@ pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
     }
     let (mut parts, body) = request.into_parts();
     let nothing_shown = Shown::default();
-    let shown = connection
-        .as_ref()
-        .map_or(&nothing_shown, |connection| &connection.shown);
+    let shown = connection.as_ref().map_or(&nothing_shown, |connection| &connection.shown);
     let subject = match gate.callers.identify(shown, &mut parts.headers).await {
         Ok(Some(subject)) => subject,
         Ok(None) => return unauthorized(),

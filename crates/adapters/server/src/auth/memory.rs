@@ -16,9 +16,7 @@ pub(super) struct Memory<K, V> {
 
 impl<K: Hash + Eq, V: Clone> Memory<K, V> {
     pub(super) fn new() -> Self {
-        Self {
-            kept: Mutex::new(HashMap::new()),
-        }
+        Self { kept: Mutex::new(HashMap::new()) }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {

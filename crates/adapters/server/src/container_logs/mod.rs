@@ -44,20 +44,13 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
     let pod =
         pod.ok_or_else(|| Refusal::not_found(format!("pod {:?} does not exist", path.pod)))?;
     if has_container(&pod, &path.container).is_none() {
-        let words = format!(
-            "container {:?} not found in pod {:?}",
-            path.container, path.pod
-        );
+        let words = format!("container {:?} not found in pod {:?}", path.container, path.pod);
         return Err(Refusal::not_found(words));
     }
     let status = container_status(&pod, &path.container);
     let id = which::run_of(status, query.previous)
         .map_err(|reason| Refusal::bad(reason.words(&path.container, &path.pod)))?;
-    let pod_path = PodPath {
-        namespace: path.namespace.clone(),
-        pod: path.pod.clone(),
-        uid: None,
-    };
+    let pod_path = PodPath { namespace: path.namespace.clone(), pod: path.pod.clone(), uid: None };
     let observed = observe(main, &pod, &pod_path).await?;
     let bare_id = id.rsplit("://").next().unwrap_or(&id);
     let file = observed.into_iter().flat_map(|it| it.containers);
@@ -67,21 +60,15 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
         .find(|path| !path.is_empty());
     let file =
         file.ok_or_else(|| Refusal::bad(format!("unable to retrieve container logs for {id}")))?;
-    let writer = Writer {
-        pods: pods.clone(),
-        path: pod_path,
-        container: path.container.clone(),
-        id,
-    };
+    let writer =
+        Writer { pods: pods.clone(), path: pod_path, container: path.container.clone(), id };
     let ask = LogAsk {
         tail_lines: query.tail_lines,
         since: query.since(main.clock.now()),
         limit_bytes: query.limit_bytes,
         with_timestamps: query.timestamps,
         output,
-        follow: query
-            .follow
-            .then(|| Arc::new(writer) as Arc<dyn StillWritten>),
+        follow: query.follow.then(|| Arc::new(writer) as Arc<dyn StillWritten>),
     };
     let opened = main.logs.open(&file, ask).await;
     opened.map_err(|error| Refusal::bad(error.to_string()))
@@ -122,9 +109,7 @@ struct Writer {
 impl StillWritten for Writer {
     fn is_written(&self) -> bool {
         let pod = self.pods.pod_named(&self.path.namespace, &self.path.pod);
-        let status = pod
-            .as_ref()
-            .and_then(|pod| container_status(pod, &self.container));
+        let status = pod.as_ref().and_then(|pod| container_status(pod, &self.container));
         status.is_some_and(|status| {
             let runs = status.state.as_ref().is_some_and(|it| it.running.is_some());
             runs && status.container_id.as_deref() == Some(&self.id)

@@ -43,9 +43,7 @@ pub(super) fn parse(query: &str) -> Result<LogQuery, QueryError> {
     let flag = |name| first(name).is_some_and(|it| it != "0" && !it.eq_ignore_ascii_case("false"));
     let since_time = match first("sinceTime") {
         None | Some("" | "null") => None,
-        Some(moment) => Some(Timestamp(
-            moment.parse().map_err(|_| QueryError::Undecodable)?,
-        )),
+        Some(moment) => Some(Timestamp(moment.parse().map_err(|_| QueryError::Undecodable)?)),
     };
     let since_seconds = number(first("sinceSeconds"))?;
     let stream = first("stream").map(str::to_owned);
@@ -70,8 +68,7 @@ pub(super) fn parse(query: &str) -> Result<LogQuery, QueryError> {
 }
 
 fn number(text: Option<&str>) -> Result<Option<i64>, QueryError> {
-    text.map(|text| text.parse().map_err(|_| QueryError::Undecodable))
-        .transpose()
+    text.map(|text| text.parse().map_err(|_| QueryError::Undecodable)).transpose()
 }
 
 fn at_least(least: i64, number: Option<i64>) -> Result<Option<u64>, QueryError> {
@@ -117,65 +114,27 @@ mod tests {
         };
         let none = LogQuery::default;
         check("", Ok(none()));
-        check(
-            "unknown=1&follow",
-            Ok(LogQuery {
-                follow: true,
-                ..none()
-            }),
-        );
+        check("unknown=1&follow", Ok(LogQuery { follow: true, ..none() }));
         check("follow=false&previous=0&timestamps=FALSE", Ok(none()));
         check(
             "follow=true&previous=1&timestamps=yes",
-            Ok(LogQuery {
-                follow: true,
-                previous: true,
-                timestamps: true,
-                ..none()
-            }),
+            Ok(LogQuery { follow: true, previous: true, timestamps: true, ..none() }),
         );
-        check(
-            "tailLines=0",
-            Ok(LogQuery {
-                tail_lines: Some(0),
-                ..none()
-            }),
-        );
-        check(
-            "tail=7&tailLines=3",
-            Ok(LogQuery {
-                tail_lines: Some(7),
-                ..none()
-            }),
-        );
+        check("tailLines=0", Ok(LogQuery { tail_lines: Some(0), ..none() }));
+        check("tail=7&tailLines=3", Ok(LogQuery { tail_lines: Some(7), ..none() }));
         check("tail=all&tailLines=3", Ok(none()));
         check("tailLines=-1", Err(QueryError::Invalid));
         check("tailLines=x", Err(QueryError::Undecodable));
-        check(
-            "tailLines=99999999999999999999",
-            Err(QueryError::Undecodable),
-        );
-        check(
-            "limitBytes=5",
-            Ok(LogQuery {
-                limit_bytes: Some(5),
-                ..none()
-            }),
-        );
+        check("tailLines=99999999999999999999", Err(QueryError::Undecodable));
+        check("limitBytes=5", Ok(LogQuery { limit_bytes: Some(5), ..none() }));
         check("limitBytes=0", Err(QueryError::Invalid));
         check("sinceSeconds=0", Err(QueryError::Invalid));
-        check(
-            "sinceSeconds=5&sinceTime=2026-01-01T00:00:00Z",
-            Err(QueryError::Invalid),
-        );
+        check("sinceSeconds=5&sinceTime=2026-01-01T00:00:00Z", Err(QueryError::Invalid));
         check("sinceTime=yesterday", Err(QueryError::Undecodable));
         let moment = Timestamp::from_second(1_767_225_600);
         check(
             "sinceTime=2026-01-01T00%3A00:00Z",
-            Ok(LogQuery {
-                since_time: Some(moment),
-                ..none()
-            }),
+            Ok(LogQuery { since_time: Some(moment), ..none() }),
         );
         check("stream=Stdin", Err(QueryError::Invalid));
         check("stream=Stdout&tailLines=1", Err(QueryError::Invalid));
@@ -187,10 +146,7 @@ mod tests {
         let since = query.since(Timestamp::from_second(100));
         assert_eq!(since, Some(Timestamp::from_second(90)));
         let forever = parse("sinceSeconds=9223372036854775807").unwrap();
-        assert_eq!(
-            forever.since(Timestamp::from_second(100)),
-            Some(Timestamp::from_second(0))
-        );
+        assert_eq!(forever.since(Timestamp::from_second(100)), Some(Timestamp::from_second(0)));
     }
 
     #[test]

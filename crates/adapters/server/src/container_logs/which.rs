@@ -56,9 +56,7 @@ pub(super) fn run_of(status: Option<&ContainerStatus>, previous: bool) -> Result
         return last_id.map(str::to_owned).ok_or(NoLog::Terminated);
     }
     match state.and_then(|state| state.waiting.as_ref()) {
-        Some(waiting) => Err(NoLog::Waiting {
-            reason: waiting.reason.clone().unwrap_or_default(),
-        }),
+        Some(waiting) => Err(NoLog::Waiting { reason: waiting.reason.clone().unwrap_or_default() }),
         None => Err(NoLog::NotYet),
     }
 }
@@ -74,10 +72,7 @@ mod tests {
         let check = |status: Value, previous: bool, expected: Result<&str, &str>| {
             let mut whole =
                 json!({"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0});
-            whole
-                .as_object_mut()
-                .unwrap()
-                .extend(status.as_object().unwrap().clone());
+            whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
             let parsed: ContainerStatus = serde_json::from_value(whole).unwrap();
             let got = run_of(Some(&parsed), previous).map_err(|no| no.words("c", "p"));
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -89,17 +84,9 @@ mod tests {
         check(running.clone(), false, Ok("r://2"));
         check(running, true, Ok("r://1"));
         let first = json!({"state": {"running": {}}, "containerID": "r://1"});
-        check(
-            first,
-            true,
-            Err("previous terminated container \"c\" in pod \"p\" not found"),
-        );
+        check(first, true, Err("previous terminated container \"c\" in pod \"p\" not found"));
         check(json!({"state": ended("r://1")}), false, Ok("r://1"));
-        check(
-            json!({"state": ended(""), "lastState": ended("r://0")}),
-            false,
-            Ok("r://0"),
-        );
+        check(json!({"state": ended(""), "lastState": ended("r://0")}), false, Ok("r://0"));
         check(
             json!({"state": ended("")}),
             false,
@@ -113,11 +100,7 @@ mod tests {
             ("ContainerCreating", "ContainerCreating"),
         ] {
             let words = format!("container \"c\" in pod \"p\" is waiting to start: {words}");
-            check(
-                json!({"state": {"waiting": {"reason": reason}}}),
-                false,
-                Err(&words),
-            );
+            check(json!({"state": {"waiting": {"reason": reason}}}), false, Err(&words));
         }
         check(
             json!({}),

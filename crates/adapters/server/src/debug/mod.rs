@@ -83,11 +83,7 @@ async fn set_verbosity(State(main): State<Main>, level: String) -> Response {
         }
         _ => {
             let is_number = !level.is_empty() && level.bytes().all(|it| it.is_ascii_digit());
-            let why = if is_number {
-                "value out of range"
-            } else {
-                "invalid syntax"
-            };
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
             let words = format!("strconv.ParseUint: parsing {level:?}: {why}\n");
             text(StatusCode::BAD_REQUEST, words)
         }
@@ -96,10 +92,7 @@ async fn set_verbosity(State(main): State<Main>, level: String) -> Response {
 
 async fn index() -> Response {
     let rows = [
-        (
-            "allocs",
-            "memory that was allocated since the start, sampled",
-        ),
+        ("allocs", "memory that was allocated since the start, sampled"),
         ("block", "waiting for one another, which nobody measures"),
         ("cmdline", "the command line"),
         ("goroutine", "the threads; debug=1 as text"),
@@ -206,10 +199,7 @@ async fn threads(profiler: &dyn Profiler, name: &str, is_text: bool) -> Result<R
     }
     let n = i64::try_from(all.len()).unwrap_or(i64::MAX);
     let one = Profile {
-        samples: vec![ProfileSample {
-            stack: Vec::new(),
-            figures: vec![n],
-        }],
+        samples: vec![ProfileSample { stack: Vec::new(), figures: vec![n] }],
         mappings: Vec::new(),
         period: 1,
     };
@@ -227,25 +217,15 @@ fn contention(name: &str, is_text: bool) -> Response {
         };
         return text(StatusCode::OK, head.to_owned());
     }
-    let nothing = Profile {
-        samples: Vec::new(),
-        mappings: Vec::new(),
-        period: 1,
-    };
+    let nothing = Profile { samples: Vec::new(), mappings: Vec::new(), period: 1 };
     let kinds = [("contentions", "count"), ("delay", "nanoseconds")];
-    attached(
-        name,
-        pprof::encode(&nothing, &kinds, ("contentions", "count"), None),
-    )
+    attached(name, pprof::encode(&nothing, &kinds, ("contentions", "count"), None))
 }
 
 fn attached(name: &str, encoded: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (
-            header::CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{name}\""),
-        ),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
     (headers, encoded).into_response()

@@ -88,9 +88,7 @@ struct Texts {
 
 impl Default for Texts {
     fn default() -> Self {
-        Self {
-            all: vec![String::new()],
-        }
+        Self { all: vec![String::new()] }
     }
 }
 
@@ -116,10 +114,7 @@ mod tests {
     #[test]
     fn a_profile_is_gzipped_protobuf() {
         let profile = Profile {
-            samples: vec![ProfileSample {
-                stack: vec![0x1010, 0x9],
-                figures: vec![3],
-            }],
+            samples: vec![ProfileSample { stack: vec![0x1010, 0x9], figures: vec![3] }],
             mappings: vec![CodeMapping {
                 start: 0x1000,
                 end: 0x2000,
@@ -130,9 +125,7 @@ mod tests {
         };
         let packed = encode(&profile, &[("a", "b")], ("a", "b"), None);
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&packed[..])
-            .read_to_end(&mut plain)
-            .unwrap();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
         let expected = [
             &b"\x0a\x04\x08\x01\x10\x02"[..],
             b"\x12\x06\x08\x01\x08\x02\x10\x03",

@@ -26,18 +26,13 @@ fn two_slots() -> Wish {
         drain: Duration::from_millis(100),
         ..Limits::MAIN
     };
-    Wish {
-        limits,
-        ..Wish::default()
-    }
+    Wish { limits, ..Wish::default() }
 }
 
 /// An honest client is served, as long as it may have to wait for a slot.
 async fn is_served(rig: &Rig, admin: &Identity) {
     let asked = rig.ask(Some(admin), "GET", "/healthz", "");
-    let (status, body) = tokio::time::timeout(SOON, asked)
-        .await
-        .expect("a slot is free again");
+    let (status, body) = tokio::time::timeout(SOON, asked).await.expect("a slot is free again");
     assert_eq!((status, body.as_str()), (200, "ok"));
 }
 
@@ -53,11 +48,7 @@ async fn whoever_does_not_finish_loses_the_slot() {
     let cases: [(&str, &str, &[u8]); 8] = [
         ("silence", "http/1.1", b""),
         ("half a line", "http/1.1", b"GET /heal"),
-        (
-            "half a head",
-            "http/1.1",
-            b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
-        ),
+        ("half a head", "http/1.1", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"),
         (
             "an announced body",
             "http/1.1",
@@ -109,10 +100,7 @@ async fn a_head_that_trickles_is_cut_off() {
     let mut stream = rig.connect(None, &["http/1.1"]).await.unwrap();
     let trickle = async {
         // Each byte is progress, the head as a whole is not.
-        for byte in b"GET /healthz HTTP/1.1\r\nX: "
-            .iter()
-            .chain(std::iter::repeat(&b'y'))
-        {
+        for byte in b"GET /healthz HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat(&b'y')) {
             let sent = async {
                 stream.write_all(&[*byte]).await?;
                 stream.flush().await
@@ -128,9 +116,7 @@ async fn a_head_that_trickles_is_cut_off() {
             }
         }
     };
-    tokio::time::timeout(SOON, trickle)
-        .await
-        .expect("the server does not listen for ever");
+    tokio::time::timeout(SOON, trickle).await.expect("the server does not listen for ever");
 }
 
 #[tokio::test]
@@ -145,10 +131,7 @@ async fn half_closed_clients_end() {
         ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
         ("GET /pods HTTP/1.1\r\nHost: x\r\n\r\n", 200),
         ("GET /stats/summary HTTP/1.1\r\nHost: x\r\n\r\n", 500),
-        (
-            "GET /containerLogs/default/web/main?follow=true HTTP/1.1\r\nHost: x\r\n\r\n",
-            200,
-        ),
+        ("GET /containerLogs/default/web/main?follow=true HTTP/1.1\r\nHost: x\r\n\r\n", 200),
     ] {
         for _ in 0..MANY {
             let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
@@ -216,9 +199,7 @@ async fn bodies_without_end_are_not_read() {
             String::from_utf8_lossy(&answer).into_owned()
         };
         let both = async { tokio::join!(send, hear) };
-        let ((), answer) = tokio::time::timeout(SOON, both)
-            .await
-            .expect("the connection ends");
+        let ((), answer) = tokio::time::timeout(SOON, both).await.expect("the connection ends");
         // A reset may overtake the answer; a wrong answer it must not be.
         let (got, _, _) = split(&answer);
         assert!(got == status || got == 0, "{line} {headers}: {answer}");
@@ -253,9 +234,8 @@ async fn a_flood_of_continuations_ends_the_connection() {
         answer
     };
     let both = async { tokio::join!(send, hear) };
-    let (was_cut_off, answer) = tokio::time::timeout(SOON, both)
-        .await
-        .expect("the server ends the connection");
+    let (was_cut_off, answer) =
+        tokio::time::timeout(SOON, both).await.expect("the server ends the connection");
     let says_goodbye = answer.windows(9).any(|it| it[3] == 7 && it[4..9] == [0; 5]);
     assert!(was_cut_off || says_goodbye, "20 MB of head were taken");
 }

@@ -46,14 +46,7 @@ fn data(id: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fn message(payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![
-        0x82,
-        0x80 | u8::try_from(payload.len()).unwrap(),
-        0,
-        0,
-        0,
-        0,
-    ];
+    let mut frame = vec![0x82, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
     frame.extend_from_slice(payload);
     frame
 }
@@ -93,23 +86,14 @@ fn upgrade(path: &str, protocol: &str) -> String {
 async fn open(rig: &Rig, path: &str, protocol: &str) -> Client {
     let admin = rig.admin();
     let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
-    stream
-        .write_all(upgrade(path, protocol).as_bytes())
-        .await
-        .unwrap();
+    stream.write_all(upgrade(path, protocol).as_bytes()).await.unwrap();
     let (status, head, _) = split(&read_head(&mut stream).await);
     let head = head.to_ascii_lowercase();
     assert_eq!(status, 101, "{head}");
     assert!(head.contains("upgrade: websocket"), "{head}");
-    assert!(
-        head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
-        "{head}"
-    );
+    assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
     let last = protocol.rsplit(", ").next().unwrap().to_ascii_lowercase();
-    assert!(
-        head.contains(&format!("sec-websocket-protocol: {last}")),
-        "{head}"
-    );
+    assert!(head.contains(&format!("sec-websocket-protocol: {last}")), "{head}");
     stream
 }
 
@@ -126,10 +110,7 @@ async fn channels_become_streams_and_back() {
         }
         assert_eq!(frame(&mut stream).await, (0, 3, 0, b"hello".to_vec()));
         // A ping of the runtime is answered in between.
-        stream
-            .write_all(b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x02")
-            .await
-            .unwrap();
+        stream.write_all(b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x02").await.unwrap();
         assert_eq!(frame(&mut stream).await.0, 6);
         stream.write_all(&data(5, 0, b"hello")).await.unwrap();
         stream.write_all(&data(7, 0, b"oops")).await.unwrap();
@@ -151,10 +132,7 @@ async fn channels_become_streams_and_back() {
     client.write_all(&message(b"\0hello")).await.unwrap();
     assert_eq!(heard(&mut client).await, (2, b"\x01hello".to_vec()));
     assert_eq!(heard(&mut client).await, (2, b"\x02oops".to_vec()));
-    client
-        .write_all(&[0x89, 0x82, 0, 0, 0, 0, b'h', b'i'])
-        .await
-        .unwrap();
+    client.write_all(&[0x89, 0x82, 0, 0, 0, 0, b'h', b'i']).await.unwrap();
     assert_eq!(heard(&mut client).await, (10, b"hi".to_vec()));
     client.write_all(&message(b"\xff\0")).await.unwrap();
     client.write_all(&message(b"\0more")).await.unwrap();
@@ -165,14 +143,8 @@ async fn channels_become_streams_and_back() {
     let head = tokio::time::timeout(SOON, runtime).await.unwrap().unwrap();
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("post /exec/token http/1.1\r\n"), "{head}");
-    assert!(
-        head.contains("x-stream-protocol-version: v4.channel.k8s.io"),
-        "{head}"
-    );
-    assert!(
-        !head.contains("secret") && !head.contains("websocket"),
-        "{head}"
-    );
+    assert!(head.contains("x-stream-protocol-version: v4.channel.k8s.io"), "{head}");
+    assert!(!head.contains("secret") && !head.contains("websocket"), "{head}");
 }
 
 #[tokio::test]
@@ -196,10 +168,7 @@ async fn a_terminal_has_a_stream_for_its_size() {
     let (opcode, words) = heard(&mut client).await;
     assert_eq!((opcode, words[0]), (2, 3));
     let status: serde_json::Value = serde_json::from_slice(&words[1..]).unwrap();
-    assert_eq!(
-        (&status["status"], &status["code"]),
-        (&"Failure".into(), &500.into())
-    );
+    assert_eq!((&status["status"], &status["code"]), (&"Failure".into(), &500.into()));
     assert_eq!(heard(&mut client).await.0, 8);
 }
 
@@ -226,10 +195,7 @@ async fn silence_ends_a_translated_stream() {
         let _ = stream.read_to_end(&mut all).await;
     })
     .await;
-    let quiet = Wish {
-        stream_idle_timeout: Duration::from_millis(200),
-        ..wish(address)
-    };
+    let quiet = Wish { stream_idle_timeout: Duration::from_millis(200), ..wish(address) };
     let rig = Rig::new(quiet).await;
     let mut client = open(&rig, EXEC, "v5.channel.k8s.io").await;
     assert_eq!(heard(&mut client).await, (2, vec![1]));
@@ -271,10 +237,7 @@ async fn spdy_is_carried_in_messages() {
     }
     assert_eq!(n, 100_000);
     let head = tokio::time::timeout(SOON, runtime).await.unwrap().unwrap();
-    assert!(
-        head.to_ascii_lowercase()
-            .contains("x-stream-protocol-version: portforward.k8s.io")
-    );
+    assert!(head.to_ascii_lowercase().contains("x-stream-protocol-version: portforward.k8s.io"));
     assert_eq!(rig.streams.asked(), [format!("forward {} []", rig.sandbox)]);
 }
 

@@ -43,11 +43,7 @@ fn snapshot(container: &ContainerId) -> UsageSnapshot {
                 ],
             },
             // Somebody's left-over.
-            PodUsage {
-                uid: "unknown".into(),
-                total: usage(1),
-                containers: Vec::new(),
-            },
+            PodUsage { uid: "unknown".into(), total: usage(1), containers: Vec::new() },
         ],
     }
 }
@@ -93,10 +89,7 @@ async fn the_summary_tells_the_same_in_json() {
         assert_eq!(status, 200);
         let summary: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(summary["node"]["nodeName"], "node-1");
-        assert_eq!(
-            summary["node"]["cpu"]["usageCoreNanoSeconds"],
-            3_000_000_000u64
-        );
+        assert_eq!(summary["node"]["cpu"]["usageCoreNanoSeconds"], 3_000_000_000u64);
         assert_eq!(summary["node"]["memory"]["availableBytes"], 3300);
         assert_eq!(summary["node"]["systemContainers"][0]["name"], "pods");
         let pods = summary["pods"].as_array().unwrap();
@@ -105,19 +98,13 @@ async fn the_summary_tells_the_same_in_json() {
         assert_eq!(pods[0]["containers"].as_array().unwrap().len(), 1);
         assert_eq!(pods[0]["containers"][0]["name"], "main");
         assert_eq!(pods[0]["containers"][0]["cpu"]["usageNanoCores"], 7);
-        assert_eq!(
-            pods[0]["containers"][0]["memory"]["time"],
-            "2026-01-01T00:00:00Z"
-        );
+        assert_eq!(pods[0]["containers"][0]["memory"]["time"], "2026-01-01T00:00:00Z");
     }
     rig.usage.set(None);
     let path = "/stats/summary?only_cpu_and_memory=true";
     for (path, expected) in [
         (path, (500, "Internal Error: read usage: no cgroups")),
-        (
-            "/stats/summary",
-            (500, "Internal Error: read usage: no cgroups"),
-        ),
+        ("/stats/summary", (500, "Internal Error: read usage: no cgroups")),
     ] {
         let (status, words) = rig.ask(Some(&admin), "GET", path, "").await;
         assert_eq!((status, words.as_str()), expected, "{path}");
@@ -150,12 +137,7 @@ async fn figures_are_compressed_for_those_who_ask_and_say_when_counting_began() 
     let rig = Rig::new(Wish::default()).await;
     let admin = rig.admin();
     rig.usage.set(Some(snapshot(&rig.container)));
-    for path in [
-        "/metrics",
-        "/metrics/resource",
-        "/metrics/cadvisor",
-        "/metrics/slis",
-    ] {
+    for path in ["/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/slis"] {
         for (asked, is_compressed) in [("", false), ("Accept-Encoding: gzip\r\n", true)] {
             let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
             let request =
@@ -182,10 +164,7 @@ fn cgroup(whose: Whose, n_processes: u64) -> CgroupFigures {
         interfaces: match &whose {
             Whose::Container(_, id) if id.as_str() == "the-sandbox" => vec![InterfaceFigures {
                 name: "eth0".to_owned(),
-                received: TrafficFigures {
-                    bytes: 9,
-                    ..TrafficFigures::default()
-                },
+                received: TrafficFigures { bytes: 9, ..TrafficFigures::default() },
                 ..InterfaceFigures::default()
             }],
             _ => Vec::new(),
@@ -197,10 +176,7 @@ fn cgroup(whose: Whose, n_processes: u64) -> CgroupFigures {
         memory: MemoryFigures::default(),
         n_threads: None,
         max_threads: None,
-        processes: ProcessFigures {
-            n_processes,
-            ..ProcessFigures::default()
-        },
+        processes: ProcessFigures { n_processes, ..ProcessFigures::default() },
         devices: Vec::new(),
         pressure: (whose == Whose::Node).then(Pressure::default),
         whose,
@@ -247,21 +223,11 @@ async fn the_whole_summary_has_disks_networks_and_processes() {
         },
         room,
     );
-    let store = StoreUsage {
-        place: "/var/lib/runtime".to_owned(),
-        at: Some(at),
-        used: in_use(50, 5),
-    };
+    let store =
+        StoreUsage { place: "/var/lib/runtime".to_owned(), at: Some(at), used: in_use(50, 5) };
     rig.disk.set(
-        vec![LayerUsage {
-            id: rig.container.clone(),
-            at: Some(at),
-            used: in_use(7, 3),
-        }],
-        RuntimeStores {
-            images: Some(store),
-            containers: None,
-        },
+        vec![LayerUsage { id: rig.container.clone(), at: Some(at), used: in_use(7, 3) }],
+        RuntimeStores { images: Some(store), containers: None },
     );
     let (status, text) = rig.ask(Some(&admin), "GET", "/stats/summary", "").await;
     assert_eq!(status, 200);
@@ -323,16 +289,7 @@ async fn the_whole_summary_has_disks_networks_and_processes() {
     );
     assert_eq!(
         keys(&pod["containers"][0]),
-        [
-            "cpu",
-            "io",
-            "logs",
-            "memory",
-            "name",
-            "rootfs",
-            "startTime",
-            "swap"
-        ]
+        ["cpu", "io", "logs", "memory", "name", "rootfs", "startTime", "swap"]
     );
 }
 
@@ -357,10 +314,7 @@ async fn the_server_counts_its_requests_with_bounded_labels() {
     total("other", "pods", 1);
     total("GET", "metrics", 1);
     assert!(text.contains("kubelet_node_name{node=\"node-1\"} 1\n"));
-    assert_eq!(
-        rig.ask(Some(&admin), "GET", "/metrics/probes", "").await,
-        (200, String::new())
-    );
+    assert_eq!(rig.ask(Some(&admin), "GET", "/metrics/probes", "").await, (200, String::new()));
     for line in [
         "kubelet_running_pods 1",
         "kubelet_desired_pods{static=\"\"} 1",
@@ -382,22 +336,12 @@ async fn the_server_counts_its_requests_with_bounded_labels() {
     let reset = rig.ask(Some(&admin), "DELETE", "/metrics/slis", "").await;
     assert_eq!(reset.0, 200);
     let (_, text) = rig.ask(Some(&admin), "GET", "/metrics/slis", "").await;
-    assert!(
-        text.contains("status=\"success\",type=\"healthz\"} 1\n"),
-        "{text}"
-    );
+    assert!(text.contains("status=\"success\",type=\"healthz\"} 1\n"), "{text}");
     let scraper = rig.authority.client("scraper", &[]);
     rig.reviews.allow("scraper", "get", "metrics");
-    for (path, status) in [
-        ("/metrics", 200),
-        ("/metrics/resource", 200),
-        ("/stats/summary", 403),
-        ("/pods", 403),
-    ] {
-        assert_eq!(
-            rig.ask(Some(&scraper), "GET", path, "").await.0,
-            status,
-            "{path}"
-        );
+    for (path, status) in
+        [("/metrics", 200), ("/metrics/resource", 200), ("/stats/summary", 403), ("/pods", 403)]
+    {
+        assert_eq!(rig.ask(Some(&scraper), "GET", path, "").await.0, status, "{path}");
     }
 }

@@ -33,10 +33,7 @@ use crate::{Limits, Listener, Server, Views, router};
 
 /// The status that a plain listener answers with.
 async fn plain_status(listener: Listener, rig: &Rig, method: &str, path: &str) -> u16 {
-    let views = Views {
-        pods: rig.board.clone(),
-        checks: Arc::new([]),
-    };
+    let views = Views { pods: rig.board.clone(), checks: Arc::new([]) };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::bind(any).await.unwrap();
     let address = server.address();
@@ -99,10 +96,7 @@ async fn cve_2025_0426_what_writes_is_not_on_the_read_only_port() {
         // Some are named as switched off, as by upstream; none is done.
         assert!([404, 405].contains(&got), "{method} {path}: {got}");
     }
-    assert_eq!(
-        plain_status(Listener::ReadOnly, &rig, "GET", "/pods").await,
-        200
-    );
+    assert_eq!(plain_status(Listener::ReadOnly, &rig, "GET", "/pods").await, 200);
 }
 
 #[tokio::test]
@@ -112,9 +106,7 @@ async fn cve_2020_8551_made_up_requests_make_no_figures() {
     let lines = async || {
         let (status, text) = rig.ask(Some(&admin), "GET", "/metrics", "").await;
         assert_eq!(status, 200);
-        text.lines()
-            .filter(|line| line.starts_with("kubelet_http_requests_total"))
-            .count()
+        text.lines().filter(|line| line.starts_with("kubelet_http_requests_total")).count()
     };
     // Everything that a made-up request can be counted as.
     rig.ask(Some(&admin), "GET", "/made-up", "").await;
@@ -124,19 +116,14 @@ async fn cve_2020_8551_made_up_requests_make_no_figures() {
     for i in 0..50 {
         let path = format!("/made-up-{i}");
         rig.ask(Some(&admin), "GET", &path, "").await;
-        rig.ask(Some(&admin), &format!("MADEUP{i}"), "/made-up", "")
-            .await;
+        rig.ask(Some(&admin), &format!("MADEUP{i}"), "/made-up", "").await;
     }
     assert_eq!(lines().await, before);
 }
 
 #[tokio::test]
 async fn cve_2020_8559_redirects_of_a_runtime_are_not_passed_on() {
-    for code in [
-        "301 Moved Permanently",
-        "302 Found",
-        "307 Temporary Redirect",
-    ] {
+    for code in ["301 Moved Permanently", "302 Found", "307 Temporary Redirect"] {
         let answer = format!(
             "HTTP/1.1 {code}\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
         );
@@ -186,10 +173,7 @@ async fn cve_2024_9042_a_log_query_is_a_name_and_nothing_more() {
         let answer = rig.ask(Some(&admin), "GET", &path, "").await;
         assert_eq!(answer, (200, format!("\nlog not found for {query}\n")));
     }
-    assert_eq!(
-        rig.ask(Some(&admin), "GET", "/logs/?query=", "").await.0,
-        400
-    );
+    assert_eq!(rig.ask(Some(&admin), "GET", "/logs/?query=", "").await.0, 400);
 }
 
 /// What was logged.
@@ -233,8 +217,7 @@ async fn cve_2020_8564_credentials_are_in_no_log_line() {
     }
     // The fake names the token in its errors, so this one is no secret.
     rig.reviews.set_away(true);
-    rig.ask(None, "GET", "/pods", "Authorization: Bearer other\r\n")
-        .await;
+    rig.ask(None, "GET", "/pods", "Authorization: Bearer other\r\n").await;
     let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     assert!(!text.is_empty(), "nothing was logged at all");
     for secret in ["hunter2", "aHVudGVyMg"] {
@@ -245,9 +228,7 @@ async fn cve_2020_8564_credentials_are_in_no_log_line() {
 #[test]
 fn rustsec_2026_0258_the_http2_library_has_the_fix() {
     let lock = include_str!("../../../../../Cargo.lock");
-    let (_, rest) = lock
-        .split_once("name = \"h2\"\nversion = \"")
-        .expect("the library is there");
+    let (_, rest) = lock.split_once("name = \"h2\"\nversion = \"").expect("the library is there");
     let version = rest.split('"').next().unwrap_or_default();
     let parts: Vec<u32> = version.split('.').map(|it| it.parse().unwrap()).collect();
     assert!(parts >= vec![0, 4, 16], "{version}");

@@ -4,13 +4,8 @@ use ferrolet_ports::Subject;
 
 use super::rig::{Authority, Rig, Wish};
 
-const PATHS: [&str; 5] = [
-    "/pods",
-    "/healthz",
-    "/configz",
-    "/runningpods/",
-    "/containerLogs/default/web/main",
-];
+const PATHS: [&str; 5] =
+    ["/pods", "/healthz", "/configz", "/runningpods/", "/containerLogs/default/web/main"];
 
 fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
@@ -45,10 +40,7 @@ async fn each_identity_gets_exactly_what_it_was_granted() {
     check(Some(&nameless), "", [401; 5]).await;
     check(None, &bearer("wrong"), [401; 5]).await;
     check(None, "Authorization: Basic YWRtaW46YWRtaW4=\r\n", [401; 5]).await;
-    let subject = Subject {
-        name: "proxy".to_owned(),
-        ..Subject::default()
-    };
+    let subject = Subject { name: "proxy".to_owned(), ..Subject::default() };
     rig.reviews.add_token("good", subject);
     check(None, &bearer("good"), [200; 5]).await;
     // A certificate that does not count does not spoil a token that does.
@@ -70,44 +62,20 @@ fn rows() -> Vec<Row> {
         let [verb, method, path, rights] = words[..] else {
             panic!("{line}");
         };
-        let names = [
-            ("NAMESPACE", "default"),
-            ("POD", "web"),
-            ("CONTAINER", "main"),
-        ];
-        let path = names
-            .iter()
-            .fold(path.to_owned(), |path, (from, to)| path.replace(from, to));
-        Row {
-            verb,
-            method,
-            path,
-            rights: rights.split(',').collect(),
-        }
+        let names = [("NAMESPACE", "default"), ("POD", "web"), ("CONTAINER", "main")];
+        let path = names.iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to));
+        Row { verb, method, path, rights: rights.split(',').collect() }
     });
     rows.collect()
 }
 
-const RIGHTS: [&str; 9] = [
-    "metrics",
-    "stats",
-    "log",
-    "pods",
-    "healthz",
-    "configz",
-    "statusz",
-    "checkpoint",
-    "proxy",
-];
+const RIGHTS: [&str; 9] =
+    ["metrics", "stats", "log", "pods", "healthz", "configz", "statusz", "checkpoint", "proxy"];
 const VERBS: [&str; 4] = ["get", "create", "update", "delete"];
 
 #[tokio::test]
 async fn each_right_opens_its_paths_and_no_other() {
-    let rig = Rig::new(Wish {
-        anonymous: true,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { anonymous: true, ..Wish::default() }).await;
     rig.logs.append(&rig.log_path, b"hello\n");
     let rows = rows();
     let check =
@@ -133,10 +101,7 @@ async fn each_right_opens_its_paths_and_no_other() {
     // The same right for a token, and for whoever shows nothing, who is somebody too here.
     let user = "token-get-metrics";
     rig.reviews.allow(user, "get", "metrics");
-    let subject = Subject {
-        name: user.to_owned(),
-        ..Subject::default()
-    };
+    let subject = Subject { name: user.to_owned(), ..Subject::default() };
     rig.reviews.add_token(user, subject);
     check(None, &bearer(user), "get", "metrics").await;
     check(None, "", "none", "none").await;
@@ -151,47 +116,27 @@ fn the_list_of_paths_has_every_root() {
     let rows = rows();
     for root in crate::metrics::known_paths() {
         let start = format!("/{root}");
-        assert!(
-            rows.iter().any(|row| row.path.starts_with(&start)),
-            "{start} is missing"
-        );
+        assert!(rows.iter().any(|row| row.path.starts_with(&start)), "{start} is missing");
     }
 }
 
 #[tokio::test]
 async fn nobody_in_particular_may_come_in_when_that_is_configured() {
-    let rig = Rig::new(Wish {
-        anonymous: true,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { anonymous: true, ..Wish::default() }).await;
     rig.reviews.allow("system:anonymous", "get", "healthz");
-    assert_eq!(
-        rig.ask(None, "GET", "/healthz", "").await,
-        (200, "ok".to_owned())
-    );
+    assert_eq!(rig.ask(None, "GET", "/healthz", "").await, (200, "ok".to_owned()));
     let forbidden = "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])\n";
-    assert_eq!(
-        rig.ask(None, "GET", "/pods", "").await,
-        (403, forbidden.to_owned())
-    );
+    assert_eq!(rig.ask(None, "GET", "/pods", "").await, (403, forbidden.to_owned()));
     // A wrong credential is refused even so.
     let stranger = Authority::new("elsewhere").client("x", &[]);
     assert_eq!(rig.ask(Some(&stranger), "GET", "/healthz", "").await.0, 401);
-    assert_eq!(
-        rig.ask(None, "GET", "/healthz", &bearer("wrong")).await.0,
-        401
-    );
+    assert_eq!(rig.ask(None, "GET", "/healthz", &bearer("wrong")).await.0, 401);
 }
 
 #[tokio::test]
 async fn everybody_known_may_everything_when_that_is_configured() {
-    let rig = Rig::new(Wish {
-        is_always_allowed: true,
-        has_webhooks: false,
-        ..Wish::default()
-    })
-    .await;
+    let rig =
+        Rig::new(Wish { is_always_allowed: true, has_webhooks: false, ..Wish::default() }).await;
     let anybody = rig.authority.client("anybody", &[]);
     assert_eq!(rig.ask(Some(&anybody), "GET", "/pods", "").await.0, 200);
     assert_eq!(rig.ask(None, "GET", "/pods", "").await.0, 401);
@@ -219,12 +164,7 @@ async fn commands_need_create_whatever_the_method() {
             assert_eq!(body, words);
         }
     }
-    assert_eq!(
-        rig.ask(Some(&reader), "POST", "/run/default/web/main?cmd=id", "")
-            .await
-            .0,
-        403
-    );
+    assert_eq!(rig.ask(Some(&reader), "POST", "/run/default/web/main?cmd=id", "").await.0, 403);
     assert!(rig.streams.asked().is_empty());
 }
 
@@ -233,13 +173,7 @@ async fn answers_of_the_api_server_are_kept() {
     let rig = Rig::new(Wish::default()).await;
     let reader = rig.authority.client("reader", &[]);
     rig.reviews.allow("reader", "get", "pods");
-    rig.reviews.add_token(
-        "good",
-        Subject {
-            name: "reader".to_owned(),
-            ..Subject::default()
-        },
-    );
+    rig.reviews.add_token("good", Subject { name: "reader".to_owned(), ..Subject::default() });
     for _ in 0..3 {
         assert_eq!(rig.ask(Some(&reader), "GET", "/pods", "").await.0, 200);
         assert_eq!(rig.ask(None, "GET", "/pods", &bearer("good")).await.0, 200);
@@ -264,15 +198,8 @@ async fn an_api_server_that_is_away_is_an_error_and_not_a_yes() {
     let reader = rig.authority.client("reader", &[]);
     rig.reviews.set_away(true);
     let error = "Authorization error (user=reader, verb=get, resource=nodes, subresource=pods)";
-    assert_eq!(
-        rig.ask(Some(&reader), "GET", "/pods", "").await,
-        (500, error.to_owned())
-    );
-    assert_eq!(
-        rig.reviews.asked().len(),
-        5,
-        "asked again, and not for ever"
-    );
+    assert_eq!(rig.ask(Some(&reader), "GET", "/pods", "").await, (500, error.to_owned()));
+    assert_eq!(rig.reviews.asked().len(), 5, "asked again, and not for ever");
 }
 
 #[tokio::test]
@@ -281,11 +208,7 @@ async fn strangers_learn_nothing_about_paths() {
     let admin = rig.admin();
     for path in ["/", "/nowhere", "/exec", "/debug/nowhere"] {
         assert_eq!(rig.ask(None, "GET", path, "").await.0, 401, "{path}");
-        assert_eq!(
-            rig.ask(Some(&admin), "GET", path, "").await.0,
-            404,
-            "{path}"
-        );
+        assert_eq!(rig.ask(Some(&admin), "GET", path, "").await.0, 404, "{path}");
     }
     for path in [
         "/pods/../exec/default/web/main",
@@ -295,19 +218,10 @@ async fn strangers_learn_nothing_about_paths() {
         "/healthz/%00",
         "/./pods",
     ] {
-        assert_eq!(
-            rig.ask(Some(&admin), "GET", path, "").await.0,
-            400,
-            "{path}"
-        );
+        assert_eq!(rig.ask(Some(&admin), "GET", path, "").await.0, 400, "{path}");
     }
     assert_eq!(rig.ask(Some(&admin), "DELETE", "/pods", "").await.0, 405);
-    assert_eq!(
-        rig.ask(Some(&admin), "GET", "/run/default/web/main?cmd=id", "")
-            .await
-            .0,
-        405
-    );
+    assert_eq!(rig.ask(Some(&admin), "GET", "/run/default/web/main?cmd=id", "").await.0, 405);
     assert_eq!(
         rig.ask(Some(&admin), "GET", "/configz", "").await.1,
         "{\"kubeletconfig\":{\"port\":10250}}"
@@ -316,11 +230,7 @@ async fn strangers_learn_nothing_about_paths() {
 
 #[tokio::test]
 async fn switched_off_handlers_say_so() {
-    let rig = Rig::new(Wish {
-        has_debugging_handlers: false,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { has_debugging_handlers: false, ..Wish::default() }).await;
     let admin = rig.admin();
     let off = (405, "Debug endpoints are disabled.\n".to_owned());
     for path in [

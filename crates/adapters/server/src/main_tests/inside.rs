@@ -27,32 +27,18 @@ async fn profiles_are_served_where_they_are_switched_on() {
         ("/debug/pprof/goroutine?debug=2", "total 1\n7 S main\n"),
         ("/debug/pprof/mutex?debug=1", "--- mutex:\n"),
         ("/debug/pprof/block?debug=1", "--- contention:\n"),
-        (
-            "/debug/pprof/threadcreate?debug=1",
-            "threadcreate profile: total 1\n",
-        ),
+        ("/debug/pprof/threadcreate?debug=1", "threadcreate profile: total 1\n"),
     ] {
         let (status, text) = rig.ask(Some(&admin), "GET", path, "").await;
         assert_eq!(status, 200, "{path}: {text}");
         assert!(text.contains(part), "{path}: {text:?}");
     }
-    for (path, status) in [
-        ("/debug/pprof/trace", 404),
-        ("/debug/pprof/nothing", 404),
-        ("/debug/nothing", 404),
-    ] {
-        assert_eq!(
-            rig.ask(Some(&admin), "GET", path, "").await.0,
-            status,
-            "{path}"
-        );
+    for (path, status) in
+        [("/debug/pprof/trace", 404), ("/debug/pprof/nothing", 404), ("/debug/nothing", 404)]
+    {
+        assert_eq!(rig.ask(Some(&admin), "GET", path, "").await.0, status, "{path}");
     }
-    assert_eq!(
-        rig.ask(Some(&admin), "POST", "/debug/pprof/heap", "")
-            .await
-            .0,
-        405
-    );
+    assert_eq!(rig.ask(Some(&admin), "POST", "/debug/pprof/heap", "").await.0, 405);
     for path in [
         "/debug/pprof/profile?seconds=2",
         "/debug/pprof/heap",
@@ -64,9 +50,7 @@ async fn profiles_are_served_where_they_are_switched_on() {
         let request = format!("GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer)
-            .await
-            .unwrap();
+        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer).await.unwrap();
         let head = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
         let body = &answer[head + 4..];
         assert!(body.starts_with(b"\x1f\x8b"), "{path} is gzipped");
@@ -104,11 +88,7 @@ const METHODS: [(&str, &str, u16, &str); 24] = [
 #[tokio::test]
 async fn each_path_has_upstreams_methods() {
     // `HEAD` is no verb of the API, so nobody can be granted it by name.
-    let rig = Rig::new(Wish {
-        is_always_allowed: true,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { is_always_allowed: true, ..Wish::default() }).await;
     let admin = rig.admin();
     for (method, path, status, header) in METHODS {
         let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
@@ -131,28 +111,18 @@ async fn each_path_has_upstreams_methods() {
 
 #[tokio::test]
 async fn what_is_switched_off_says_so() {
-    let off = Wish {
-        has_profiler: false,
-        ..Wish::default()
-    };
+    let off = Wish { has_profiler: false, ..Wish::default() };
     let rig = Rig::new(off).await;
     let admin = rig.admin();
     for (method, path, words) in [
         ("GET", "/debug/pprof/", "profiling endpoint is disabled.\n"),
-        (
-            "GET",
-            "/debug/pprof/heap",
-            "profiling endpoint is disabled.\n",
-        ),
+        ("GET", "/debug/pprof/heap", "profiling endpoint is disabled.\n"),
         ("PUT", "/debug/flags/v", "flags endpoint is disabled.\n"),
     ] {
         let got = rig.ask(Some(&admin), method, path, "").await;
         assert_eq!(got, (405, words.to_owned()), "{path}");
     }
-    let none = Wish {
-        has_debugging_handlers: false,
-        ..Wish::default()
-    };
+    let none = Wish { has_debugging_handlers: false, ..Wish::default() };
     let rig = Rig::new(none).await;
     let admin = rig.admin();
     for (method, path, status) in [
@@ -162,11 +132,7 @@ async fn what_is_switched_off_says_so() {
         ("GET", "/statusz", 404),
         ("POST", "/checkpoint/default/web/main", 404),
     ] {
-        assert_eq!(
-            rig.ask(Some(&admin), method, path, "").await.0,
-            status,
-            "{path}"
-        );
+        assert_eq!(rig.ask(Some(&admin), method, path, "").await.0, status, "{path}");
     }
 }
 
@@ -192,10 +158,7 @@ async fn verbosity_is_set_with_a_put() {
     let refused = put(&rig, &admin, "loud").await;
     let words = "strconv.ParseUint: parsing \"loud\": invalid syntax\n".to_owned();
     assert_eq!(refused, (400, words));
-    assert_eq!(
-        rig.ask(Some(&admin), "GET", "/debug/flags/v", "").await.0,
-        406
-    );
+    assert_eq!(rig.ask(Some(&admin), "GET", "/debug/flags/v", "").await.0, 406);
     assert_eq!(put(&rig, &admin, &"9".repeat(100_000)).await.0, 413);
     assert_eq!(rig.verbosity.load(Ordering::Relaxed), 6);
     // Reading is not enough to change something.
@@ -212,11 +175,7 @@ async fn pages_are_versioned_objects_when_asked_for() {
         let header = format!("Accept: {accept}\r\n");
         rig.ask(Some(&admin), "GET", path, &header).await
     };
-    let (status, body) = ask(
-        "/flagz",
-        "application/json;as=Flagz;v=v1beta1;g=config.k8s.io",
-    )
-    .await;
+    let (status, body) = ask("/flagz", "application/json;as=Flagz;v=v1beta1;g=config.k8s.io").await;
     assert_eq!(status, 200);
     let start = "{\"kind\":\"Flagz\",\"apiVersion\":\"config.k8s.io/v1beta1\",\"metadata\":{\"name\":\"kubelet\"},\"flags\":{";
     assert!(body.starts_with(start), "{body}");
@@ -241,10 +200,7 @@ async fn pages_are_versioned_objects_when_asked_for() {
     let (status, body) = ask("/flagz", "application/json").await;
     assert_eq!(status, 406);
     let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(
-        (&answer["kind"], &answer["reason"]),
-        (&"Status".into(), &"NotAcceptable".into())
-    );
+    assert_eq!((&answer["kind"], &answer["reason"]), (&"Status".into(), &"NotAcceptable".into()));
 }
 
 #[tokio::test]
@@ -257,24 +213,13 @@ async fn a_container_is_written_to_a_named_archive() {
     let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
     let location = answer["items"][0].as_str().unwrap();
     let start = "/var/lib/kubelet/checkpoints/checkpoint-web_default-main-20";
-    assert!(
-        location.starts_with(start) && location.ends_with("Z.tar"),
-        "{location}"
-    );
+    assert!(location.starts_with(start) && location.ends_with("Z.tar"), "{location}");
     let asked = format!("checkpoint {} {location} 300", rig.container);
     assert_eq!(rig.streams.asked(), [asked]);
     for (path, status, words) in [
         ("/checkpoint/default/nope/main", 404, "pod does not exist"),
-        (
-            "/checkpoint/default/web/nope",
-            404,
-            "container nope does not exist",
-        ),
-        (
-            "/checkpoint/default/web/main?timeout=x",
-            404,
-            "cannot parse value of timeout parameter",
-        ),
+        ("/checkpoint/default/web/nope", 404, "container nope does not exist"),
+        ("/checkpoint/default/web/main?timeout=x", 404, "cannot parse value of timeout parameter"),
         (
             "/checkpoint/default/web/main?timeout=-1",
             500,
@@ -283,16 +228,12 @@ async fn a_container_is_written_to_a_named_archive() {
     ] {
         assert_eq!(ask(path).await, (status, words.to_owned()), "{path}");
     }
-    let get = rig
-        .ask(Some(&admin), "GET", "/checkpoint/default/web/main", "")
-        .await;
+    let get = rig.ask(Some(&admin), "GET", "/checkpoint/default/web/main", "").await;
     assert_eq!(get.0, 405);
     // A right to something else is none to this.
     rig.reviews.allow("reader", "create", "proxy");
     let reader = rig.authority.client("reader", &[]);
-    let refused = rig
-        .ask(Some(&reader), "POST", "/checkpoint/default/web/main", "")
-        .await;
+    let refused = rig.ask(Some(&reader), "POST", "/checkpoint/default/web/main", "").await;
     assert_eq!(refused.0, 403);
 }
 
@@ -301,11 +242,7 @@ async fn a_container_is_written_to_a_named_archive() {
 async fn a_disk_that_is_nearly_full_gets_no_more_archives() {
     let rig = Rig::new(Wish::default()).await;
     let admin = rig.admin();
-    let room = |available| FileRoom {
-        capacity: 1000,
-        available,
-        ..FileRoom::default()
-    };
+    let room = |available| FileRoom { capacity: 1000, available, ..FileRoom::default() };
     for (available, status) in [(500, 200), (99, 500), (100, 200)] {
         rig.usage.set_room(room(available));
         let path = "/checkpoint/default/web/main";
@@ -325,15 +262,10 @@ async fn a_runtime_that_cannot_write_checkpoints_is_quoted() {
         message: "no criu".to_owned(),
     };
     let words = format!("checkpointing of default/web/main failed ({error})");
-    let wish = Wish {
-        streams: FakeStreams::new(Err(error)),
-        ..Wish::default()
-    };
+    let wish = Wish { streams: FakeStreams::new(Err(error)), ..Wish::default() };
     let rig = Rig::new(wish).await;
     let admin = rig.admin();
-    let got = rig
-        .ask(Some(&admin), "POST", "/checkpoint/default/web/main", "")
-        .await;
+    let got = rig.ask(Some(&admin), "POST", "/checkpoint/default/web/main", "").await;
     assert_eq!(got, (500, words));
 }
 
@@ -371,29 +303,15 @@ async fn requests_of_guests_are_traced_and_those_of_strangers_are_not() {
     let parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
     rig.ask(None, "GET", "/pods", parent).await;
     assert!(spans.0.lock().unwrap().is_empty(), "a stranger");
-    rig.ask(
-        Some(&admin),
-        "GET",
-        "/containerLogs/default/web/main",
-        parent,
-    )
-    .await;
+    rig.ask(Some(&admin), "GET", "/containerLogs/default/web/main", parent).await;
     rig.ask(Some(&admin), "GET", "/made-up", "").await;
     let seen = spans.0.lock().unwrap().clone();
     let requests: Vec<&String> = seen.iter().filter(|it| it.starts_with("request")).collect();
     assert_eq!(requests.len(), 2, "{seen:?}");
-    for part in [
-        "otel.name=GET /containerLogs",
-        "traceparent=\"00-0af7",
-        "otel.kind=\"server\"",
-    ] {
+    for part in ["otel.name=GET /containerLogs", "traceparent=\"00-0af7", "otel.kind=\"server\""] {
         assert!(requests[0].contains(part), "{part} in {}", requests[0]);
     }
-    assert!(
-        requests[1].contains("otel.name=GET /other"),
-        "{}",
-        requests[1]
-    );
+    assert!(requests[1].contains("otel.name=GET /other"), "{}", requests[1]);
     assert!(!requests[1].contains("traceparent"), "{}", requests[1]);
 }
 
@@ -416,10 +334,7 @@ async fn pods_are_shown_with_what_they_were_granted() {
         let shown = body.pointer(&format!("{start}/status"));
         assert_eq!(shown, Some(&json!({})), "{path}");
     }
-    for path in [
-        "/allocatedPods/default/nobody",
-        "/allocatedPods/default/web/another",
-    ] {
+    for path in ["/allocatedPods/default/nobody", "/allocatedPods/default/web/another"] {
         assert_eq!(ask(path).await, (404, "pod not found".to_owned()), "{path}");
     }
     // A pod that has ended holds nothing.

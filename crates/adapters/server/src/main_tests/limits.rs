@@ -15,10 +15,7 @@ fn quick() -> Wish {
         drain: Duration::from_millis(100),
         ..Limits::MAIN
     };
-    Wish {
-        limits,
-        ..Wish::default()
-    }
+    Wish { limits, ..Wish::default() }
 }
 
 #[tokio::test]
@@ -39,10 +36,7 @@ async fn idle_connections_of_either_protocol_are_let_go() {
 async fn what_is_not_tls_is_not_answered() {
     let rig = Rig::new(Wish::default()).await;
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
-    stream
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        .await
-        .unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let end = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
     let _ = end.expect("the server ends the connection");
@@ -52,15 +46,8 @@ async fn what_is_not_tls_is_not_answered() {
 #[tokio::test]
 async fn floods_of_headers_are_refused() {
     // A small bound, so that what is sent in excess fits into buffers on the way and nobody waits for anybody.
-    let limits = Limits {
-        head_bytes: 16 * 1024,
-        ..Limits::MAIN
-    };
-    let rig = Rig::new(Wish {
-        limits,
-        ..Wish::default()
-    })
-    .await;
+    let limits = Limits { head_bytes: 16 * 1024, ..Limits::MAIN };
+    let rig = Rig::new(Wish { limits, ..Wish::default() }).await;
     let flood = "X: y\r\n".repeat(500);
     assert_eq!(rig.ask(None, "GET", "/healthz", &flood).await.0, 431);
     let long = format!("X: {}\r\n", "y".repeat(20 * 1024));
@@ -93,10 +80,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     let end = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
     let _ = end.expect("the server ends the connection");
     let goaway = frame(7, 0, 0, &[0; 8]);
-    assert!(
-        answer.windows(9).any(|it| it[3..9] == goaway[3..9]),
-        "it says goodbye"
-    );
+    assert!(answer.windows(9).any(|it| it[3..9] == goaway[3..9]), "it says goodbye");
 }
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -31,18 +31,9 @@ async fn refusals_have_upstreams_status_and_words() {
         let got = rig.ask(Some(&admin), "GET", path, "").await;
         assert_eq!(got, (status, words.to_owned()), "{path}");
     };
-    check(
-        "/containerLogs/default/nope/main",
-        404,
-        "pod \"nope\" does not exist",
-    )
-    .await;
-    check(
-        "/containerLogs/default/web/nope",
-        404,
-        "container \"nope\" not found in pod \"web\"",
-    )
-    .await;
+    check("/containerLogs/default/nope/main", 404, "pod \"nope\" does not exist").await;
+    check("/containerLogs/default/web/nope", 404, "container \"nope\" not found in pod \"web\"")
+        .await;
     check(
         "/containerLogs/default/web/main?tailLines=x",
         400,
@@ -63,12 +54,7 @@ async fn refusals_have_upstreams_status_and_words() {
     .await;
     let missing = format!("open {}: no such file", rig.log_path);
     check("/containerLogs/default/web/main", 400, &missing).await;
-    assert_eq!(
-        rig.ask(Some(&admin), "POST", "/containerLogs/default/web/main", "")
-            .await
-            .0,
-        405
-    );
+    assert_eq!(rig.ask(Some(&admin), "POST", "/containerLogs/default/web/main", "").await.0, 405);
 }
 
 #[tokio::test]
@@ -81,16 +67,10 @@ async fn a_followed_log_goes_on_until_its_container_ends() {
     stream.write_all(request.as_bytes()).await.unwrap();
     assert_eq!(split(&read_head(&mut stream).await).0, 200);
     let mut heard = [0; 11];
-    tokio::time::timeout(SOON, stream.read_exact(&mut heard))
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(SOON, stream.read_exact(&mut heard)).await.unwrap().unwrap();
     assert_eq!(&heard, b"6\r\nfirst\n\r\n");
     rig.logs.append(&rig.log_path, b"later\n");
-    tokio::time::timeout(SOON, stream.read_exact(&mut heard))
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(SOON, stream.read_exact(&mut heard)).await.unwrap().unwrap();
     assert_eq!(&heard, b"6\r\nlater\n\r\n");
     {
         let mut pods = rig.board.0.lock().unwrap();
@@ -121,17 +101,9 @@ async fn system_logs_are_listed_read_and_found_by_service() {
             200,
             "\noptions present and query resolved to log files for [syslog]\ntry without",
         ),
-        (
-            "/logs/syslog?query=kubelet",
-            406,
-            "path not allowed in query mode",
-        ),
+        ("/logs/syslog?query=kubelet", 406, "path not allowed in query mode"),
         ("/logs/?query=../etc/shadow", 406, "path escapes"),
-        (
-            "/logs/?query=kubelet&tailLines=x",
-            400,
-            "tailLines: Invalid value",
-        ),
+        ("/logs/?query=kubelet&tailLines=x", 400, "tailLines: Invalid value"),
         ("/logs/?query=kubelet&boot=1", 406, "must be less than 1"),
         ("/logs/../etc/shadow", 400, "invalid path"),
         ("/logs/%2e%2e/etc/shadow", 400, "invalid path"),

@@ -44,11 +44,7 @@ async fn the_page_may_reach_nothing_but_the_node() {
     // Somebody without rights sees neither the page nor what it shows.
     let nobody = rig.authority.client("nobody", &[]);
     for path in ["/page/", "/page/data", "/page/logs/default/web/main"] {
-        assert_eq!(
-            rig.ask(Some(&nobody), "GET", path, "").await.0,
-            403,
-            "{path}"
-        );
+        assert_eq!(rig.ask(Some(&nobody), "GET", path, "").await.0, 403, "{path}");
         assert_eq!(rig.ask(None, "GET", path, "").await.0, 401, "{path}");
     }
 }

@@ -73,9 +73,7 @@ impl Authority {
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         for group in groups {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, *group);
+            params.distinguished_name.push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params)
@@ -84,10 +82,7 @@ impl Authority {
     fn sign(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Identity {
-            certificate,
-            key: key.serialize_pem(),
-        }
+        Identity { certificate, key: key.serialize_pem() }
     }
 }
 
@@ -183,11 +178,7 @@ impl Profiler for OneStack {
 
 fn one_stack(figures: Vec<i64>) -> Profile {
     let stack = vec![0x10];
-    Profile {
-        samples: vec![ProfileSample { stack, figures }],
-        mappings: Vec::new(),
-        period: 1,
-    }
+    Profile { samples: vec![ProfileSample { stack, figures }], mappings: Vec::new(), period: 1 }
 }
 
 /// Everything around one listener.
@@ -237,10 +228,7 @@ impl Default for Wish {
                 cipher_suites: Vec::new(),
                 curves: Vec::new(),
             },
-            limits: Limits {
-                drain: Duration::from_millis(300),
-                ..Limits::MAIN
-            },
+            limits: Limits { drain: Duration::from_millis(300), ..Limits::MAIN },
             stream_idle_timeout: Duration::from_secs(3600),
             streams: FakeStreams::new(Ok("http://127.0.0.1:1/nobody".to_owned())),
         }
@@ -253,9 +241,7 @@ impl Rig {
         let own = authority.server("node");
         let certificate = ServingCertificate::none_yet();
         if wish.has_certificate {
-            certificate
-                .set_pem(own.certificate.as_bytes(), own.key.as_bytes())
-                .unwrap();
+            certificate.set_pem(own.certificate.as_bytes(), own.key.as_bytes()).unwrap();
         }
         let authorities = ClientAuthorities::none_yet();
         authorities.set_pem(authority.pem.as_bytes()).unwrap();
@@ -266,9 +252,7 @@ impl Rig {
             Authentication {
                 anonymous: wish.anonymous,
                 authorities: Some(authorities.clone()),
-                tokens: wish
-                    .has_webhooks
-                    .then(|| (port.clone() as _, Duration::from_secs(60))),
+                tokens: wish.has_webhooks.then(|| (port.clone() as _, Duration::from_secs(60))),
             },
             if wish.is_always_allowed {
                 Authorization::AlwaysAllow
@@ -283,31 +267,20 @@ impl Rig {
         let world = World::new();
         let (pod, container, sandbox) = run_pod(&world).await;
         let board = Arc::new(Board(std::sync::Mutex::new(vec![pod])));
-        let observed = world
-            .runtime()
-            .observe_pod(&"uid-web".into())
-            .await
-            .unwrap();
+        let observed = world.runtime().observe_pod(&"uid-web".into()).await.unwrap();
         let verbosity = Arc::new(AtomicU32::new(0));
         let logs = FakeLogs::default();
         let usage = FakeUsage::default();
         let disk = FakeRuntimeDisk::default();
         let doors = MainDoors {
-            views: Views {
-                pods: board.clone(),
-                checks: Arc::new([]),
-            },
+            views: Views { pods: board.clone(), checks: Arc::new([]) },
             runtime: world.runtime(),
             streams: Arc::new(wish.streams.clone()),
             logs: Arc::new(logs.clone()),
             system_logs: Arc::new(OneSystemLog),
             clock: world.clock(),
             configuration: "{\"port\":10250}".to_owned(),
-            about: About {
-                started: world.now(),
-                version: "1.37.1".to_owned(),
-                flags: Vec::new(),
-            },
+            about: About { started: world.now(), version: "1.37.1".to_owned(), flags: Vec::new() },
             figures: Some(Figures {
                 node_name: "node-1".to_owned(),
                 began: world.now(),
@@ -335,11 +308,7 @@ impl Rig {
                 }),
                 command_line: vec!["kubelet".to_owned(), "-v=2".to_owned()],
             },
-            pages: Pages {
-                has_flagz: true,
-                has_statusz: true,
-                has_cbor: true,
-            },
+            pages: Pages { has_flagz: true, has_statusz: true, has_cbor: true },
             has_debugging_handlers: wish.has_debugging_handlers,
             has_system_logs: true,
             has_system_log_query: true,
@@ -418,9 +387,7 @@ impl Rig {
         config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     /// One request on a connection of its own: status code and body, chunks joined.
@@ -443,18 +410,12 @@ impl Rig {
 /// A pod that runs in the world, with a status that says so.
 async fn run_pod(world: &World) -> (Pod, ContainerId, SandboxId) {
     world.add_image("busybox");
-    let plain = pod("web")
-        .uid("uid-web")
-        .container("main", "busybox")
-        .build();
+    let plain = pod("web").uid("uid-web").container("main", "busybox").build();
     let runtime = world.runtime();
     let sandbox_spec = sandbox_spec(&plain, 0);
     let sandbox = runtime.run_sandbox(&sandbox_spec).await.unwrap();
     let spec = container_spec(&plain, "main", 0);
-    let container = runtime
-        .create_container(&sandbox, &sandbox_spec, &spec)
-        .await
-        .unwrap();
+    let container = runtime.create_container(&sandbox, &sandbox_spec, &spec).await.unwrap();
     runtime.start_container(&container).await.unwrap();
     let mut whole = (*plain).clone();
     whole.status = Some(
@@ -481,8 +442,7 @@ pub(super) async fn read_head(stream: &mut TlsStream<TcpStream>) -> String {
     while !bytes.windows(4).any(|it| it == b"\r\n\r\n") {
         let mut byte = [0];
         let read = tokio::time::timeout(SOON, stream.read_exact(&mut byte)).await;
-        read.expect("an answer comes in time")
-            .expect("an answer comes");
+        read.expect("an answer comes in time").expect("an answer comes");
         bytes.push(byte[0]);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -491,15 +451,8 @@ pub(super) async fn read_head(stream: &mut TlsStream<TcpStream>) -> String {
 /// Status, head and body of an answer.
 pub(super) fn split(answer: &str) -> (u16, String, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|it| it.parse().ok())
-        .unwrap_or(0);
-    let body = if head
-        .to_ascii_lowercase()
-        .contains("transfer-encoding: chunked")
-    {
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
+    let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         joined(body)
     } else {
         body.to_owned()

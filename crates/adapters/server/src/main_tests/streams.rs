@@ -49,10 +49,7 @@ async fn an_agreed_upgrade_carries_bytes_both_ways() {
         stream.write_all(request.as_bytes()).await.unwrap();
         let (status, head, _) = split(&read_head(&mut stream).await);
         assert_eq!(status, 101);
-        assert!(
-            head.to_ascii_lowercase().contains("upgrade: spdy/3.1"),
-            "{head}"
-        );
+        assert!(head.to_ascii_lowercase().contains("upgrade: spdy/3.1"), "{head}");
         assert!(head.contains("v4.channel.k8s.io"), "{head}");
         let sent: Vec<u8> = (0..200_000u32).map(|i| i.to_le_bytes()[0]).collect();
         let (mut from, mut to) = tokio::io::split(stream);
@@ -66,21 +63,14 @@ async fn an_agreed_upgrade_carries_bytes_both_ways() {
             // TLS keeps what the socket did not take at once.
             to.flush().await.unwrap();
         };
-        let ((), heard) = tokio::time::timeout(SOON, async { tokio::join!(send, echo) })
-            .await
-            .unwrap();
+        let ((), heard) =
+            tokio::time::timeout(SOON, async { tokio::join!(send, echo) }).await.unwrap();
         assert!(heard == sent, "nothing is lost");
         drop((from, to));
         let head = tokio::time::timeout(SOON, backend).await.unwrap().unwrap();
         assert!(head.starts_with("POST /exec/token HTTP/1.1\r\n"), "{head}");
-        assert!(
-            head.to_ascii_lowercase().contains("connection: upgrade"),
-            "{head}"
-        );
-        assert!(
-            !head.to_ascii_lowercase().contains("secret"),
-            "credentials stay here: {head}"
-        );
+        assert!(head.to_ascii_lowercase().contains("connection: upgrade"), "{head}");
+        assert!(!head.to_ascii_lowercase().contains("secret"), "credentials stay here: {head}");
         let asked = format!("exec {} [\"ls\", \"-l\"] tio", rig.container);
         assert_eq!(rig.streams.asked(), [asked]);
     }
@@ -93,35 +83,24 @@ async fn attach_and_port_forward_ask_for_the_right_thing() {
         let rig = Rig::new(wish(address)).await;
         let admin = rig.admin();
         let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
-        stream
-            .write_all(upgrade("GET", path, protocol).as_bytes())
-            .await
-            .unwrap();
+        stream.write_all(upgrade("GET", path, protocol).as_bytes()).await.unwrap();
         assert_eq!(split(&read_head(&mut stream).await).0, 101, "{path}");
         assert_eq!(rig.streams.asked(), [asked(&rig)]);
     };
     // The terminal is the container's, not the client's wish.
-    check(
-        "/attach/default/web/main?output=1&tty=1",
-        "SPDY/3.1",
-        &|rig| format!("attach {} o", rig.container),
-    )
-    .await;
-    check(
-        "/attach/default/web/uid-web/main?input=1",
-        "SPDY/3.1",
-        &|rig| format!("attach {} i", rig.container),
-    )
-    .await;
-    check("/portForward/default/web", "SPDY/3.1", &|rig| {
-        format!("forward {} []", rig.sandbox)
+    check("/attach/default/web/main?output=1&tty=1", "SPDY/3.1", &|rig| {
+        format!("attach {} o", rig.container)
     })
     .await;
-    check(
-        "/portForward/default/web/uid-web?port=80,81",
-        "websocket",
-        &|rig| format!("forward {} [80, 81]", rig.sandbox),
-    )
+    check("/attach/default/web/uid-web/main?input=1", "SPDY/3.1", &|rig| {
+        format!("attach {} i", rig.container)
+    })
+    .await;
+    check("/portForward/default/web", "SPDY/3.1", &|rig| format!("forward {} []", rig.sandbox))
+        .await;
+    check("/portForward/default/web/uid-web?port=80,81", "websocket", &|rig| {
+        format!("forward {} [80, 81]", rig.sandbox)
+    })
     .await;
 }
 
@@ -141,18 +120,9 @@ async fn an_upgrade_that_fails_half_way_is_an_answer_and_the_end() {
         let (got, head, body) = split(&whole);
         assert_eq!((got, body.as_str()), (status, words), "{head}");
         assert!(!head.to_ascii_lowercase().contains("location"), "{head}");
-        assert_eq!(
-            whole.matches("HTTP/1.1 ").count(),
-            1,
-            "the connection ends: {whole}"
-        );
+        assert_eq!(whole.matches("HTTP/1.1 ").count(), 1, "the connection ends: {whole}");
     };
-    check(
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone",
-        404,
-        "gone",
-    )
-    .await;
+    check("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone", 404, "gone").await;
     let moved = "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n";
     check(moved, 500, "invalid upgrade response: status code 302\n").await;
     check(
@@ -174,27 +144,10 @@ async fn what_cannot_be_streamed_is_refused_in_upstreams_words() {
     let none = "you must specify at least 1 of stdin, stdout, stderr";
     check("/exec/default/web/main", "", 400, none).await;
     check("/attach/default/web/main", "", 400, none).await;
-    check(
-        "/exec/default/nope/main?output=1",
-        "",
-        404,
-        "pod does not exist",
-    )
-    .await;
-    check(
-        "/exec/default/web/nope?output=1",
-        "",
-        500,
-        "container not found (\"nope\")",
-    )
-    .await;
-    check(
-        "/exec/default/web/other-uid/main?output=1",
-        "",
-        500,
-        "container not found (\"main\")",
-    )
-    .await;
+    check("/exec/default/nope/main?output=1", "", 404, "pod does not exist").await;
+    check("/exec/default/web/nope?output=1", "", 500, "container not found (\"nope\")").await;
+    check("/exec/default/web/other-uid/main?output=1", "", 500, "container not found (\"main\")")
+        .await;
     check(
         "/attach/default/web/nope?output=1",
         "",
@@ -203,58 +156,23 @@ async fn what_cannot_be_streamed_is_refused_in_upstreams_words() {
     )
     .await;
     check("/portForward/default/nope", "", 404, "pod does not exist").await;
-    check(
-        "/portForward/default/web/other-uid",
-        "",
-        404,
-        "pod not found",
-    )
-    .await;
+    check("/portForward/default/web/other-uid", "", 404, "pod not found").await;
     let websocket = "Upgrade: websocket\r\n";
-    check(
-        "/portForward/default/web",
-        websocket,
-        400,
-        "query parameter \"port\" is required",
-    )
-    .await;
+    check("/portForward/default/web", websocket, 400, "query parameter \"port\" is required").await;
     let required = "Upgrade request required\n";
     check("/exec/default/web/main?output=1", "", 500, required).await;
     check("/portForward/default/web", "", 500, required).await;
-    check(
-        "/run/default/nope/main?cmd=id",
-        "",
-        404,
-        "pod does not exist",
-    )
-    .await;
-    check(
-        "/run/default/web/nope?cmd=id",
-        "",
-        500,
-        "container not found (\"nope\")",
-    )
-    .await;
-    assert!(
-        rig.streams.asked().is_empty(),
-        "nothing was prepared for any of them"
-    );
+    check("/run/default/nope/main?cmd=id", "", 404, "pod does not exist").await;
+    check("/run/default/web/nope?cmd=id", "", 500, "container not found (\"nope\")").await;
+    assert!(rig.streams.asked().is_empty(), "nothing was prepared for any of them");
 }
 
 #[tokio::test]
 async fn a_runtime_that_refuses_gives_its_own_words() {
     let check = async |kind: RuntimeErrorKind, status: u16, words: &str| {
-        let error = RuntimeError {
-            call: "Exec",
-            kind,
-            message: "no".to_owned(),
-        };
+        let error = RuntimeError { call: "Exec", kind, message: "no".to_owned() };
         let streams = FakeStreams::new(Err(error));
-        let rig = Rig::new(Wish {
-            streams,
-            ..Wish::default()
-        })
-        .await;
+        let rig = Rig::new(Wish { streams, ..Wish::default() }).await;
         let admin = rig.admin();
         let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
         let request = upgrade("POST", "/exec/default/web/main?output=1", "SPDY/3.1");
@@ -263,33 +181,20 @@ async fn a_runtime_that_refuses_gives_its_own_words() {
         let (got, _, body) = split(&read_all(&mut stream).await);
         assert_eq!((got, body.as_str()), (status, words));
     };
-    check(
-        RuntimeErrorKind::NotFound,
-        404,
-        "rpc error: code = NotFound desc = no",
-    )
-    .await;
+    check(RuntimeErrorKind::NotFound, 404, "rpc error: code = NotFound desc = no").await;
     check(
         RuntimeErrorKind::ResourceExhausted,
         429,
         "rpc error: code = ResourceExhausted desc = no",
     )
     .await;
-    check(
-        RuntimeErrorKind::Unavailable,
-        500,
-        "rpc error: code = Unavailable desc = no",
-    )
-    .await;
+    check(RuntimeErrorKind::Unavailable, 500, "rpc error: code = Unavailable desc = no").await;
 }
 
 #[tokio::test]
 async fn a_silent_stream_ends_after_the_idle_time() {
     let (address, _backend) = backend(AGREED).await;
-    let wish = Wish {
-        stream_idle_timeout: Duration::from_millis(200),
-        ..wish(address)
-    };
+    let wish = Wish { stream_idle_timeout: Duration::from_millis(200), ..wish(address) };
     let rig = Rig::new(wish).await;
     let admin = rig.admin();
     let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
@@ -303,13 +208,7 @@ async fn a_silent_stream_ends_after_the_idle_time() {
 async fn run_answers_with_what_the_command_wrote() {
     let rig = Rig::new(Wish::default()).await;
     let admin = rig.admin();
-    let (status, _) = rig
-        .ask(
-            Some(&admin),
-            "POST",
-            "/run/default/web/main?cmd=echo%20hi",
-            "",
-        )
-        .await;
+    let (status, _) =
+        rig.ask(Some(&admin), "POST", "/run/default/web/main?cmd=echo%20hi", "").await;
     assert_eq!(status, 200);
 }

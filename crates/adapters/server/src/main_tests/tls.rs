@@ -16,39 +16,25 @@ async fn a_new_certificate_is_shown_from_the_next_handshake_on() {
     let before = shown().await;
     assert_eq!(before, shown().await);
     let next = rig.authority.server("node");
-    rig.certificate
-        .set_pem(next.certificate.as_bytes(), next.key.as_bytes())
-        .unwrap();
+    rig.certificate.set_pem(next.certificate.as_bytes(), next.key.as_bytes()).unwrap();
     let after = shown().await;
     assert_ne!(before, after);
     // What cannot be used changes nothing.
     let other = rig.authority.server("node");
-    assert!(
-        rig.certificate
-            .set_pem(next.certificate.as_bytes(), other.key.as_bytes())
-            .is_err()
-    );
+    assert!(rig.certificate.set_pem(next.certificate.as_bytes(), other.key.as_bytes()).is_err());
     assert!(rig.certificate.set_pem(b"", b"").is_err());
     assert_eq!(after, shown().await);
     // One file may hold both.
     let both = other.certificate + &other.key;
-    rig.certificate
-        .set_pem(both.as_bytes(), both.as_bytes())
-        .unwrap();
+    rig.certificate.set_pem(both.as_bytes(), both.as_bytes()).unwrap();
 }
 
 #[tokio::test]
 async fn without_a_certificate_there_is_no_handshake() {
-    let rig = Rig::new(Wish {
-        has_certificate: false,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { has_certificate: false, ..Wish::default() }).await;
     assert!(rig.connect(None, &["http/1.1"]).await.is_err());
     let first = rig.authority.server("node");
-    rig.certificate
-        .set_pem(first.certificate.as_bytes(), first.key.as_bytes())
-        .unwrap();
+    rig.certificate.set_pem(first.certificate.as_bytes(), first.key.as_bytes()).unwrap();
     assert!(rig.connect(None, &["http/1.1"]).await.is_ok());
 }
 
@@ -81,11 +67,7 @@ async fn versions_and_protocols_are_agreed_as_configured() {
         cipher_suites: vec!["TLS_AES_128_GCM_SHA256".to_owned()],
         curves: vec![29],
     };
-    let rig = Rig::new(Wish {
-        options,
-        ..Wish::default()
-    })
-    .await;
+    let rig = Rig::new(Wish { options, ..Wish::default() }).await;
     let stream = rig.connect(None, &["h2", "http/1.1"]).await.unwrap();
     let session = stream.get_ref().1;
     assert_eq!(session.protocol_version(), Some(ProtocolVersion::TLSv1_3));
@@ -101,20 +83,15 @@ async fn http2_serves_the_same() {
     let stream = rig.connect(Some(&admin), &["h2"]).await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
     let executor = hyper_util::rt::TokioExecutor::new();
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io)
-        .await
-        .unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
     let driver = tokio::spawn(connection);
     for (path, expected) in [("/pods", 200), ("/nowhere", 404), ("/healthz", 200)] {
         let request = hyper::Request::get(format!("https://localhost{path}"))
             .body(http_body_util::Empty::<hyper::body::Bytes>::new())
             .unwrap();
         let answer = tokio::time::timeout(SOON, sender.send_request(request)).await;
-        assert_eq!(
-            answer.unwrap().unwrap().status().as_u16(),
-            expected,
-            "{path}"
-        );
+        assert_eq!(answer.unwrap().unwrap().status().as_u16(), expected, "{path}");
     }
     // An upgrade makes no sense here, and nothing is asked of the runtime for it.
     let request = hyper::Request::post("https://localhost/exec/default/web/main?output=1")

@@ -43,10 +43,7 @@ pub(crate) async fn as_asked(State(began): State<Began>, request: Request, next:
     let pairs = request.uri().query().map(pairs_of).unwrap_or_default();
     let mut answer = next.run(request).await;
     let names: Vec<&str> = values(&pairs, "name[]").collect();
-    let is_text = answer
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind == TEXT);
+    let is_text = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == TEXT);
     if !is_text {
         return answer;
     }
@@ -102,10 +99,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    const USUAL: Self = Self {
-        form: Form::Text,
-        escaping: "underscores",
-    };
+    const USUAL: Self = Self { form: Form::Text, escaping: "underscores" };
 
     /// The first form that the client accepts, with the last escaping that it names up to there.
     fn of(headers: &HeaderMap) -> Self {
@@ -179,14 +173,8 @@ mod tests {
             ("application/vnd.google.protobuf", false),
             (messages, true),
             (&messages.replace("delimited", "text"), false),
-            (
-                &format!("{messages};q=0.5,text/plain;version=0.0.4;q=0.9"),
-                false,
-            ),
-            (
-                &format!("{messages};q=0.9,text/plain;version=0.0.4;q=0.5"),
-                true,
-            ),
+            (&format!("{messages};q=0.5,text/plain;version=0.0.4;q=0.9"), false),
+            (&format!("{messages};q=0.9,text/plain;version=0.0.4;q=0.5"), true),
             // Of a version that there is not.
             (&format!("text/plain;version=1.0.0,{messages};q=0.5"), true),
             // What a Prometheus sends that looks for histograms of the newer kind.
@@ -212,14 +200,8 @@ mod tests {
         for (accept, expected) in [
             ("text/plain;version=0.0.4;escaping=values", "values"),
             // Named with a form that there is not.
-            (
-                "application/openmetrics-text;escaping=allow-utf-8",
-                "allow-utf-8",
-            ),
-            (
-                "text/plain;version=1.0.0;escaping=dots,text/plain;q=0.5",
-                "dots",
-            ),
+            ("application/openmetrics-text;escaping=allow-utf-8", "allow-utf-8"),
+            ("text/plain;version=1.0.0;escaping=dots,text/plain;q=0.5", "dots"),
             // Too late.
             ("text/plain,text/plain;escaping=dots;q=0.5", "underscores"),
             ("text/plain;escaping=stars", "underscores"),

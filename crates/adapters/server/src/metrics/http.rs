@@ -15,12 +15,8 @@ use tokio::time::Instant;
 use crate::held::Held;
 
 /// Prometheus' usual bounds, in seconds.
-const BOUNDS: [f64; 11] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
-const METHODS: [&str; 8] = [
-    "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
-];
+const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
 const PATHS: [&str; 20] = [
     "healthz",
     "pods",
@@ -121,11 +117,7 @@ impl UnderWay {
             kept.n_begun += 1;
             kept.n_under_way += 1;
         });
-        Self {
-            figures,
-            labels,
-            began,
-        }
+        Self { figures, labels, began }
     }
 }
 
@@ -150,10 +142,7 @@ impl Kept {
 
 impl HttpFigures {
     fn new(server_type: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            server_type,
-            kept: Mutex::new(BTreeMap::new()),
-        })
+        Arc::new(Self { server_type, kept: Mutex::new(BTreeMap::new()) })
     }
 
     fn change(&self, labels: (&'static str, &'static str), change: impl FnOnce(&mut Kept)) {
@@ -168,36 +157,17 @@ impl Measured for HttpFigures {
         let mut samples = Vec::new();
         for ((method, path), kept) in kept.iter() {
             let is_long = ["exec", "attach", "portforward", "debug"].contains(path);
-            let labels = [
-                if is_long { "true" } else { "false" },
-                method,
-                path,
-                self.server_type,
-            ];
+            let labels = [if is_long { "true" } else { "false" }, method, path, self.server_type];
             let mut add = |family, value| {
                 let labels = labels.iter().map(|it| (*it).to_owned()).collect();
-                samples.push(Sample {
-                    family,
-                    labels,
-                    value,
-                });
+                samples.push(Sample { family, labels, value });
             };
-            add(
-                "kubelet_http_inflight_requests",
-                SampleValue::Number(kept.n_under_way as f64),
-            );
-            add(
-                "kubelet_http_requests_total",
-                SampleValue::Number(kept.n_begun as f64),
-            );
+            add("kubelet_http_inflight_requests", SampleValue::Number(kept.n_under_way as f64));
+            add("kubelet_http_requests_total", SampleValue::Number(kept.n_begun as f64));
             let buckets = BOUNDS.into_iter().zip(kept.buckets).collect();
             add(
                 "kubelet_http_requests_duration_seconds",
-                SampleValue::Histogram {
-                    buckets,
-                    above: kept.above,
-                    sum: kept.sum,
-                },
+                SampleValue::Histogram { buckets, above: kept.above, sum: kept.sum },
             );
         }
         samples
@@ -205,10 +175,7 @@ impl Measured for HttpFigures {
 }
 
 fn method(method: &str) -> &'static str {
-    METHODS
-        .into_iter()
-        .find(|known| *known == method)
-        .unwrap_or("other")
+    METHODS.into_iter().find(|known| *known == method).unwrap_or("other")
 }
 
 /// The first part of a path, or two for metrics, as upstream counts.
@@ -219,10 +186,7 @@ fn path(path: &str) -> &'static str {
         Some(second) if first == "metrics" => format!("metrics/{second}"),
         _ => first.to_owned(),
     };
-    PATHS
-        .into_iter()
-        .find(|known| *known == root)
-        .unwrap_or("other")
+    PATHS.into_iter().find(|known| *known == root).unwrap_or("other")
 }
 
 #[cfg(test)]

@@ -67,10 +67,6 @@ async fn room(
 ) -> Option<(Timestamp, FileRoom)> {
     let store = store?;
     let room = figures.usage.room_at(&store.place).await.ok()?;
-    let room = FileRoom {
-        used: store.used.bytes,
-        inodes_used: store.used.inodes,
-        ..room
-    };
+    let room = FileRoom { used: store.used.bytes, inodes_used: store.used.inodes, ..room };
     Some((store.at.unwrap_or(now), room))
 }

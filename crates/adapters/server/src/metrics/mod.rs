@@ -187,10 +187,7 @@ async fn slim(usage: &dyn Usage, pods: &[Pod]) -> Result<Arc<UsageSnapshot>, Hos
         .iter()
         .flat_map(|pod| pod.containers.iter().map(|(id, _)| id.as_str()))
         .collect();
-    let is_complete = pods
-        .iter()
-        .flat_map(running_names)
-        .all(|it| known.contains(it.id));
+    let is_complete = pods.iter().flat_map(running_names).all(|it| known.contains(it.id));
     if is_complete {
         return Ok(shared);
     }
@@ -289,11 +286,7 @@ async fn gather(
     if let Err(error) = &disk {
         tracing::warn!(err = %error, "Disks cannot be looked at");
     }
-    Ok(Gathered {
-        figures,
-        disk: disk.ok(),
-        kept: layers.read(known).await,
-    })
+    Ok(Gathered { figures, disk: disk.ok(), kept: layers.read(known).await })
 }
 
 /// The last summary's text, for whoever asks again before anything in it has changed.

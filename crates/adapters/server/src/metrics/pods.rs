@@ -41,26 +41,18 @@ pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
     let mut active = desired.clone();
     let mut states = BTreeMap::from([("created", 0), ("exited", 0), ("running", 0)]);
     for pod in pods {
-        let source = pod
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|it| it.get(SOURCE));
+        let source = pod.metadata.annotations.as_ref().and_then(|it| it.get(SOURCE));
         let is_static = source.is_some_and(|source| source != "api");
         let label = if is_static { "true" } else { "" };
         *desired.entry(label).or_default() += 1;
         n_mirrored += i32::from(is_static);
         let status = pod.status.as_ref();
-        let phase = status
-            .and_then(|it| it.phase.as_deref())
-            .unwrap_or_default();
+        let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
         if !["Succeeded", "Failed"].contains(&phase) {
             *active.entry(label).or_default() += 1;
         }
         let spec = pod.spec.as_ref();
-        n_ephemeral += spec
-            .and_then(|spec| spec.ephemeral_containers.as_ref())
-            .map_or(0, Vec::len);
+        n_ephemeral += spec.and_then(|spec| spec.ephemeral_containers.as_ref()).map_or(0, Vec::len);
         let Some(status) = status else { continue };
         let all = [
             &status.container_statuses,
@@ -84,11 +76,7 @@ pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
         n_running += i32::from(is_running);
     }
     let mut samples = vec![
-        plain(
-            "kubelet_managed_ephemeral_containers",
-            &[],
-            n_ephemeral as f64,
-        ),
+        plain("kubelet_managed_ephemeral_containers", &[], n_ephemeral as f64),
         plain("kubelet_mirror_pods", &[], f64::from(n_mirrored)),
         plain("kubelet_running_pods", &[], f64::from(n_running)),
     ];
@@ -106,9 +94,7 @@ pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
 type Pick = fn(&FileRoom) -> u64;
 
 const CLAIMS: [(&str, Pick); 6] = [
-    ("kubelet_volume_stats_available_bytes", |room| {
-        room.available
-    }),
+    ("kubelet_volume_stats_available_bytes", |room| room.available),
     ("kubelet_volume_stats_capacity_bytes", |room| room.capacity),
     ("kubelet_volume_stats_inodes", |room| room.inodes),
     ("kubelet_volume_stats_inodes_free", |room| room.inodes_free),
@@ -184,14 +170,10 @@ mod tests {
         let over = json!({"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 0}}});
         let pods = [
-            pod(
-                json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}},
-                "status": {"phase": "Running", "containerStatuses": [running, over]}}),
-            ),
-            pod(
-                json!({"metadata": {"annotations": {"kubernetes.io/config.source": "api"}},
-                "status": {"phase": "Succeeded", "containerStatuses": [over]}}),
-            ),
+            pod(json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}},
+                "status": {"phase": "Running", "containerStatuses": [running, over]}})),
+            pod(json!({"metadata": {"annotations": {"kubernetes.io/config.source": "api"}},
+                "status": {"phase": "Succeeded", "containerStatuses": [over]}})),
         ];
         let lines = shown(&counted(&pods));
         for line in [
@@ -211,10 +193,8 @@ mod tests {
     #[test]
     fn resizes_are_counted_by_how_far_they_are_and_whose_they_are() {
         let one = |priority: i32, kind: &str, reason: &str| {
-            pod(
-                json!({"spec": {"containers": [], "priority": priority}, "status": {"conditions": [
-                {"type": kind, "status": "True", "reason": reason}, {"type": "Ready", "status": "True"}]}}),
-            )
+            pod(json!({"spec": {"containers": [], "priority": priority}, "status": {"conditions": [
+                {"type": kind, "status": "True", "reason": reason}, {"type": "Ready", "status": "True"}]}}))
         };
         let pods = [
             one(0, "PodResizePending", "Deferred"),
@@ -228,36 +208,22 @@ mod tests {
             "kubelet_pod_pending_resizes system-critical,infeasible 1",
         ];
         assert_eq!(shown(&resizes(&pods)), expected);
-        for (priority, word) in [
-            (100_000, "high"),
-            (99_999, "medium"),
-            (-999, "low"),
-            (-1000, "very-low"),
-        ] {
+        for (priority, word) in
+            [(100_000, "high"), (99_999, "medium"), (-999, "low"), (-1000, "very-low")]
+        {
             assert_eq!(one(priority, "", "").priority_word(), word, "{priority}");
         }
     }
 
     #[test]
     fn claims_are_shown_once_with_their_room() {
-        let room = FileRoom {
-            capacity: 100,
-            used: 40,
-            ..FileRoom::default()
-        };
+        let room = FileRoom { capacity: 100, used: 40, ..FileRoom::default() };
         let at = Timestamp::from_second(1);
         let disk = DiskUsage {
             at,
             node: room,
             logs: room,
-            container_logs: vec![(
-                "u".into(),
-                "main".to_owned(),
-                InUse {
-                    bytes: 7,
-                    inodes: 1,
-                },
-            )],
+            container_logs: vec![("u".into(), "main".to_owned(), InUse { bytes: 7, inodes: 1 })],
             pod_files: Vec::new(),
             volumes: vec![VolumeUsage {
                 uid: "u".into(),
@@ -268,12 +234,10 @@ mod tests {
                 is_on_node: false,
             }],
         };
-        let one = pod(
-            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+        let one = pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
             "spec": {"containers": [], "volumes": [
                 {"name": "other", "persistentVolumeClaim": {"claimName": "another"}},
-                {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]}}),
-        );
+                {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]}}));
         let lines = shown(&on_disk(&[one.clone(), one], &disk));
         let of_claims = lines.iter().filter(|it| it.contains("volume_stats"));
         assert_eq!(of_claims.count(), 6);

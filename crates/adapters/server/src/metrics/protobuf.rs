@@ -55,13 +55,7 @@ impl<'a> Family<'a> {
         let mut bytes = Vec::new();
         message(1, name.as_bytes(), &mut bytes);
         message(2, plain(help).as_bytes(), &mut bytes);
-        Self {
-            name,
-            kind: Kind::Untyped,
-            bytes,
-            buckets: Vec::new(),
-            sum: 0.0,
-        }
+        Self { name, kind: Kind::Untyped, bytes, buckets: Vec::new(), sum: 0.0 }
     }
 
     fn is_of(&mut self, head: &str) {
@@ -216,12 +210,7 @@ mod tests {
         check("a 1", &[], 1.0, None);
         check("a{} 1", &[], 1.0, None);
         check("a 1.5e-3 1700", &[], 0.0015, Some(1700));
-        check(
-            r#"a{b="c",d="e f,}"} -2 -7"#,
-            &[("b", "c"), ("d", "e f,}")],
-            -2.0,
-            Some(-7),
-        );
+        check(r#"a{b="c",d="e f,}"} -2 -7"#, &[("b", "c"), ("d", "e f,}")], -2.0, Some(-7));
         check(r#"a{b="x\"y\\z\n"} 0"#, &[("b", "x\"y\\z\n")], 0.0, None);
         check("a +Inf", &[], f64::INFINITY, None);
         for broken in ["", "a", "a{b=\"c 1", "a{b} 1", "a x"] {

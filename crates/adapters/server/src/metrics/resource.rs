@@ -23,9 +23,7 @@ const CONTAINER: [(&str, Pick); 5] = [
     ("container_cpu_usage_seconds_total", cpu_seconds),
     ("container_memory_working_set_bytes", working_set),
     ("container_start_time_seconds", |row| row.started),
-    ("container_swap_limit_bytes", |row| {
-        number(row.usage.swap_limit_bytes)
-    }),
+    ("container_swap_limit_bytes", |row| number(row.usage.swap_limit_bytes)),
     ("container_swap_usage_bytes", swap),
 ];
 const NODE: [(&str, Pick); 3] = [
@@ -41,21 +39,15 @@ const POD: [(&str, Pick); 3] = [
 
 pub(super) fn write(snapshot: Option<&UsageSnapshot>, pods: &[Pod], out: &mut Exposition) {
     if let Some(snapshot) = snapshot {
-        let known: HashMap<&str, &Pod> = pods
-            .iter()
-            .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod)))
-            .collect();
+        let known: HashMap<&str, &Pod> =
+            pods.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod))).collect();
         let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
         for usage in &snapshot.pods {
             if let Some(pod) = known.get(usage.uid.as_str()) {
                 rows(pod, usage, &mut of_pods, &mut of_containers);
             }
         }
-        let node = Row {
-            labels: Vec::new(),
-            usage: &snapshot.node,
-            started: None,
-        };
+        let node = Row { labels: Vec::new(), usage: &snapshot.node, started: None };
         families(&CONTAINER, &of_containers, out);
         families(&NODE, &[node], out);
         families(&POD, &of_pods, out);
@@ -95,10 +87,8 @@ fn rows<'a>(
 fn families(picks: &[(&str, Pick)], rows: &[Row<'_>], out: &mut Exposition) {
     for (name, pick) in picks {
         let family = family(name);
-        let figures: Vec<(&Row<'_>, f64)> = rows
-            .iter()
-            .filter_map(|row| Some((row, pick(row)?)))
-            .collect();
+        let figures: Vec<(&Row<'_>, f64)> =
+            rows.iter().filter_map(|row| Some((row, pick(row)?))).collect();
         if figures.is_empty() {
             continue;
         }

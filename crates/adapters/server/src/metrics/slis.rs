@@ -30,15 +30,9 @@ impl HealthCheck for Counted {
 /// The same views with checks that are counted.
 pub(crate) fn counted(views: &Views, tally: &Arc<Tally>) -> Views {
     let checks = views.checks.iter().map(|check| {
-        Arc::new(Counted {
-            check: check.clone(),
-            tally: tally.clone(),
-        }) as Arc<dyn HealthCheck>
+        Arc::new(Counted { check: check.clone(), tally: tally.clone() }) as Arc<dyn HealthCheck>
     });
-    Views {
-        checks: checks.collect(),
-        ..views.clone()
-    }
+    Views { checks: checks.collect(), ..views.clone() }
 }
 
 /// Asks every check once, so that a scrape tells how things are now.

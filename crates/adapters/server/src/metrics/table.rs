@@ -65,19 +65,15 @@ impl Family {
 
 /// The families of an endpoint, by name.
 pub(super) fn shown_at(endpoint: Endpoint) -> impl Iterator<Item = &'static Family> {
-    TABLE
-        .iter()
-        .filter(move |family| family.endpoint == endpoint)
+    TABLE.iter().filter(move |family| family.endpoint == endpoint)
 }
 
 /// How many families there are of each stability.
 pub(super) fn n_by_stability() -> impl Iterator<Item = (&'static str, usize)> {
-    [Stability::Alpha, Stability::Beta, Stability::Stable]
-        .into_iter()
-        .map(|stability| {
-            let n = TABLE.iter().filter(|it| it.stability == stability);
-            (stability.word(), n.count())
-        })
+    [Stability::Alpha, Stability::Beta, Stability::Stable].into_iter().map(|stability| {
+        let n = TABLE.iter().filter(|it| it.stability == stability);
+        (stability.word(), n.count())
+    })
 }
 
 /// One family by name.
@@ -275,10 +271,7 @@ mod tests {
             };
             let start = format!("{endpoint} {} ", family.name);
             let line = upstream.lines().find(|line| line.starts_with(&start));
-            let words: Vec<&str> = line
-                .unwrap_or_else(|| panic!("{start}"))
-                .split(' ')
-                .collect();
+            let words: Vec<&str> = line.unwrap_or_else(|| panic!("{start}")).split(' ').collect();
             assert_eq!(words[2], family.kind.word(), "{start}");
             assert_eq!(words[3], family.stability.word().to_lowercase(), "{start}");
             let mut labels: Vec<&str> = words[4].split(',').filter(|it| *it != "-").collect();

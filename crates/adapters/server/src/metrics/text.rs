@@ -31,24 +31,16 @@ impl Exposition {
                 SampleValue::Number(number) => {
                     self.number(family, &sample.labels, *number, None);
                 }
-                SampleValue::Histogram {
-                    buckets,
-                    above,
-                    sum,
-                } => self.histogram(family, &sample.labels, buckets, *above, *sum),
+                SampleValue::Histogram { buckets, above, sum } => {
+                    self.histogram(family, &sample.labels, buckets, *above, *sum)
+                }
             }
         }
     }
 
     /// What a family is.
     pub(super) fn head(&mut self, family: &Family) {
-        let Family {
-            name,
-            help,
-            stability,
-            kind,
-            ..
-        } = family;
+        let Family { name, help, stability, kind, .. } = family;
         self.line(format_args!("# HELP {name} [{}] {help}", stability.word()));
         self.line(format_args!("# TYPE {name} {}", kind.word()));
     }
@@ -106,15 +98,10 @@ impl Exposition {
 
 fn braces(family: &Family, values: &[String], bound: Option<&str>) -> String {
     let named = family.labels.iter().zip(values);
-    let mut parts: Vec<String> = named
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-        .collect();
+    let mut parts: Vec<String> =
+        named.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     parts.extend(bound.map(|bound| format!("le=\"{bound}\"")));
-    if parts.is_empty() {
-        String::new()
-    } else {
-        format!("{{{}}}", parts.join(","))
-    }
+    if parts.is_empty() { String::new() } else { format!("{{{}}}", parts.join(",")) }
 }
 
 /// A label's value as it is written between quotes; most need no change.
@@ -122,10 +109,7 @@ pub(super) fn escaped(value: &str) -> Cow<'_, str> {
     if !value.contains(['\\', '"', '\n']) {
         return Cow::Borrowed(value);
     }
-    let escaped = value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n");
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     Cow::Owned(escaped)
 }
 

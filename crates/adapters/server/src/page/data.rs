@@ -60,11 +60,8 @@ fn shown(pod: &Pod, events: &[Noted]) -> Value {
         let statuses = statuses.iter();
         statuses.map(|status| container(kind, status, &limits_of(pod, &status.name)))
     });
-    let n_restarts: i32 = kinds
-        .iter()
-        .flat_map(|(_, statuses)| statuses.iter())
-        .map(|it| it.restart_count)
-        .sum();
+    let n_restarts: i32 =
+        kinds.iter().flat_map(|(_, statuses)| statuses.iter()).map(|it| it.restart_count).sum();
     let regular = regular.unwrap_or_default();
     json!({
         "namespace": pod.metadata.namespace,
@@ -92,13 +89,10 @@ fn reasons(pod: &Pod, events: &[Noted]) -> Vec<Value> {
         .into_iter()
         .map(|it| json!({"container": it.container, "reason": it.reason, "message": it.message}))
         .collect();
-    let is_pending = matches!(
-        pod.status.as_ref().and_then(|it| it.phase.as_deref()),
-        None | Some("Pending")
-    );
-    let is_unready = told
-        .iter()
-        .any(|it| it["reason"] == "NotReady" || it["reason"] == "NotStarted");
+    let is_pending =
+        matches!(pod.status.as_ref().and_then(|it| it.phase.as_deref()), None | Some("Pending"));
+    let is_unready =
+        told.iter().any(|it| it["reason"] == "NotReady" || it["reason"] == "NotStarted");
     if (is_pending && told.is_empty()) || is_unready {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let complaint = events.iter().find(|noted| {
@@ -115,16 +109,11 @@ fn reasons(pod: &Pod, events: &[Noted]) -> Vec<Value> {
 /// What a container may use, as its specification says.
 fn limits_of(pod: &Pod, name: &str) -> Limits {
     let spec = pod.spec.iter();
-    let containers = spec.flat_map(|it| {
-        it.containers
-            .iter()
-            .chain(it.init_containers.iter().flatten())
-    });
+    let containers =
+        spec.flat_map(|it| it.containers.iter().chain(it.init_containers.iter().flatten()));
     let own = containers.into_iter().find(|it| it.name == name);
     let resources = own.and_then(|it| it.resources.as_ref());
-    resources
-        .and_then(|it| it.limits.clone())
-        .unwrap_or_default()
+    resources.and_then(|it| it.limits.clone()).unwrap_or_default()
 }
 
 /// What the whole pod may use: as it says, or its only container.
@@ -144,9 +133,7 @@ fn container(kind: &str, status: &ContainerStatus, limits: &Limits) -> Value {
         (Some(running), ..) => ("Running".to_owned(), running.started_at),
         (_, Some(waiting), _) => (waiting.reason.unwrap_or("Waiting".to_owned()), None),
         (_, _, Some(ended)) => (
-            ended
-                .reason
-                .unwrap_or_else(|| format!("ExitCode:{}", ended.exit_code)),
+            ended.reason.unwrap_or_else(|| format!("ExitCode:{}", ended.exit_code)),
             ended.finished_at,
         ),
         _ => ("Waiting".to_owned(), None),
@@ -165,9 +152,7 @@ fn container(kind: &str, status: &ContainerStatus, limits: &Limits) -> Value {
 
 fn event(noted: &Noted) -> Value {
     let (object, container) = match &noted.event.object {
-        EventObject::Pod {
-            key, field_path, ..
-        } => (key.to_string(), field_path.clone()),
+        EventObject::Pod { key, field_path, .. } => (key.to_string(), field_path.clone()),
         EventObject::Node => ("node".to_owned(), None),
     };
     json!({

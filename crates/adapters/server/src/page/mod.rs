@@ -47,11 +47,7 @@ pub struct PageDoors {
 impl PageDoors {
     /// The node as it would describe itself to a cluster, and what happened lately.
     pub fn new(node: Arc<dyn NodeView>, events: Arc<RecentEvents>) -> Self {
-        Self {
-            node,
-            events,
-            layers: Layers::default(),
-        }
+        Self { node, events, layers: Layers::default() }
     }
 }
 
@@ -71,10 +67,7 @@ pub(crate) fn routes() -> Router<Main> {
         .route("/page", get(async || Redirect::temporary("/page/")))
         .route("/page/", get(document))
         .route("/page/data", get(shown))
-        .route(
-            "/page/logs/{namespace}/{pod}/{container}",
-            get(container_logs::answer),
-        )
+        .route("/page/logs/{namespace}/{pod}/{container}", get(container_logs::answer))
 }
 
 async fn document() -> Response {
@@ -93,19 +86,10 @@ async fn document() -> Response {
         (page, policy)
     });
     let headers = [
-        (
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("text/html; charset=utf-8"),
-        ),
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CONTENT_SECURITY_POLICY, policy.clone()),
-        (
-            header::X_CONTENT_TYPE_OPTIONS,
-            HeaderValue::from_static("nosniff"),
-        ),
-        (
-            header::REFERRER_POLICY,
-            HeaderValue::from_static("no-referrer"),
-        ),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     (headers, page.as_str()).into_response()
@@ -153,17 +137,12 @@ async fn shown(State(main): State<Main>) -> Response {
 /// Refuses requests that were sent to a name that is not this machine's own, as a page that rebinds its name would send them.
 async fn only_this_machine(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
-    let host = host
-        .and_then(|it| it.to_str().ok())
-        .or_else(|| request.uri().host());
+    let host = host.and_then(|it| it.to_str().ok()).or_else(|| request.uri().host());
     match host {
         Some(host) if is_loopback(host) => next.run(request).await,
         _ => Refusal::new(
             StatusCode::FORBIDDEN,
-            format!(
-                "this page answers to localhost only, not to {:?}\n",
-                host.unwrap_or_default()
-            ),
+            format!("this page answers to localhost only, not to {:?}\n", host.unwrap_or_default()),
         )
         .into_response(),
     }
@@ -176,9 +155,7 @@ fn is_loopback(host: &str) -> bool {
         None => host.split(':').next().unwrap_or_default(),
     };
     name.eq_ignore_ascii_case("localhost")
-        || name
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

@@ -33,11 +33,7 @@ pub(crate) struct Noted {
 impl RecentEvents {
     /// Notes what passes on its way to `next`.
     pub fn new(next: Arc<dyn Events>, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            kept: Mutex::default(),
-            clock,
-            next,
-        }
+        Self { kept: Mutex::default(), clock, next }
     }
 
     pub(crate) fn newest_first(&self) -> Vec<Noted> {
@@ -93,11 +89,8 @@ mod tests {
         say("again");
         say("other");
         say("again");
-        let seen: Vec<_> = recent
-            .newest_first()
-            .into_iter()
-            .map(|it| (it.event.message, it.n_times))
-            .collect();
+        let seen: Vec<_> =
+            recent.newest_first().into_iter().map(|it| (it.event.message, it.n_times)).collect();
         assert_eq!(seen, [("again".to_owned(), 2), ("other".to_owned(), 1)]);
         for n in 0..2 * KEPT {
             say(&n.to_string());

@@ -333,21 +333,11 @@ mod tests {
     #[test]
     fn streams_are_opened_as_upstreams_client_does() {
         let check = |[tty, stdin, stdout, stderr]: [bool; 4], channels: &[u8], first: u8| {
-            let plan = Plan::new(WantedStreams {
-                tty,
-                stdin,
-                stdout,
-                stderr,
-            });
+            let plan = Plan::new(WantedStreams { tty, stdin, stdout, stderr });
             let got: Vec<u8> = plan.ids.iter().map(|(channel, _)| *channel).collect();
             assert_eq!(got, channels);
             assert_eq!(plan.first_output(), first);
-            assert!(
-                plan.ids
-                    .iter()
-                    .zip((1..).step_by(2))
-                    .all(|((_, id), n)| *id == n)
-            );
+            assert!(plan.ids.iter().zip((1..).step_by(2)).all(|((_, id), n)| *id == n));
         };
         check([false, true, true, true], &[3, 0, 1, 2], STDOUT);
         check([true, true, true, true], &[3, 0, 1, 4], STDOUT);

@@ -122,10 +122,7 @@ mod tests {
         };
         let carried = carry(near, far, Duration::from_secs(60));
         let (answer, heard, ()) = tokio::join!(client_side, runtime_side, carried);
-        assert_eq!(
-            (answer.as_slice(), heard.as_slice()),
-            (&b"last words"[..], &b"bye"[..])
-        );
+        assert_eq!((answer.as_slice(), heard.as_slice()), (&b"last words"[..], &b"bye"[..]));
         // One that says nothing is not waited for.
         let (client, near) = tokio::io::duplex(64);
         let (_runtime, far) = tokio::io::duplex(64);

@@ -41,11 +41,7 @@ pub(crate) struct ContainerPath {
 
 impl ContainerPath {
     fn pod(&self) -> PodPath {
-        PodPath {
-            namespace: self.namespace.clone(),
-            pod: self.pod.clone(),
-            uid: self.uid.clone(),
-        }
+        PodPath { namespace: self.namespace.clone(), pod: self.pod.clone(), uid: self.uid.clone() }
     }
 }
 
@@ -90,10 +86,7 @@ pub(crate) async fn attach(
         let id = id.ok_or_else(missing)?;
         // A process keeps the terminal it was made with, whatever the client would like.
         let terminal = has_container(&pod, &path.container).ok_or_else(missing)?;
-        let wanted = WantedStreams {
-            tty: terminal.0,
-            ..wanted
-        };
+        let wanted = WantedStreams { tty: terminal.0, ..wanted };
         proxy::must_upgrade(&parts)?;
         let url = address(main.streams.attach(&id, wanted).await)?;
         Ok((url, process_manner(&main, &parts, "attach", wanted)))
@@ -115,11 +108,8 @@ pub(crate) async fn port_forward(
         };
         // SPDY names its ports later, in its streams, whatever carries it.
         let names_ports = manner == Manner::AsItIs && proxy::is_websocket(&parts.headers);
-        let ports = if names_ports {
-            options::ports(&pairs).map_err(Refusal::bad)?
-        } else {
-            Vec::new()
-        };
+        let ports =
+            if names_ports { options::ports(&pairs).map_err(Refusal::bad)? } else { Vec::new() };
         let pod = find_pod(main.views.pods.as_ref(), &path)?;
         let Some(observed) = observe(&main, &pod, &path).await? else {
             return Err(Refusal::not_found("pod not found"));

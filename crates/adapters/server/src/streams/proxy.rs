@@ -88,9 +88,7 @@ const SPDY_PROTOCOL: &str = "x-stream-protocol-version";
 fn web_protocols(headers: &HeaderMap) -> Vec<&str> {
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let lists = offered.filter_map(|value| value.to_str().ok());
-    lists
-        .flat_map(|list| list.split(',').map(str::trim))
-        .collect()
+    lists.flat_map(|list| list.split(',').map(str::trim)).collect()
 }
 
 /// How a process's streams are joined for this client.
@@ -156,18 +154,12 @@ async fn offer(
 ) -> Result<Response, ProxyError> {
     let sessions = parts.extensions.remove::<Sessions>();
     let sessions = sessions.ok_or(ProxyError::Connection)?;
-    let location: Uri = url
-        .parse()
-        .map_err(|_| ProxyError::Address(url.to_owned()))?;
-    let host = location
-        .authority()
-        .filter(|_| location.scheme_str() == Some("http"));
+    let location: Uri = url.parse().map_err(|_| ProxyError::Address(url.to_owned()))?;
+    let host = location.authority().filter(|_| location.scheme_str() == Some("http"));
     let host = host.ok_or_else(|| ProxyError::Address(url.to_owned()))?;
     let port = host.port_u16().unwrap_or(80);
     let name = host.host().trim_matches(['[', ']']);
-    let stream = TcpStream::connect((name, port))
-        .await
-        .map_err(ProxyError::Connect)?;
+    let stream = TcpStream::connect((name, port)).await.map_err(ProxyError::Connect)?;
     stream.set_nodelay(true).map_err(ProxyError::Connect)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -182,10 +174,7 @@ async fn offer(
         Manner::Tunnel { protocols } => spdy_request(&location, protocols)?,
         Manner::Translate(_) => spdy_request(&location, &[SPDY_STREAMS.to_owned()])?,
     };
-    let answer = sender
-        .send_request(offered)
-        .await
-        .map_err(ProxyError::Speak)?;
+    let answer = sender.send_request(offered).await.map_err(ProxyError::Speak)?;
     let status = answer.status();
     if status == StatusCode::SWITCHING_PROTOCOLS {
         if manner != Manner::AsItIs && !is_spdy(answer.headers()) {
@@ -207,12 +196,8 @@ fn offered(parts: &Parts, location: &Uri) -> Result<hyper::Request<Empty<Bytes>>
         .uri(path)
         .body(Empty::new())
         .map_err(|_| ProxyError::Address(location.to_string()))?;
-    let own = [
-        header::AUTHORIZATION,
-        header::COOKIE,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-    ];
+    let own =
+        [header::AUTHORIZATION, header::COOKIE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
     for (name, value) in &parts.headers {
         if !own.contains(name) {
             offered.headers_mut().append(name, value.clone());
@@ -241,9 +226,7 @@ fn spdy_request(
     for protocol in protocols {
         request = request.header(SPDY_PROTOCOL, protocol);
     }
-    request
-        .body(Empty::new())
-        .map_err(|_| ProxyError::Address(location.to_string()))
+    request.body(Empty::new()).map_err(|_| ProxyError::Address(location.to_string()))
 }
 
 fn is_spdy(headers: &HeaderMap) -> bool {

@@ -104,11 +104,7 @@ pub(super) struct Frames<R> {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R) -> Self {
-        Self {
-            from,
-            piece: Vec::new(),
-            current: None,
-        }
+        Self { from, piece: Vec::new(), current: None }
     }
 
     pub(super) fn piece(&self) -> &[u8] {
@@ -133,16 +129,11 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             return Ok(self.go_on().await?.unwrap_or(Heard::Other));
         }
         if length > LONGEST_CONTROL {
-            return Err(Error::new(
-                ErrorKind::InvalidData,
-                "a control frame that is too long",
-            ));
+            return Err(Error::new(ErrorKind::InvalidData, "a control frame that is too long"));
         }
         let mut payload = vec![0; length];
         self.from.read_exact(&mut payload).await?;
-        let id = payload
-            .first_chunk::<4>()
-            .map(|bytes| u32::from_be_bytes(*bytes) & 0x7fff_ffff);
+        let id = payload.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes) & 0x7fff_ffff);
         Ok(match (u16::from_be_bytes([c, d]), id) {
             // A stream that is reset, or replied to with an end, says no more.
             (3, Some(id)) => Heard::Ended { id },
@@ -198,9 +189,7 @@ mod tests {
         stream.extend_from_slice(&frame[18..]);
         let mut inflated = flate2::Decompress::new(true);
         let mut out = Vec::with_capacity(200);
-        inflated
-            .decompress_vec(&stream, &mut out, flate2::FlushDecompress::Sync)
-            .unwrap();
+        inflated.decompress_vec(&stream, &mut out, flate2::FlushDecompress::Sync).unwrap();
         assert_eq!(out, [&pairs[..], pairs].concat());
     }
 

@@ -42,13 +42,7 @@ pub(super) struct Frames<R> {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R) -> Self {
-        Self {
-            from,
-            piece: Vec::new(),
-            n_left: 0,
-            mask: [0; 4],
-            at: 0,
-        }
+        Self { from, piece: Vec::new(), n_left: 0, mask: [0; 4], at: 0 }
     }
 
     pub(super) fn piece(&self) -> &[u8] {
@@ -59,9 +53,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) async fn next(&mut self) -> Result<Heard> {
         if self.n_left > 0 {
             self.read_piece().await?;
-            return Ok(Heard::Piece {
-                begins_message: false,
-            });
+            return Ok(Heard::Piece { begins_message: false });
         }
         let mut head = [0; 2];
         if self.from.read(&mut head[..1]).await? == 0 {
@@ -85,9 +77,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         match opcode {
             0..=2 => {
                 self.read_piece().await?;
-                Ok(Heard::Piece {
-                    begins_message: opcode != 0,
-                })
+                Ok(Heard::Piece { begins_message: opcode != 0 })
             }
             CLOSE => Ok(Heard::Closed),
             PING | PONG => {
@@ -167,13 +157,7 @@ fn sha1(message: &[u8]) -> [u8; 20] {
         padded.push(0);
     }
     padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
-    let mut state: [u32; 5] = [
-        0x6745_2301,
-        0xefcd_ab89,
-        0x98ba_dcfe,
-        0x1032_5476,
-        0xc3d2_e1f0,
-    ];
+    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     for block in padded.chunks_exact(64) {
         let mut words = [0u32; 80];
         for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
@@ -303,9 +287,7 @@ mod tests {
             (65_536, vec![0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0]),
         ] {
             let mut out = Vec::new();
-            write_frame(&mut out, BINARY, &[], &vec![5; n])
-                .await
-                .unwrap();
+            write_frame(&mut out, BINARY, &[], &vec![5; n]).await.unwrap();
             assert_eq!(out[..head.len()], head);
             assert_eq!(out.len(), head.len() + n);
         }

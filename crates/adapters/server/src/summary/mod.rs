@@ -86,11 +86,8 @@ pub(crate) fn whole<'a>(
     pods: &'a [Pod],
 ) -> Summary<'a> {
     let known = by_uid(pods);
-    let layers: HashMap<&str, &LayerUsage> = readings
-        .layers
-        .iter()
-        .map(|layer| (layer.id.as_str(), layer))
-        .collect();
+    let layers: HashMap<&str, &LayerUsage> =
+        readings.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect();
     let on_disk = readings.disk.map(OnDisk::by_uid).unwrap_or_default();
     let nothing = OnDisk::default();
     let mut of_node = None;
@@ -109,9 +106,8 @@ pub(crate) fn whole<'a>(
                 }
             }
             Whose::Container(uid, id) => {
-                if let Some(pod) = shown
-                    .last_mut()
-                    .filter(|it| it.shown.pod_ref.uid == uid.as_str())
+                if let Some(pod) =
+                    shown.last_mut().filter(|it| it.shown.pod_ref.uid == uid.as_str())
                 {
                     let layer = layers.get(id.as_str()).copied();
                     pod.take(cgroup, id.as_str(), layer, readings);
@@ -119,18 +115,13 @@ pub(crate) fn whole<'a>(
             }
         }
     }
-    let node = NodeStats {
-        system_containers,
-        ..whole_node(figures, of_node, readings)
-    };
+    let node = NodeStats { system_containers, ..whole_node(figures, of_node, readings) };
     let pods = shown.into_iter().map(|pod| pod.finish(readings)).collect();
     Summary { node, pods }
 }
 
 fn by_uid(pods: &[Pod]) -> HashMap<&str, &Pod> {
-    pods.iter()
-        .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod)))
-        .collect()
+    pods.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod))).collect()
 }
 
 fn node(figures: &Figures, used: Used) -> NodeStats<'_> {
@@ -158,9 +149,7 @@ fn whole_node<'a>(
     let room = |store: &(Timestamp, FileRoom)| FileSystem::of(store.0, &store.1);
     NodeStats {
         network: Some(Network::of(at, &cgroup.interfaces)),
-        fs: readings
-            .disk
-            .map(|disk| FileSystem::of(disk.at, &disk.node)),
+        fs: readings.disk.map(|disk| FileSystem::of(disk.at, &disk.node)),
         runtime: Some(RuntimeStats {
             image_fs: readings.stores.images.as_ref().map(room),
             container_fs: readings.stores.containers.as_ref().map(room),
@@ -170,10 +159,7 @@ fn whole_node<'a>(
             maxpid: processes.max,
             curproc: processes.n,
         }),
-        ..node(
-            figures,
-            Used::whole(&cgroup.usage, cgroup.pressure.as_ref()),
-        )
+        ..node(figures, Used::whole(&cgroup.usage, cgroup.pressure.as_ref()))
     }
 }
 
@@ -280,22 +266,15 @@ impl<'a, 'd> PodInMaking<'a, 'd> {
             logs: None,
         };
         if let (Some(layer), Some((at, room))) = (layer, &readings.stores.containers) {
-            let of_layer = FileRoom {
-                used: layer.used.bytes,
-                inodes_used: layer.used.inodes,
-                ..*room
-            };
+            let of_layer =
+                FileRoom { used: layer.used.bytes, inodes_used: layer.used.inodes, ..*room };
             shown.rootfs = Some(FileSystem::of(layer.at.unwrap_or(*at), &of_layer));
             self.count(layer.used);
         }
         let mut logs = self.disk.logs.iter();
         let log = logs.find(|(name, _)| *name == container.name);
         if let (Some((_, used)), Some(disk)) = (log, readings.disk) {
-            let of_log = FileRoom {
-                used: used.bytes,
-                inodes_used: used.inodes,
-                ..disk.logs
-            };
+            let of_log = FileRoom { used: used.bytes, inodes_used: used.inodes, ..disk.logs };
             shown.logs = Some(FileSystem::of(disk.at, &of_log));
             self.count(*used);
         }
@@ -313,16 +292,11 @@ impl<'a, 'd> PodInMaking<'a, 'd> {
             let (listed, ephemeral) = volumes::listed(self.pod, &self.disk.volumes);
             self.count(ephemeral);
             self.shown.volume = listed;
-            let room = FileRoom {
-                used: self.used.bytes,
-                inodes_used: self.used.inodes,
-                ..disk.node
-            };
+            let room =
+                FileRoom { used: self.used.bytes, inodes_used: self.used.inodes, ..disk.node };
             self.shown.ephemeral_storage = Some(FileSystem::of(disk.at, &room));
         }
-        self.shown.process_stats = Some(ProcessStats {
-            process_count: self.n_processes,
-        });
+        self.shown.process_stats = Some(ProcessStats { process_count: self.n_processes });
         self.shown
     }
 }

@@ -170,10 +170,7 @@ impl Used {
         if let Some(memory) = &mut used.memory {
             memory.psi = pressure.map(|it| Psi::of(&it.memory));
         }
-        used.io = Some(Io {
-            time: Moment(usage.at),
-            psi: pressure.map(|it| Psi::of(&it.io)),
-        });
+        used.io = Some(Io { time: Moment(usage.at), psi: pressure.map(|it| Psi::of(&it.io)) });
         used
     }
 }
@@ -244,10 +241,7 @@ struct Psi {
 
 impl Psi {
     fn of(stalls: &Stalls) -> Self {
-        Self {
-            full: Waited::of(&stalls.full),
-            some: Waited::of(&stalls.some),
-        }
+        Self { full: Waited::of(&stalls.full), some: Waited::of(&stalls.some) }
     }
 }
 

@@ -39,8 +39,7 @@ pub(crate) fn claims(pod: &Pod, disk: &DiskUsage) -> Vec<(String, FileRoom)> {
     let named = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
     let named = named.unwrap_or_default();
     let own = disk.volumes.iter().filter(|it| it.uid.as_str() == uid);
-    own.filter_map(|it| Some((claim_name(source_of(named, it)?, pod)?, it.room)))
-        .collect()
+    own.filter_map(|it| Some((claim_name(source_of(named, it)?, pod)?, it.room))).collect()
 }
 
 /// The volume that a directory belongs to: told, by its name, or the one that is left.
@@ -63,9 +62,8 @@ fn is_local(volume: &Volume) -> bool {
 
 /// The one volume with a claim, when there is exactly one; with more, directories cannot be told apart by name.
 fn only_claim(named: &[Volume]) -> Option<&Volume> {
-    let mut claims = named
-        .iter()
-        .filter(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
+    let mut claims =
+        named.iter().filter(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
     let first = claims.next()?;
     claims.next().is_none().then_some(first)
 }
@@ -75,8 +73,5 @@ fn claim_name(volume: &Volume, pod: &Pod) -> Option<String> {
         return Some(claim.claim_name.clone());
     }
     let pod = pod.metadata.name.as_deref()?;
-    volume
-        .ephemeral
-        .as_ref()
-        .map(|_| format!("{pod}-{}", volume.name))
+    volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name))
 }

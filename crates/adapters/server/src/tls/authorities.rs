@@ -104,10 +104,7 @@ impl ClientAuthorities {
     }
 
     fn current(&self) -> Current {
-        self.current
-            .read()
-            .expect("no panic under this lock")
-            .clone()
+        self.current.read().expect("no panic under this lock").clone()
     }
 }
 

@@ -54,29 +54,20 @@ pub fn tls_setup(
         OldestTls::V12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
         OldestTls::V13 => &[&rustls::version::TLS13],
     };
-    let asking = Arc::new(AskEverybody {
-        algorithms: provider.signature_verification_algorithms,
-    });
+    let asking = Arc::new(AskEverybody { algorithms: provider.signature_verification_algorithms });
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(asking)
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsSetup {
-        config: Arc::new(config),
-        ignored,
-    })
+    Ok(TlsSetup { config: Arc::new(config), ignored })
 }
 
 /// The provider with only what was asked for, and the names it does not have.
 fn choose(mut provider: CryptoProvider, options: &TlsOptions) -> (CryptoProvider, Vec<String>) {
     let mut ignored = Vec::new();
     if !options.cipher_suites.is_empty() {
-        let wanted: Vec<&str> = options
-            .cipher_suites
-            .iter()
-            .map(|name| full_name(name))
-            .collect();
+        let wanted: Vec<&str> = options.cipher_suites.iter().map(|name| full_name(name)).collect();
         for name in &wanted {
             let is_ours = |suite: &&SupportedCipherSuite| go_name(suite) == *name;
             if !provider.cipher_suites.iter().any(|it| is_ours(&it)) {
@@ -90,10 +81,7 @@ fn choose(mut provider: CryptoProvider, options: &TlsOptions) -> (CryptoProvider
     if !options.curves.is_empty() {
         let mut groups = Vec::new();
         for curve in &options.curves {
-            let found = provider
-                .kx_groups
-                .iter()
-                .find(|group| u16::from(group.name()) == *curve);
+            let found = provider.kx_groups.iter().find(|group| u16::from(group.name()) == *curve);
             match found {
                 Some(group) => groups.push(*group),
                 None => ignored.push(format!("curve {curve}")),
@@ -203,10 +191,7 @@ mod tests {
         let old = "TLS_RSA_WITH_3DES_EDE_CBC_SHA";
         check(&[one, old], &[29], &[one], 1, &[old]);
         check(
-            &[
-                "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-                "TLS_AES_128_GCM_SHA256",
-            ],
+            &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_AES_128_GCM_SHA256"],
             &[25, 23],
             &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"],
             1,

@@ -54,10 +54,7 @@ impl ServingCertificate {
 
 impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current
-            .read()
-            .expect("no panic under this lock")
-            .clone()
+        self.current.read().expect("no panic under this lock").clone()
     }
 }
 

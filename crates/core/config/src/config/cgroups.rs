@@ -64,13 +64,7 @@ pub(super) fn read(r: &Reader<'_>) -> Cgroups {
     }
     let pids = r.int("podPidsLimit");
     Cgroups {
-        root: root.unwrap_or_else(|| {
-            if per_qos {
-                "/".to_owned()
-            } else {
-                String::new()
-            }
-        }),
+        root: root.unwrap_or_else(|| if per_qos { "/".to_owned() } else { String::new() }),
         per_qos,
         driver: r.word("cgroupDriver"),
         kubelet: r.optional_text("kubeletCgroups"),
@@ -94,19 +88,14 @@ fn read_quota_period(r: &Reader<'_>) -> Option<Duration> {
         Some(1_000_000..=1_000_000_000) => {}
         _ => r.refuse(path, "must be between 1ms and 1s"),
     }
-    r.nanos(path)
-        .and_then(|nanos| u64::try_from(nanos).ok())
-        .map(Duration::from_nanos)
+    r.nanos(path).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
 fn read_ids_per_pod(r: &Reader<'_>) -> u32 {
     let path = "userNamespaces.idsPerPod";
     let ids = r.optional_int(path).unwrap_or(ID_BLOCK);
     if ids < ID_BLOCK || ids % ID_BLOCK != 0 {
-        r.refuse(
-            path,
-            format!("must be a multiple of {ID_BLOCK} and at least that"),
-        );
+        r.refuse(path, format!("must be a multiple of {ID_BLOCK} and at least that"));
     }
     u32::try_from(ids).unwrap_or_else(|_| {
         if ids > ID_BLOCK {

@@ -81,11 +81,7 @@ pub(super) fn read(r: &Reader<'_>) -> Eviction {
             };
             let grace_period = graces.get(&name).copied();
             if soft && grace_period.is_none() {
-                r.fault(
-                    &path,
-                    &text,
-                    format!("needs an entry in evictionSoftGracePeriod.{name}"),
-                );
+                r.fault(&path, &text, format!("needs an entry in evictionSoftGracePeriod.{name}"));
             }
             if let Some(value) = read_threshold(r, &path, &text) {
                 let minimum_reclaim = reclaims.get(signal.as_str()).copied();
@@ -109,10 +105,7 @@ pub(super) fn read(r: &Reader<'_>) -> Eviction {
 
 fn signal(r: &Reader<'_>, path: &str, name: &str, value: &str) -> Option<Signal> {
     let words = <Signal as super::reader::Word>::WORDS;
-    let found = words
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, signal)| *signal);
+    let found = words.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal);
     if found.is_none() {
         let message = suggest::or_suggest(
             "unknown eviction signal",
@@ -144,44 +137,34 @@ fn read_threshold(r: &Reader<'_>, path: &str, text: &str) -> Option<ThresholdVal
 }
 
 fn read_reclaims(r: &Reader<'_>) -> BTreeMap<&'static str, ThresholdValue> {
-    let entries = r
-        .text_map("evictionMinimumReclaim")
-        .into_iter()
-        .filter_map(|(name, text)| {
-            let path = format!("evictionMinimumReclaim.{name}");
-            let signal = signal(r, &path, &name, &text)?;
-            if text.ends_with('%') {
-                let percent = parse_percent(&text).filter(|percent| *percent > 0.0);
-                if percent.is_none() {
-                    r.fault(&path, &text, "must be more than 0%");
-                }
-                return Some((signal.as_str(), ThresholdValue::Percent(percent?)));
+    let entries = r.text_map("evictionMinimumReclaim").into_iter().filter_map(|(name, text)| {
+        let path = format!("evictionMinimumReclaim.{name}");
+        let signal = signal(r, &path, &name, &text)?;
+        if text.ends_with('%') {
+            let percent = parse_percent(&text).filter(|percent| *percent > 0.0);
+            if percent.is_none() {
+                r.fault(&path, &text, "must be more than 0%");
             }
-            let quantity = r.quantity(&path, &text);
-            if quantity.value() < 0 {
-                r.fault(&path, &text, "must not be negative");
-            }
-            Some((signal.as_str(), ThresholdValue::Quantity(quantity)))
-        });
+            return Some((signal.as_str(), ThresholdValue::Percent(percent?)));
+        }
+        let quantity = r.quantity(&path, &text);
+        if quantity.value() < 0 {
+            r.fault(&path, &text, "must not be negative");
+        }
+        Some((signal.as_str(), ThresholdValue::Quantity(quantity)))
+    });
     entries.collect()
 }
 
 fn read_graces(r: &Reader<'_>) -> BTreeMap<String, Duration> {
-    let entries = r
-        .text_map("evictionSoftGracePeriod")
-        .into_iter()
-        .filter_map(|(name, text)| {
-            let path = format!("evictionSoftGracePeriod.{name}");
-            signal(r, &path, &name, &text)?;
-            let nanos = duration::parse(&text).and_then(|nanos| u64::try_from(nanos).ok());
-            if nanos.is_none() {
-                r.fault(
-                    &path,
-                    &text,
-                    "must be a duration such as 1m30s, and not negative",
-                );
-            }
-            Some((name, Duration::from_nanos(nanos?)))
-        });
+    let entries = r.text_map("evictionSoftGracePeriod").into_iter().filter_map(|(name, text)| {
+        let path = format!("evictionSoftGracePeriod.{name}");
+        signal(r, &path, &name, &text)?;
+        let nanos = duration::parse(&text).and_then(|nanos| u64::try_from(nanos).ok());
+        if nanos.is_none() {
+            r.fault(&path, &text, "must be a duration such as 1m30s, and not negative");
+        }
+        Some((name, Duration::from_nanos(nanos?)))
+    });
     entries.collect()
 }

@@ -95,10 +95,8 @@ fn read_concurrency(r: &Reader<'_>) -> PullConcurrency {
 }
 
 fn read_verification(r: &Reader<'_>) -> (Option<CredentialVerification>, Vec<String>) {
-    let (policy, list) = (
-        "imagePullCredentialsVerificationPolicy",
-        "preloadedImagesVerificationAllowlist",
-    );
+    let (policy, list) =
+        ("imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist");
     let allowed = r.texts(list);
     if !r.gates.enabled("KubeletEnsureSecretPulledImages") {
         for path in [policy, list]
@@ -111,10 +109,7 @@ fn read_verification(r: &Reader<'_>) -> (Option<CredentialVerification>, Vec<Str
     }
     let verification: CredentialVerification = r.word(policy);
     if !allowed.is_empty() && verification != CredentialVerification::NeverVerifyAllowlistedImages {
-        r.refuse(
-            list,
-            format!("needs {policy} to be NeverVerifyAllowlistedImages"),
-        );
+        r.refuse(list, format!("needs {policy} to be NeverVerifyAllowlistedImages"));
     } else {
         for pattern in &allowed {
             if let Some(message) = pattern_fault(pattern) {

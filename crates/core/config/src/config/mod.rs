@@ -135,11 +135,7 @@ impl Config {
             gates: gates.clone(),
         };
         let (faults, warnings) = reader.finish();
-        if faults.is_empty() {
-            Ok((config, warnings))
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok((config, warnings)) } else { Err(faults) }
     }
 
     /// The rules that depend on the host's control groups; called once the shell has looked.
@@ -161,10 +157,6 @@ impl Config {
                 ));
             }
         }
-        if faults.is_empty() {
-            Ok(())
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 }

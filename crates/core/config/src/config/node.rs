@@ -80,18 +80,10 @@ pub(super) fn read(r: &Reader<'_>) -> Node {
 }
 
 fn read_taints(r: &Reader<'_>) -> Vec<Taint> {
-    let items = r
-        .get("registerWithTaints")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let items = r.get("registerWithTaints").and_then(Value::as_array).into_iter().flatten();
     let taints = items.enumerate().map(|(i, item)| {
-        let part = |name: &str| {
-            item.get(name)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let part =
+            |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let path = |name: &str| format!("registerWithTaints[{i}].{name}");
         let (key, value, effect) = (part("key"), part("value"), part("effect"));
         if !is_qualified_name(&key) {
@@ -100,27 +92,16 @@ fn read_taints(r: &Reader<'_>) -> Vec<Taint> {
         if !is_label_value(&value) {
             r.fault(&path("value"), &value, "is not a valid taint value");
         }
-        let known = [
-            TaintEffect::NoSchedule,
-            TaintEffect::PreferNoSchedule,
-            TaintEffect::NoExecute,
-        ];
+        let known =
+            [TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute];
         let effect_known = known.into_iter().find(|known| known.as_str() == effect);
         if effect_known.is_none() && !effect.is_empty() {
-            r.fault(
-                &path("effect"),
-                &effect,
-                "must be NoSchedule, PreferNoSchedule or NoExecute",
-            );
+            r.fault(&path("effect"), &effect, "must be NoSchedule, PreferNoSchedule or NoExecute");
         }
         if item.get("timeAdded").is_some() {
             r.fault(&path("timeAdded"), part("timeAdded"), "must not be set");
         }
-        Taint {
-            key,
-            value,
-            effect: effect_known,
-        }
+        Taint { key, value, effect: effect_known }
     });
     taints.collect()
 }
@@ -141,9 +122,7 @@ pub(super) fn read_dns(r: &Reader<'_>) -> Dns {
     let parse = |text: &String| {
         let address = text.parse().ok();
         if address.is_none() {
-            r.warn(format!(
-                "clusterDNS = {text}: is not an IP address and is ignored"
-            ));
+            r.warn(format!("clusterDNS = {text}: is not an IP address and is ignored"));
         }
         address
     };

@@ -71,24 +71,13 @@ pub(super) fn read_logging(r: &Reader<'_>) -> Logging {
 }
 
 fn read_rules(r: &Reader<'_>) -> Vec<VerbosityRule> {
-    let items = r
-        .get("logging.vmodule")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let items = r.get("logging.vmodule").and_then(Value::as_array).into_iter().flatten();
     let rules = items.enumerate().map(|(i, item)| {
-        let pattern = item
-            .get("filePattern")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let pattern = item.get("filePattern").and_then(Value::as_str).unwrap_or_default();
         let verbosity = item.get("verbosity").and_then(Value::as_i64).unwrap_or(0);
         if pattern.is_empty() || pattern.contains(['=', ',']) {
             let message = "must not be empty and must hold neither = nor a comma";
-            r.fault(
-                &format!("logging.vmodule[{i}].filePattern"),
-                format!("{pattern:?}"),
-                message,
-            );
+            r.fault(&format!("logging.vmodule[{i}].filePattern"), format!("{pattern:?}"), message);
         }
         if verbosity > i64::from(i32::MAX) {
             r.fault(
@@ -106,20 +95,14 @@ fn read_rules(r: &Reader<'_>) -> Vec<VerbosityRule> {
 }
 
 fn read_output(r: &Reader<'_>, path: &str) -> LogOutput {
-    let (split, buffer) = (
-        format!("{path}.splitStream"),
-        format!("{path}.infoBufferSize"),
-    );
+    let (split, buffer) = (format!("{path}.splitStream"), format!("{path}.infoBufferSize"));
     let size = r.quantity(&buffer, &r.text(&buffer)).value();
     for (path, used) in [(&split, r.flag(&split)), (&buffer, size != 0)] {
         if used {
             r.needs_gate(path, "LoggingAlphaOptions");
         }
     }
-    LogOutput {
-        split_stream: r.flag(&split),
-        info_buffer_size: u64::try_from(size).unwrap_or(0),
-    }
+    LogOutput { split_stream: r.flag(&split), info_buffer_size: u64::try_from(size).unwrap_or(0) }
 }
 
 /// Where traces go, and how many.
@@ -139,10 +122,7 @@ pub(super) fn read_tracing(r: &Reader<'_>) -> Option<Tracing> {
         .and_then(|endpoint| endpoint.split_once("//"))
         .map(|(scheme, _)| scheme);
     if scheme.is_some_and(|scheme| !["dns:", "unix:", "unix-abstract:"].contains(&scheme)) {
-        r.refuse(
-            "tracing.endpoint",
-            "must have no scheme, or one of dns, unix, unix-abstract",
-        );
+        r.refuse("tracing.endpoint", "must have no scheme, or one of dns, unix, unix-abstract");
     }
     Some(Tracing {
         endpoint: endpoint.unwrap_or_else(|| "localhost:4317".to_owned()),

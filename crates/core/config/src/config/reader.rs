@@ -33,12 +33,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(raw: &'a RawConfig, gates: &'a FeatureGates) -> Self {
-        Self {
-            raw,
-            gates,
-            faults: RefCell::default(),
-            warnings: RefCell::default(),
-        }
+        Self { raw, gates, faults: RefCell::default(), warnings: RefCell::default() }
     }
 
     /// Everything found, faults first.
@@ -47,9 +42,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn fault(&self, path: &str, value: impl Display, message: impl Into<String>) {
-        self.faults
-            .borrow_mut()
-            .push(FieldError::at(path, value, message));
+        self.faults.borrow_mut().push(FieldError::at(path, value, message));
     }
 
     /// Reports the field's value as it stands.
@@ -80,30 +73,17 @@ impl<'a> Reader<'a> {
 
     /// A text, where an empty one means none.
     pub(super) fn optional_text(&self, path: &str) -> Option<String> {
-        self.get(path)?
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
+        self.get(path)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     pub(super) fn texts(&self, path: &str) -> Vec<String> {
-        let items = self
-            .get(path)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
+        let items = self.get(path).and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
     pub(super) fn text_map(&self, path: &str) -> BTreeMap<String, String> {
-        let entries = self
-            .get(path)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
-        entries
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+        let entries = self.get(path).and_then(Value::as_object).into_iter().flatten();
+        entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
     pub(super) fn int(&self, path: &str) -> i64 {
@@ -186,10 +166,7 @@ impl<'a> Reader<'a> {
         if let Some((_, word)) = W::WORDS.iter().find(|(known, _)| *known == text) {
             return *word;
         }
-        let known: Vec<String> = W::WORDS
-            .iter()
-            .map(|(known, _)| format!("{known:?}"))
-            .collect();
+        let known: Vec<String> = W::WORDS.iter().map(|(known, _)| format!("{known:?}")).collect();
         self.refuse(path, format!("must be one of {}", known.join(", ")));
         W::WORDS[0].1
     }

@@ -57,10 +57,8 @@ pub struct Reservations {
 pub(super) fn read(r: &Reader<'_>) -> Reservations {
     let cpus = r.text("reservedSystemCPUs");
     if !cpus.is_empty()
-        && (r
-            .optional_text("systemReservedCgroup")
-            .or(r.optional_text("kubeReservedCgroup")))
-        .is_some()
+        && (r.optional_text("systemReservedCgroup").or(r.optional_text("kubeReservedCgroup")))
+            .is_some()
     {
         r.refuse(
             "reservedSystemCPUs",
@@ -85,11 +83,7 @@ fn read_resources(r: &Reader<'_>, field: &str) -> BTreeMap<String, Quantity> {
     let entries = r.text_map(field).into_iter().map(|(resource, text)| {
         let path = format!("{field}.{resource}");
         if !["cpu", "memory", "ephemeral-storage", "pid"].contains(&resource.as_str()) {
-            r.fault(
-                &path,
-                &text,
-                "only cpu, memory, ephemeral-storage and pid can be reserved",
-            );
+            r.fault(&path, &text, "only cpu, memory, ephemeral-storage and pid can be reserved");
         }
         let quantity = r.quantity(&path, &text);
         if quantity.value() < 0 {
@@ -105,23 +99,15 @@ fn read_enforcement(r: &Reader<'_>) -> Vec<Enforcement> {
     let given = r.texts(PATH);
     let has = |word: &str| given.iter().any(|given| given == word);
     for owner in ["system", "kube"] {
-        let (whole, compressible) = (
-            format!("{owner}-reserved"),
-            format!("{owner}-reserved-compressible"),
-        );
+        let (whole, compressible) =
+            (format!("{owner}-reserved"), format!("{owner}-reserved-compressible"));
         if has(&whole) && has(&compressible) {
-            r.refuse(
-                PATH,
-                format!("{whole} and {compressible} exclude each other"),
-            );
+            r.refuse(PATH, format!("{whole} and {compressible} exclude each other"));
         }
         if (has(&whole) || has(&compressible))
             && r.optional_text(&format!("{owner}ReservedCgroup")).is_none()
         {
-            r.refuse(
-                PATH,
-                format!("{owner}-reserved needs {owner}ReservedCgroup to be set"),
-            );
+            r.refuse(PATH, format!("{owner}-reserved needs {owner}ReservedCgroup to be set"));
         }
     }
     if has("none") {
@@ -149,30 +135,18 @@ fn read_enforcement(r: &Reader<'_>) -> Vec<Enforcement> {
 }
 
 fn read_memory(r: &Reader<'_>) -> Vec<MemoryReservation> {
-    let items = r
-        .get("reservedMemory")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let items = r.get("reservedMemory").and_then(Value::as_array).into_iter().flatten();
     let mut seen = BTreeSet::new();
     let reservations = items.enumerate().map(|(i, item)| {
         let node = item.get("numaNode").and_then(Value::as_i64).unwrap_or(0);
         let mut limits = BTreeMap::new();
-        for (resource, value) in item
-            .get("limits")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
+        for (resource, value) in item.get("limits").and_then(Value::as_object).into_iter().flatten()
         {
             let path = format!("reservedMemory[{i}].limits.{resource}");
             let text = value.as_str().unwrap_or_default();
             let quantity = r.quantity(&path, text);
             if resource != "memory" && !resource.starts_with("hugepages-") {
-                r.fault(
-                    &path,
-                    text,
-                    "only memory and hugepages-SIZE can be reserved",
-                );
+                r.fault(&path, text, "only memory and hugepages-SIZE can be reserved");
             }
             if quantity.is_zero() {
                 r.fault(&path, text, "must not be zero");
@@ -182,10 +156,7 @@ fn read_memory(r: &Reader<'_>) -> Vec<MemoryReservation> {
             }
             limits.insert(resource.clone(), quantity);
         }
-        MemoryReservation {
-            numa_node: i32::try_from(node).unwrap_or(0),
-            limits,
-        }
+        MemoryReservation { numa_node: i32::try_from(node).unwrap_or(0), limits }
     });
     reservations.collect()
 }

@@ -43,9 +43,7 @@ pub(super) fn read(r: &Reader<'_>) -> Runtime {
     if endpoint.is_none() {
         r.refuse("containerRuntimeEndpoint", "must not be empty");
     }
-    let endpoint = endpoint.unwrap_or(Endpoint {
-        socket: PathBuf::new(),
-    });
+    let endpoint = endpoint.unwrap_or(Endpoint { socket: PathBuf::new() });
     let (first_restart_back_off, max_restart_back_off) = read_back_off(r);
     Runtime {
         image_endpoint: read_endpoint(r, "imageServiceEndpoint")
@@ -70,24 +68,14 @@ fn read_endpoint(r: &Reader<'_>, path: &str) -> Option<Endpoint> {
             text.clone()
         }
         Some(_) => {
-            r.refuse(
-                path,
-                "must be a unix socket such as unix:///run/containerd/containerd.sock",
-            );
-            return Some(Endpoint {
-                socket: PathBuf::new(),
-            });
+            r.refuse(path, "must be a unix socket such as unix:///run/containerd/containerd.sock");
+            return Some(Endpoint { socket: PathBuf::new() });
         }
     };
     if !socket.starts_with('/') {
-        r.refuse(
-            path,
-            "must hold an absolute path such as unix:///run/containerd/containerd.sock",
-        );
+        r.refuse(path, "must hold an absolute path such as unix:///run/containerd/containerd.sock");
     }
-    Some(Endpoint {
-        socket: socket.into(),
-    })
+    Some(Endpoint { socket: socket.into() })
 }
 
 /// The first wait and the longest. What is configured stands above every gate's longest one.
@@ -106,10 +94,7 @@ fn read_back_off(r: &Reader<'_>) -> (Duration, Duration) {
             longest
         }
         (true, None) => {
-            r.refuse(
-                path,
-                "must be set while the feature gate KubeletCrashLoopBackOffMax is on",
-            );
+            r.refuse(path, "must be set while the feature gate KubeletCrashLoopBackOffMax is on");
             longest
         }
         (false, Some(_)) => {
@@ -135,12 +120,8 @@ pub struct ContainerLogs {
 }
 
 pub(super) fn read_container_logs(r: &Reader<'_>) -> ContainerLogs {
-    let max_size = r
-        .quantity("containerLogMaxSize", &r.text("containerLogMaxSize"))
-        .value();
-    if r.nanos("containerLogMonitorInterval")
-        .is_some_and(|nanos| nanos < 3_000_000_000)
-    {
+    let max_size = r.quantity("containerLogMaxSize", &r.text("containerLogMaxSize")).value();
+    if r.nanos("containerLogMonitorInterval").is_some_and(|nanos| nanos < 3_000_000_000) {
         r.refuse("containerLogMonitorInterval", "must be 3s or more");
     }
     ContainerLogs {

@@ -45,10 +45,7 @@ pub(super) fn read(r: &Reader<'_>) -> Server {
         }
     }
     let show_hidden_metrics_for = r.optional_text("showHiddenMetricsForVersion");
-    if show_hidden_metrics_for
-        .as_deref()
-        .is_some_and(|version| version != PREVIOUS_MINOR)
-    {
+    if show_hidden_metrics_for.as_deref().is_some_and(|version| version != PREVIOUS_MINOR) {
         r.refuse(
             "showHiddenMetricsForVersion",
             format!("must be empty or the previous release, {PREVIOUS_MINOR}"),
@@ -100,9 +97,7 @@ pub(super) fn read_authentication(r: &Reader<'_>) -> Authentication {
     Authentication {
         anonymous: r.flag("authentication.anonymous.enabled"),
         webhook_cache: r.flag("authentication.webhook.enabled").then_some(cache),
-        client_ca_file: r
-            .optional_text("authentication.x509.clientCAFile")
-            .map(PathBuf::from),
+        client_ca_file: r.optional_text("authentication.x509.clientCAFile").map(PathBuf::from),
     }
 }
 

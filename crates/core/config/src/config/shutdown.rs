@@ -35,9 +35,8 @@ pub(super) fn read(r: &Reader<'_>) -> Shutdown {
     const TOTAL: &str = "shutdownGracePeriod";
     const CRITICAL: &str = "shutdownGracePeriodCriticalPods";
     const STEPS: &str = "shutdownGracePeriodByPodPriority";
-    for path in [TOTAL, CRITICAL]
-        .into_iter()
-        .filter(|path| r.nanos(path).is_some_and(|nanos| nanos != 0))
+    for path in
+        [TOTAL, CRITICAL].into_iter().filter(|path| r.nanos(path).is_some_and(|nanos| nanos != 0))
     {
         r.needs_gate(path, "GracefulNodeShutdown");
         if r.nanos(path).is_some_and(|nanos| nanos < 1_000_000_000) {
@@ -56,18 +55,11 @@ pub(super) fn read(r: &Reader<'_>) -> Shutdown {
     if !steps.is_empty() {
         r.needs_gate(STEPS, "GracefulNodeShutdownBasedOnPodPriority");
         if !total.is_zero() || !critical.is_zero() {
-            r.refuse(
-                STEPS,
-                format!("cannot be used together with {TOTAL} or {CRITICAL}"),
-            );
+            r.refuse(STEPS, format!("cannot be used together with {TOTAL} or {CRITICAL}"));
         }
         return Shutdown::ByPriority(steps);
     }
-    if total.is_zero() {
-        Shutdown::Off
-    } else {
-        Shutdown::TwoPhases { total, critical }
-    }
+    if total.is_zero() { Shutdown::Off } else { Shutdown::TwoPhases { total, critical } }
 }
 
 fn read_steps(r: &Reader<'_>, path: &str) -> Vec<ShutdownStep> {

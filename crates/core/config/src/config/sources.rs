@@ -39,11 +39,8 @@ impl fmt::Debug for Sources {
 }
 
 pub(super) fn read(r: &Reader<'_>) -> Sources {
-    let headers = r
-        .get("staticPodURLHeader")
-        .and_then(|value| value.as_object())
-        .into_iter()
-        .flatten();
+    let headers =
+        r.get("staticPodURLHeader").and_then(|value| value.as_object()).into_iter().flatten();
     Sources {
         static_pod_path: r.optional_text("staticPodPath").map(PathBuf::from),
         file_check_frequency: r.period("fileCheckFrequency"),
@@ -65,10 +62,7 @@ fn read_pod_logs_dir(r: &Reader<'_>) -> PathBuf {
     } else if !text.starts_with('/') {
         r.refuse(path, "must be an absolute path");
     } else if clean(&text) != text {
-        r.refuse(
-            path,
-            format!("must be written in its shortest form, {}", clean(&text)),
-        );
+        r.refuse(path, format!("must be written in its shortest form, {}", clean(&text)));
     }
     if !text.is_ascii() {
         r.refuse(path, "must hold ASCII characters only");

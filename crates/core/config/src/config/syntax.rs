@@ -95,15 +95,10 @@ pub(super) fn is_namespaced_sysctl(name: &str) -> bool {
         "kernel.msg",
     ];
     exact.contains(&name)
-        || ["net.", "fs.mqueue.", "user."]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+        || ["net.", "fs.mqueue.", "user."].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// `12%` or `12.5%` as a number; `None` when it is not a percentage.
 pub(super) fn parse_percent(text: &str) -> Option<f64> {
-    text.strip_suffix('%')?
-        .parse()
-        .ok()
-        .filter(|percent: &f64| percent.is_finite())
+    text.strip_suffix('%')?.parse().ok().filter(|percent: &f64| percent.is_finite())
 }

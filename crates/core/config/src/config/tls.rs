@@ -43,10 +43,7 @@ pub(super) fn read(r: &Reader<'_>) -> Tls {
         r.needs_gate("serverTLSBootstrap", "RotateKubeletServerCertificate");
     }
     let cipher_suites = r.texts("tlsCipherSuites");
-    for suite in cipher_suites
-        .iter()
-        .filter(|suite| !CIPHER_SUITES.contains(&suite.as_str()))
-    {
+    for suite in cipher_suites.iter().filter(|suite| !CIPHER_SUITES.contains(&suite.as_str())) {
         r.fault("tlsCipherSuites", suite, "is not a known cipher suite");
     }
     Tls {
@@ -54,31 +51,19 @@ pub(super) fn read(r: &Reader<'_>) -> Tls {
         private_key_file: r.optional_text("tlsPrivateKeyFile").map(PathBuf::from),
         cipher_suites,
         curve_preferences: read_curves(r),
-        min_version: r
-            .optional_text("tlsMinVersion")
-            .map(|_| r.word("tlsMinVersion")),
+        min_version: r.optional_text("tlsMinVersion").map(|_| r.word("tlsMinVersion")),
         rotate_client_certificate: r.flag("rotateCertificates"),
         server_bootstrap,
     }
 }
 
 fn read_curves(r: &Reader<'_>) -> Vec<u16> {
-    let items = r
-        .get("tlsCurvePreferences")
-        .and_then(|value| value.as_array())
-        .into_iter()
-        .flatten();
+    let items =
+        r.get("tlsCurvePreferences").and_then(|value| value.as_array()).into_iter().flatten();
     let mut curves = Vec::new();
     for number in items.filter_map(serde_json::Value::as_i64) {
-        match u16::try_from(number)
-            .ok()
-            .filter(|curve| CURVES.contains(curve))
-        {
-            None => r.fault(
-                "tlsCurvePreferences",
-                number,
-                format!("must be one of {CURVES:?}"),
-            ),
+        match u16::try_from(number).ok().filter(|curve| CURVES.contains(curve)) {
+            None => r.fault("tlsCurvePreferences", number, format!("must be one of {CURVES:?}")),
             Some(curve) if curves.contains(&curve) => {
                 r.fault("tlsCurvePreferences", number, "is given twice")
             }

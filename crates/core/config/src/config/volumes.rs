@@ -33,9 +33,7 @@ pub struct Volumes {
 
 pub(super) fn read(r: &Reader<'_>) -> Volumes {
     // A negative period is upstream's way to switch the measuring off.
-    let stats = r
-        .nanos("volumeStatsAggPeriod")
-        .and_then(|nanos| u64::try_from(nanos).ok());
+    let stats = r.nanos("volumeStatsAggPeriod").and_then(|nanos| u64::try_from(nanos).ok());
     Volumes {
         plugin_dir: r.text("volumePluginDir").into(),
         stats_period: stats.filter(|nanos| *nanos > 0).map(Duration::from_nanos),

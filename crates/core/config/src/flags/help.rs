@@ -42,25 +42,14 @@ fn push_flag(text: &mut String, flag: &Flag, default: &str) {
         "help" => "-h, ",
         _ => "",
     };
-    let mark = if flag.future == Future::Deprecated {
-        '*'
-    } else {
-        ' '
-    };
+    let mark = if flag.future == Future::Deprecated { '*' } else { ' ' };
     let head = format!(" {mark}{short}--{}{}", flag.name, value_name(flag.kind));
-    let shown = if default.is_empty() {
-        String::new()
-    } else {
-        format!(" [{default}]")
-    };
+    let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
     let mut lines = wrapped(&format!("{}{shown}", flag.help)).into_iter();
     if head.chars().count() + 2 > INDENT {
         text.push_str(&format!("{head}\n"));
     } else {
-        text.push_str(&format!(
-            "{head:INDENT$}{}\n",
-            lines.next().unwrap_or_default()
-        ));
+        text.push_str(&format!("{head:INDENT$}{}\n", lines.next().unwrap_or_default()));
     }
     for line in lines {
         text.push_str(&format!("{:INDENT$}{line}\n", ""));
@@ -103,11 +92,9 @@ fn default_text(flag: &Flag, defaults: &RawConfig) -> String {
         Target::Field(path) => match defaults.get(path) {
             None | Some(Value::Null | Value::Bool(false)) => String::new(),
             Some(Value::String(text)) => text.clone(),
-            Some(Value::Array(items)) => items
-                .iter()
-                .filter_map(Value::as_str)
-                .collect::<Vec<_>>()
-                .join(","),
+            Some(Value::Array(items)) => {
+                items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+            }
             Some(other) => other.to_string(),
         },
     }

@@ -89,10 +89,7 @@ impl CommandLine {
         let matches = command()
             .try_get_matches_from(normalised(&arguments))
             .map_err(|error| explain(&error))?;
-        if let Some(word) = matches
-            .get_many::<String>(WORDS)
-            .and_then(|mut words| words.next())
-        {
+        if let Some(word) = matches.get_many::<String>(WORDS).and_then(|mut words| words.next()) {
             return Err(CommandLineError::UnknownCommand(word.clone()));
         }
         let mut given: BTreeMap<&'static str, Value> = BTreeMap::new();
@@ -130,11 +127,7 @@ impl CommandLine {
         if !faults.is_empty() {
             return Err(CommandLineError::BadValues(faults));
         }
-        Ok(Invocation::Run(Box::new(Self {
-            flags,
-            overrides,
-            deprecated,
-        })))
+        Ok(Invocation::Run(Box::new(Self { flags, overrides, deprecated })))
     }
 
     /// The configuration fields that flags set.
@@ -161,11 +154,7 @@ impl CommandLine {
 
     /// One remark for all deprecated flags that were used.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let names: Vec<String> = self
-            .deprecated
-            .iter()
-            .map(|name| format!("--{name}"))
-            .collect();
+        let names: Vec<String> = self.deprecated.iter().map(|name| format!("--{name}")).collect();
         if names.is_empty() {
             return Vec::new();
         }
@@ -181,23 +170,13 @@ pub fn flag_values(command_line: &CommandLine) -> Vec<(&'static str, String)> {
     let mut raw = RawConfig::legacy_defaults(&FeatureGates::default());
     command_line.apply(&mut raw);
     let own = command_line.flags.values();
-    let shown = |value: &Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let value_of = |flag: &Flag| match flag.target {
-        Target::Own(default) => own
-            .get(flag.name)
-            .cloned()
-            .unwrap_or_else(|| default.to_owned()),
+        Target::Own(default) => own.get(flag.name).cloned().unwrap_or_else(|| default.to_owned()),
         Target::Field("staticPodURLHeader") => String::new(),
         Target::Field(path) => raw.get(path).map(shown).unwrap_or_default(),
     };
-    let mut values: Vec<_> = FLAGS
-        .iter()
-        .map(|flag| (flag.name, value_of(flag)))
-        .collect();
+    let mut values: Vec<_> = FLAGS.iter().map(|flag| (flag.name, value_of(flag))).collect();
     values.sort_unstable();
     values
 }
@@ -213,26 +192,20 @@ fn command() -> Command {
         .disable_help_flag(true)
         .disable_version_flag(true)
         .no_binary_name(true);
-    FLAGS
-        .iter()
-        .map(argument)
-        .fold(command.arg(words), Command::arg)
+    FLAGS.iter().map(argument).fold(command.arg(words), Command::arg)
 }
 
 fn argument(flag: &Flag) -> Arg {
-    let argument = Arg::new(flag.name)
-        .long(flag.name)
-        .action(ArgAction::Append);
+    let argument = Arg::new(flag.name).long(flag.name).action(ArgAction::Append);
     let argument = match flag.name {
         "v" => argument.short('v'),
         "help" => argument.short('h'),
         _ => argument,
     };
     match flag.kind {
-        Kind::Bool | Kind::Version => argument
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true"),
+        Kind::Bool | Kind::Version => {
+            argument.num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
         _ => argument.num_args(1).allow_hyphen_values(true),
     }
 }
@@ -258,17 +231,12 @@ fn explain(error: &clap::Error) -> CommandLineError {
         Some(ContextValue::String(text)) => text.clone(),
         _ => String::new(),
     };
-    let name = argument
-        .split([' ', '='])
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let name = argument.split([' ', '=']).next().unwrap_or_default().to_owned();
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let nearest = suggest::nearest(name.trim_start_matches('-'), flag_names());
-            let hint = nearest
-                .map(|nearest| format!("; did you mean --{nearest}?"))
-                .unwrap_or_default();
+            let hint =
+                nearest.map(|nearest| format!("; did you mean --{nearest}?")).unwrap_or_default();
             CommandLineError::UnknownFlag { flag: name, hint }
         }
         ErrorKind::InvalidValue

@@ -82,18 +82,11 @@ impl Flags {
 /// Builds the flags from the values that were given; faults are appended.
 pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<String>) -> Flags {
     let text = |name: &str| {
-        let default = FLAGS
-            .iter()
-            .find(|flag| flag.name == name)
-            .map(|flag| flag.target);
+        let default = FLAGS.iter().find(|flag| flag.name == name).map(|flag| flag.target);
         let Some(Target::Own(default)) = default else {
             return String::new();
         };
-        given
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or(default)
-            .to_owned()
+        given.get(name).and_then(Value::as_str).unwrap_or(default).to_owned()
     };
     let optional = |name: &str| Some(text(name)).filter(|text| !text.is_empty());
     let path = |name: &str| optional(name).map(PathBuf::from);
@@ -108,10 +101,8 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         }
         Duration::from_nanos(nanos.unwrap_or(0))
     };
-    let (minimum_container_ttl, housekeeping_interval) = (
-        period("minimum-container-ttl-duration"),
-        period("housekeeping-interval"),
-    );
+    let (minimum_container_ttl, housekeeping_interval) =
+        (period("minimum-container-ttl-duration"), period("housekeeping-interval"));
     let run_once_within = Some(period("run-once-within")).filter(|it| !it.is_zero());
     if run_once_within.is_some() && optional("kubeconfig").is_some() {
         faults.push(
@@ -119,19 +110,11 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
                 .to_owned(),
         );
     }
-    let labels = given
-        .get("node-labels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
+    let labels = given.get("node-labels").and_then(Value::as_object).into_iter().flatten();
     let node_labels: BTreeMap<String, String> = labels
         .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
         .collect();
-    faults.extend(
-        node_labels
-            .iter()
-            .filter_map(|(key, value)| label_fault(key, value)),
-    );
+    faults.extend(node_labels.iter().filter_map(|(key, value)| label_fault(key, value)));
     Flags {
         config: path("config"),
         config_dir: path("config-dir"),
@@ -160,10 +143,7 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         image_credential_provider_config: path("image-credential-provider-config"),
         image_credential_provider_bin_dir: path("image-credential-provider-bin-dir"),
         housekeeping_interval,
-        given: given
-            .iter()
-            .map(|(name, value)| (*name, shown(value)))
-            .collect(),
+        given: given.iter().map(|(name, value)| (*name, shown(value))).collect(),
     }
 }
 
@@ -198,20 +178,12 @@ fn read_page_address(text: &str, faults: &mut Vec<String>) -> Option<SocketAddr>
 }
 
 fn read_node_ips(text: &str, faults: &mut Vec<String>) -> Vec<IpAddr> {
-    let parts: Vec<&str> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect();
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     let addresses: Vec<IpAddr> = parts.iter().filter_map(|part| part.parse().ok()).collect();
     if addresses.len() != parts.len() {
-        faults.push(format!(
-            "--node-ip: {text:?} is not an IP address, or two with a comma"
-        ));
+        faults.push(format!("--node-ip: {text:?} is not an IP address, or two with a comma"));
     } else if addresses.len() > 2 || matches!(addresses[..], [a, b] if a.is_ipv4() == b.is_ipv4()) {
-        faults.push(format!(
-            "--node-ip: {text:?} must be one address, or one of each family"
-        ));
+        faults.push(format!("--node-ip: {text:?} must be one address, or one of each family"));
     }
     addresses
 }
@@ -235,9 +207,7 @@ fn label_fault(key: &str, value: &str) -> Option<String> {
     let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
     let within = |suffix: &str| {
         namespace == suffix
-            || namespace
-                .strip_suffix(suffix)
-                .is_some_and(|rest| rest.ends_with('.'))
+            || namespace.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'))
     };
     let reserved = within("kubernetes.io") || within("k8s.io");
     let allowed = within("kubelet.kubernetes.io")

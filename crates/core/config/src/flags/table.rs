@@ -128,14 +128,7 @@ const fn own(
     topic: Topic,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Own(default),
-        topic,
-        future: Future::Stays,
-        help,
-    }
+    Flag { name, kind, target: Target::Own(default), topic, future: Future::Stays, help }
 }
 
 const fn old(
@@ -145,14 +138,7 @@ const fn old(
     topic: Topic,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Own(default),
-        topic,
-        future: Future::Deprecated,
-        help,
-    }
+    Flag { name, kind, target: Target::Own(default), topic, future: Future::Deprecated, help }
 }
 
 const fn field(
@@ -162,14 +148,7 @@ const fn field(
     topic: Topic,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Field(path),
-        topic,
-        future: Future::Deprecated,
-        help,
-    }
+    Flag { name, kind, target: Target::Field(path), topic, future: Future::Deprecated, help }
 }
 
 const fn lasting(
@@ -179,14 +158,7 @@ const fn lasting(
     topic: Topic,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Field(path),
-        topic,
-        future: Future::Stays,
-        help,
-    }
+    Flag { name, kind, target: Target::Field(path), topic, future: Future::Stays, help }
 }
 
 /// The flags, topic by topic.

@@ -33,9 +33,7 @@ pub(super) fn read(kind: Kind, texts: &[&str]) -> Result<Value, String> {
         Kind::Thresholds => pairs(texts, '<'),
         Kind::Labels => {
             let pairs = items(texts).map(|item| item.split_once('=').unwrap_or((item, "")));
-            Ok(pairs
-                .map(|(key, value)| (key.trim().to_owned(), json!(value.trim())))
-                .collect())
+            Ok(pairs.map(|(key, value)| (key.trim().to_owned(), json!(value.trim()))).collect())
         }
         Kind::Gates => gates(texts),
         Kind::Headers => headers(texts),
@@ -60,9 +58,7 @@ fn boolean(text: &str) -> Result<bool, String> {
 }
 
 fn whole(text: &str, lowest: i64, highest: i64) -> Result<Value, String> {
-    let number: i64 = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not a whole number"))?;
+    let number: i64 = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
     if (lowest..=highest).contains(&number) {
         Ok(json!(number))
     } else {
@@ -71,16 +67,12 @@ fn whole(text: &str, lowest: i64, highest: i64) -> Result<Value, String> {
 }
 
 fn items<'a>(texts: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
-    texts
-        .iter()
-        .flat_map(|text| text.split(','))
-        .filter(|item| !item.is_empty())
+    texts.iter().flat_map(|text| text.split(',')).filter(|item| !item.is_empty())
 }
 
 fn split(item: &str, separator: char) -> Result<(&str, &str), String> {
-    let (key, value) = item
-        .split_once(separator)
-        .ok_or_else(|| format!("{item:?} is not key{separator}value"))?;
+    let (key, value) =
+        item.split_once(separator).ok_or_else(|| format!("{item:?} is not key{separator}value"))?;
     Ok((key.trim(), value.trim()))
 }
 
@@ -93,14 +85,9 @@ fn pairs(texts: &[&str], separator: char) -> Result<Value, String> {
 fn gates(texts: &[&str]) -> Result<Value, String> {
     let pairs = items(texts).map(|item| {
         let (name, on) = split(item, '=')?;
-        Ok((
-            name.to_owned(),
-            json!(boolean(on).map_err(|message| format!("{name}: {message}"))?),
-        ))
+        Ok((name.to_owned(), json!(boolean(on).map_err(|message| format!("{name}: {message}"))?)))
     });
-    pairs
-        .collect::<Result<Map<_, _>, String>>()
-        .map(Value::Object)
+    pairs.collect::<Result<Map<_, _>, String>>().map(Value::Object)
 }
 
 fn headers(texts: &[&str]) -> Result<Value, String> {
@@ -110,9 +97,7 @@ fn headers(texts: &[&str]) -> Result<Value, String> {
         let (name, value) =
             split(item, ':').map_err(|_| "a header is not name:value".to_owned())?;
         let slot = headers.entry(name).or_insert_with(|| json!([]));
-        slot.as_array_mut()
-            .expect("only lists are put in here")
-            .push(json!(value));
+        slot.as_array_mut().expect("only lists are put in here").push(json!(value));
     }
     Ok(Value::Object(headers))
 }
@@ -127,9 +112,7 @@ fn taint(item: &str) -> Result<Value, String> {
             (name, effect)
         }
         Some((_, effect)) => {
-            return Err(format!(
-                "{effect:?} is not NoSchedule, PreferNoSchedule or NoExecute"
-            ));
+            return Err(format!("{effect:?} is not NoSchedule, PreferNoSchedule or NoExecute"));
         }
         None => (item, ""),
     };

@@ -89,9 +89,8 @@ impl FeatureGates {
                 free.for_each(|gate| gates.set(gate, on));
             }
         }
-        for (name, &on) in settings
-            .iter()
-            .filter(|(name, _)| *name != ALL_ALPHA && *name != ALL_BETA)
+        for (name, &on) in
+            settings.iter().filter(|(name, _)| *name != ALL_ALPHA && *name != ALL_BETA)
         {
             match find(name) {
                 None => faults.push(fault(name, on, unknown(name))),
@@ -107,11 +106,7 @@ impl FeatureGates {
             }
         }
         faults.extend(gates.broken_dependencies());
-        if faults.is_empty() {
-            Ok(gates)
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(gates) } else { Err(faults) }
     }
 
     /// Whether a gate is on. A name nobody knows is off.
@@ -124,9 +119,7 @@ impl FeatureGates {
 
     /// Every gate with its present state, for metrics.
     pub fn states(&self) -> impl Iterator<Item = (&'static Gate, bool)> {
-        table::GATES
-            .iter()
-            .map(|gate| (gate, self.enabled(gate.name)))
+        table::GATES.iter().map(|gate| (gate, self.enabled(gate.name)))
     }
 
     fn set(&mut self, gate: &'static Gate, on: bool) {
@@ -141,15 +134,11 @@ impl FeatureGates {
         let pairs = table::DEPENDENCIES
             .iter()
             .flat_map(|(name, needs)| needs.iter().map(move |need| (*name, *need)));
-        pairs
-            .filter(|(name, need)| self.enabled(name) && !self.enabled(need))
-            .map(|(name, need)| {
-                fault(
-                    name,
-                    true,
-                    format!("needs the feature gate {need}, which is off"),
-                )
-            })
+        pairs.filter(|(name, need)| self.enabled(name) && !self.enabled(need)).map(
+            |(name, need)| {
+                fault(name, true, format!("needs the feature gate {need}, which is off"))
+            },
+        )
     }
 }
 
@@ -162,19 +151,16 @@ pub(crate) fn remarks(settings: &BTreeMap<String, bool>) -> Vec<String> {
                 "feature gate {} is settled (GA) and will disappear; stop setting it",
                 gate.name
             )),
-            Stage::Deprecated => Some(format!(
-                "feature gate {} is deprecated and will disappear",
-                gate.name
-            )),
+            Stage::Deprecated => {
+                Some(format!("feature gate {} is deprecated and will disappear", gate.name))
+            }
             Stage::Alpha | Stage::Beta => None,
         })
         .collect()
 }
 
 fn find(name: &str) -> Option<&'static Gate> {
-    let index = table::GATES
-        .binary_search_by(|gate| gate.name.cmp(name))
-        .ok()?;
+    let index = table::GATES.binary_search_by(|gate| gate.name.cmp(name)).ok()?;
     table::GATES.get(index)
 }
 
@@ -183,9 +169,6 @@ fn fault(name: &str, on: bool, message: String) -> FieldError {
 }
 
 fn unknown(name: &str) -> String {
-    let names = table::GATES
-        .iter()
-        .map(|gate| gate.name)
-        .chain([ALL_ALPHA, ALL_BETA]);
+    let names = table::GATES.iter().map(|gate| gate.name).chain([ALL_ALPHA, ALL_BETA]);
     suggest::or_suggest("unknown feature gate", name, names)
 }

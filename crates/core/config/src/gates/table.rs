@@ -14,13 +14,7 @@ const fn gate(
     since: &'static str,
     lock: Lock,
 ) -> Gate {
-    Gate {
-        name,
-        default,
-        stage,
-        since,
-        lock,
-    }
+    Gate { name, default, stage, since, lock }
 }
 
 /// All known gates, sorted by name.

@@ -19,12 +19,7 @@ fn parse(arguments: &[&str]) -> Result<Invocation, String> {
 
 /// The specification's rows: name, type, default, field, deprecated.
 fn rows() -> impl Iterator<Item = [&'static str; 5]> {
-    TABLE.lines().map(|line| {
-        line.split('\t')
-            .collect::<Vec<_>>()
-            .try_into()
-            .expect("five columns")
-    })
+    TABLE.lines().map(|line| line.split('\t').collect::<Vec<_>>().try_into().expect("five columns"))
 }
 
 #[test]
@@ -157,11 +152,7 @@ fn flags_are_written_as_pflag_allows() {
             "systemReserved",
             json!({"cpu": "1", "memory": "2Gi"}),
         ),
-        (
-            &["--manifest-url-header=a_b:c,a_b:d"],
-            "staticPodURLHeader",
-            json!({"a_b": ["c", "d"]}),
-        ),
+        (&["--manifest-url-header=a_b:c,a_b:d"], "staticPodURLHeader", json!({"a_b": ["c", "d"]})),
         (
             &["--reserved-memory=0:memory=1Gi;1:memory=2Gi"],
             "reservedMemory",
@@ -179,10 +170,7 @@ fn flags_are_written_as_pflag_allows() {
 #[test]
 fn what_is_not_understood_is_explained() {
     for (arguments, expected) in [
-        (
-            &["--max-podz=7"][..],
-            "unknown flag --max-podz; did you mean --max-pods?",
-        ),
+        (&["--max-podz=7"][..], "unknown flag --max-podz; did you mean --max-pods?"),
         (&["--zebra"], "unknown flag --zebra"),
         (&["-x"], "unknown flag -x"),
         (&["start"], "unknown command \"start\""),
@@ -194,58 +182,28 @@ fn what_is_not_understood_is_explained() {
             &["--port=9999999999"],
             "--port: \"9999999999\" is out of range, -2147483648 to 2147483647",
         ),
-        (
-            &["--fail-swap-on=maybe"],
-            "--fail-swap-on: \"maybe\" is neither true nor false",
-        ),
-        (
-            &["--sync-frequency=5"],
-            "--sync-frequency: \"5\" is not a duration such as 1m30s",
-        ),
+        (&["--fail-swap-on=maybe"], "--fail-swap-on: \"maybe\" is neither true nor false"),
+        (&["--sync-frequency=5"], "--sync-frequency: \"5\" is not a duration such as 1m30s"),
         (&["--address=x"], "--address: \"x\" is not an IP address"),
-        (
-            &["--feature-gates=A"],
-            "--feature-gates: \"A\" is not key=value",
-        ),
-        (
-            &["--feature-gates=A=7"],
-            "--feature-gates: A: \"7\" is neither true nor false",
-        ),
+        (&["--feature-gates=A"], "--feature-gates: \"A\" is not key=value"),
+        (&["--feature-gates=A=7"], "--feature-gates: A: \"7\" is neither true nor false"),
         (
             &["--register-with-taints=a=b:Never"],
             "--register-with-taints: \"Never\" is not NoSchedule, PreferNoSchedule or NoExecute",
         ),
-        (
-            &["--manifest-url-header=secret"],
-            "--manifest-url-header: a header is not name:value",
-        ),
+        (&["--manifest-url-header=secret"], "--manifest-url-header: a header is not name:value"),
         (
             &["--node-ip=1.1.1.1,2.2.2.2"],
             "--node-ip: \"1.1.1.1,2.2.2.2\" must be one address, or one of each family",
         ),
-        (
-            &["--node-labels=-=x"],
-            "--node-labels: \"-\" is not a label key",
-        ),
-        (
-            &["--version=old"],
-            "--version: \"old\" is neither true nor raw",
-        ),
-        (
-            &["--max-pods=x", "--port=y"],
-            "--port: \"y\" is not a whole number",
-        ),
+        (&["--node-labels=-=x"], "--node-labels: \"-\" is not a label key"),
+        (&["--version=old"], "--version: \"old\" is neither true nor raw"),
+        (&["--max-pods=x", "--port=y"], "--port: \"y\" is not a whole number"),
     ] {
         let error = parse(arguments).expect_err("not understood");
         assert!(error.ends_with(expected), "{arguments:?}: {error}");
     }
-    assert_eq!(
-        parse(&["--max-pods=x", "--port=y"])
-            .unwrap_err()
-            .lines()
-            .count(),
-        2
-    );
+    assert_eq!(parse(&["--max-pods=x", "--port=y"]).unwrap_err().lines().count(), 2);
 }
 
 #[test]
@@ -263,11 +221,7 @@ fn node_labels_of_kubernetes_are_restricted() {
         ("x.k8s.io/y=z", false),
         ("notkubernetes.io/x=y", true),
     ] {
-        assert_eq!(
-            parse(&[&format!("--node-labels={label}")]).is_ok(),
-            allowed,
-            "{label}"
-        );
+        assert_eq!(parse(&[&format!("--node-labels={label}")]).is_ok(), allowed, "{label}");
     }
 }
 
@@ -280,13 +234,9 @@ fn own_flags_have_their_defaults_and_take_values() {
     assert_eq!(flags.maximum_dead_containers, None);
     assert_eq!(flags.housekeeping_interval.as_secs(), 10);
     assert_eq!(flags.config, None);
-    let flags = command_line(&[
-        "--config",
-        "x.yaml",
-        "--node-ip=10.0.0.1,fd00::1",
-        "--node-labels=a=b,c",
-    ])
-    .flags;
+    let flags =
+        command_line(&["--config", "x.yaml", "--node-ip=10.0.0.1,fd00::1", "--node-labels=a=b,c"])
+            .flags;
     assert_eq!(flags.config.unwrap().to_str(), Some("x.yaml"));
     assert_eq!(flags.node_ips.len(), 2);
     assert_eq!(flags.node_labels["c"], "");
@@ -298,10 +248,7 @@ fn an_agent_stays_unless_it_is_told_to_run_pods_once_and_has_no_cluster() {
     let once = command_line(&["--run-once-within=2m"]).flags;
     assert_eq!(once.run_once_within.map(|it| it.as_secs()), Some(120));
     for (flags, part) in [
-        (
-            &["--run-once-within=1m", "--kubeconfig=k"][..],
-            "--kubeconfig",
-        ),
+        (&["--run-once-within=1m", "--kubeconfig=k"][..], "--kubeconfig"),
         (&["--run-once-within=-1s"], "must not be negative"),
         (&["--run-once-within=soon"], "run-once-within"),
     ] {
@@ -314,22 +261,10 @@ fn an_agent_stays_unless_it_is_told_to_run_pods_once_and_has_no_cluster() {
 fn help_and_version_come_first() {
     assert_eq!(parse(&["--help"]), Ok(Invocation::Help));
     assert_eq!(parse(&["-h", "--max-pods=x"]), Ok(Invocation::Help));
-    assert_eq!(
-        parse(&["--version"]),
-        Ok(Invocation::Version(VersionFormat::Short))
-    );
-    assert_eq!(
-        parse(&["--version=raw"]),
-        Ok(Invocation::Version(VersionFormat::Raw))
-    );
-    assert!(matches!(
-        parse(&["--version=false"]),
-        Ok(Invocation::Run(_))
-    ));
-    assert_eq!(
-        version_text(VersionFormat::Short),
-        "Kubernetes v1.37.1 (ferrolet 0.1.0)"
-    );
+    assert_eq!(parse(&["--version"]), Ok(Invocation::Version(VersionFormat::Short)));
+    assert_eq!(parse(&["--version=raw"]), Ok(Invocation::Version(VersionFormat::Raw)));
+    assert!(matches!(parse(&["--version=false"]), Ok(Invocation::Run(_))));
+    assert_eq!(version_text(VersionFormat::Short), "Kubernetes v1.37.1 (ferrolet 0.1.0)");
     assert!(version_text(VersionFormat::Raw).contains("GitVersion:\"v1.37.1\""));
 }
 
@@ -358,9 +293,7 @@ fn a_zero_given_by_a_flag_is_not_replaced_by_a_default() {
     );
     let error = load_flags(&["--container-runtime-endpoint="]).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("containerRuntimeEndpoint = \"\": must not be empty"),
+        error.to_string().contains("containerRuntimeEndpoint = \"\": must not be empty"),
         "{error}"
     );
 }

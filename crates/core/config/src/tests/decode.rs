@@ -5,10 +5,7 @@ use crate::{NamedText, RawConfig};
 
 /// Every message that the file's text gives rise to.
 fn faults(text: &str) -> Vec<String> {
-    let text = NamedText {
-        name: "/etc/k.yaml".to_owned(),
-        text: text.to_owned(),
-    };
+    let text = NamedText { name: "/etc/k.yaml".to_owned(), text: text.to_owned() };
     let faults = RawConfig::decode(&text).expect_err("the text has a fault");
     faults.iter().map(ToString::to_string).collect()
 }
@@ -16,10 +13,7 @@ fn faults(text: &str) -> Vec<String> {
 #[test]
 fn faults_name_file_field_and_value() {
     for (fields, expected) in [
-        (
-            "maxPod: 5",
-            "/etc/k.yaml: maxPod = 5: unknown field; did you mean \"maxPods\"?",
-        ),
+        ("maxPod: 5", "/etc/k.yaml: maxPod = 5: unknown field; did you mean \"maxPods\"?"),
         ("zebra: 5", "/etc/k.yaml: zebra = 5: unknown field"),
         (
             "authentication: {webhok: {}}",
@@ -61,18 +55,12 @@ fn faults_name_file_field_and_value() {
             "clusterDNS: 10.0.0.1",
             "/etc/k.yaml: clusterDNS = \"10.0.0.1\": expected a list, found a text",
         ),
-        (
-            "clusterDNS: [[]]",
-            "/etc/k.yaml: clusterDNS[0] = []: expected a text, found a list",
-        ),
+        ("clusterDNS: [[]]", "/etc/k.yaml: clusterDNS[0] = []: expected a text, found a list"),
         (
             "reservedMemory: [{numaNode: 0, limits: {memory: lots}}]",
             "/etc/k.yaml: reservedMemory[0].limits.memory = \"lots\": expected a quantity such as \"64Mi\", found a text",
         ),
-        (
-            "maxPods: 1\nmaxPods: 2",
-            "/etc/k.yaml: maxPods: this field is given twice",
-        ),
+        ("maxPods: 1\nmaxPods: 2", "/etc/k.yaml: maxPods: this field is given twice"),
         (
             "logging: {verbosity: 1, verbosity: 2}",
             "/etc/k.yaml: logging.verbosity: this field is given twice",
@@ -116,10 +104,7 @@ fn what_is_no_configuration_at_all_is_refused() {
 
 #[test]
 fn all_faults_are_found_at_once() {
-    assert_eq!(
-        faults("kind: Pod\nmaxPod: 1\nport: x\nmaxPods: 1\nmaxPods: 2\n").len(),
-        5
-    );
+    assert_eq!(faults("kind: Pod\nmaxPod: 1\nport: x\nmaxPods: 1\nmaxPods: 2\n").len(), 5);
 }
 
 #[test]
@@ -157,16 +142,9 @@ fn relative_paths_are_meant_from_the_files_directory() {
         ("tlsCertFile", "/abs/x.crt"),
         ("volumePluginDir", ""),
         ("podLogsDir", "/etc/kubelet/logs"),
-        (
-            "authentication.x509.clientCAFile",
-            "/etc/kubelet/pki/ca.crt",
-        ),
+        ("authentication.x509.clientCAFile", "/etc/kubelet/pki/ca.crt"),
         ("clusterDomain", "not/a/path"),
     ] {
-        assert_eq!(
-            raw.get(path).and_then(|value| value.as_str()),
-            Some(expected),
-            "{path}"
-        );
+        assert_eq!(raw.get(path).and_then(|value| value.as_str()), Some(expected), "{path}");
     }
 }

@@ -33,10 +33,8 @@ fn every_field_has_the_default_of_the_specification() {
 
 #[test]
 fn the_schema_has_exactly_the_specifications_fields() {
-    let listed = TABLE
-        .lines()
-        .filter(|line| !line.split('\t').next().unwrap().contains('.'))
-        .count();
+    let listed =
+        TABLE.lines().filter(|line| !line.split('\t').next().unwrap().contains('.')).count();
     assert_eq!(listed, 126);
     assert_eq!(FIELDS.len(), 126);
 }
@@ -65,36 +63,16 @@ fn the_effective_configuration_is_what_upstream_serves() {
 #[test]
 fn some_defaults_depend_on_other_fields() {
     for (fields, path, expected) in [
-        (
-            "nodeStatusUpdateFrequency: 4s",
-            "nodeStatusReportFrequency",
-            json!("4s"),
-        ),
-        (
-            "nodeStatusReportFrequency: 7s",
-            "nodeStatusReportFrequency",
-            json!("7s"),
-        ),
-        (
-            "maxParallelImagePulls: 1",
-            "serializeImagePulls",
-            json!(true),
-        ),
-        (
-            "maxParallelImagePulls: 2",
-            "serializeImagePulls",
-            json!(false),
-        ),
+        ("nodeStatusUpdateFrequency: 4s", "nodeStatusReportFrequency", json!("4s")),
+        ("nodeStatusReportFrequency: 7s", "nodeStatusReportFrequency", json!("7s")),
+        ("maxParallelImagePulls: 1", "serializeImagePulls", json!(true)),
+        ("maxParallelImagePulls: 2", "serializeImagePulls", json!(false)),
         ("podPidsLimit: -7", "podPidsLimit", json!(-1)),
         ("syncFrequency: 0s", "syncFrequency", json!("1m0s")),
         ("maxPods: 0", "maxPods", json!(110)),
         ("healthzPort: 0", "healthzPort", json!(0)),
         ("eventRecordQPS: 0", "eventRecordQPS", json!(0)),
-        (
-            "enforceNodeAllocatable: []",
-            "enforceNodeAllocatable",
-            json!([]),
-        ),
+        ("enforceNodeAllocatable: []", "enforceNodeAllocatable", json!([])),
         ("maxPods: null", "maxPods", json!(110)),
         (
             "evictionHard: {memory.available: 1Gi}",
@@ -117,11 +95,7 @@ fn some_defaults_depend_on_other_fields() {
     }
     let plain = load_file("").unwrap();
     assert_eq!(
-        plain
-            .raw
-            .get("evictionHard")
-            .and_then(Value::as_object)
-            .map(serde_json::Map::len),
+        plain.raw.get("evictionHard").and_then(Value::as_object).map(serde_json::Map::len),
         Some(5)
     );
 }
@@ -131,14 +105,8 @@ fn gates_decide_about_two_defaults() {
     let off =
         "featureGates: {KubeletCrashLoopBackOffMax: false, KubeletEnsureSecretPulledImages: false}";
     let loaded = load_file(off).unwrap();
-    assert_eq!(
-        loaded.raw.get("crashLoopBackOff.maxContainerRestartPeriod"),
-        None
-    );
-    assert_eq!(
-        loaded.raw.get("imagePullCredentialsVerificationPolicy"),
-        None
-    );
+    assert_eq!(loaded.raw.get("crashLoopBackOff.maxContainerRestartPeriod"), None);
+    assert_eq!(loaded.raw.get("imagePullCredentialsVerificationPolicy"), None);
     assert_eq!(loaded.config.runtime.max_restart_back_off.as_secs(), 300);
     load_flags(&["--feature-gates=KubeletCrashLoopBackOffMax=false"]).unwrap();
 }
@@ -152,11 +120,7 @@ fn the_waits_of_a_crash_loop_follow_two_gates_and_a_field() {
         (String::new(), 10, 300),
         (format!("featureGates: {{{reduced}}}"), 1, 300),
         (format!("featureGates: {{{reduced}, {no_field}}}"), 1, 60),
-        (
-            "crashLoopBackOff: {maxContainerRestartPeriod: 4s}".to_owned(),
-            4,
-            4,
-        ),
+        ("crashLoopBackOff: {maxContainerRestartPeriod: 4s}".to_owned(), 4, 4),
         (
             format!(
                 "crashLoopBackOff: {{maxContainerRestartPeriod: 4s}}\nfeatureGates: {{{reduced}}}"
@@ -166,10 +130,8 @@ fn the_waits_of_a_crash_loop_follow_two_gates_and_a_field() {
         ),
     ] {
         let runtime = load_file(&text).unwrap().config.runtime;
-        let waits = (
-            runtime.first_restart_back_off.as_secs(),
-            runtime.max_restart_back_off.as_secs(),
-        );
+        let waits =
+            (runtime.first_restart_back_off.as_secs(), runtime.max_restart_back_off.as_secs());
         assert_eq!(waits, (first, longest), "{text}");
     }
 }
@@ -178,11 +140,7 @@ fn the_waits_of_a_crash_loop_follow_two_gates_and_a_field() {
 fn without_a_file_the_old_permissive_defaults_hold() {
     let (with, without) = (load_file("").unwrap(), load_flags(&[]).unwrap());
     for (path, in_file, in_flags) in [
-        (
-            "authentication.anonymous.enabled",
-            json!(false),
-            json!(true),
-        ),
+        ("authentication.anonymous.enabled", json!(false), json!(true)),
         ("authentication.webhook.enabled", json!(true), json!(false)),
         ("authorization.mode", json!("Webhook"), json!("AlwaysAllow")),
     ] {

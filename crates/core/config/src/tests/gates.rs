@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use crate::{FeatureGates, Lock, Stage};
 
 fn set(pairs: &[(&str, bool)]) -> Result<FeatureGates, Vec<String>> {
-    let settings: BTreeMap<String, bool> = pairs
-        .iter()
-        .map(|(name, on)| ((*name).to_owned(), *on))
-        .collect();
+    let settings: BTreeMap<String, bool> =
+        pairs.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
     FeatureGates::from_settings(&settings)
         .map_err(|faults| faults.iter().map(ToString::to_string).collect())
 }
@@ -25,50 +23,17 @@ fn every_known_gate_is_accepted_at_its_default() {
 #[test]
 fn gates_stand_as_in_the_specification() {
     for (name, default, stage, since, lock) in [
-        (
-            "AllowDNSOnlyNodeCSR",
-            false,
-            Stage::Deprecated,
-            "1.31",
-            Lock::Free,
-        ),
+        ("AllowDNSOnlyNodeCSR", false, Stage::Deprecated, "1.31", Lock::Free),
         ("ContainerCheckpoint", true, Stage::Beta, "1.30", Lock::Free),
-        (
-            "DynamicResourceAllocation",
-            true,
-            Stage::Ga,
-            "1.35",
-            Lock::Fixed,
-        ),
+        ("DynamicResourceAllocation", true, Stage::Ga, "1.35", Lock::Fixed),
         ("EventedPLEG", false, Stage::Alpha, "1.26", Lock::Free),
-        (
-            "GitRepoVolumeDriver",
-            false,
-            Stage::Deprecated,
-            "1.36",
-            Lock::Fixed,
-        ),
-        (
-            "KubeletCrashLoopBackOffMax",
-            true,
-            Stage::Beta,
-            "1.35",
-            Lock::Free,
-        ),
-        (
-            "LoggingAlphaOptions",
-            false,
-            Stage::Alpha,
-            "1.24",
-            Lock::Free,
-        ),
+        ("GitRepoVolumeDriver", false, Stage::Deprecated, "1.36", Lock::Fixed),
+        ("KubeletCrashLoopBackOffMax", true, Stage::Beta, "1.35", Lock::Free),
+        ("LoggingAlphaOptions", false, Stage::Alpha, "1.24", Lock::Free),
         ("NodeSwap", true, Stage::Ga, "1.34", Lock::Fixed),
         ("WatchListClient", true, Stage::Beta, "1.35", Lock::Free),
     ] {
-        let gate = FeatureGates::known()
-            .iter()
-            .find(|gate| gate.name == name)
-            .expect(name);
+        let gate = FeatureGates::known().iter().find(|gate| gate.name == name).expect(name);
         assert_eq!(
             (gate.default, gate.stage, gate.since, gate.lock),
             (default, stage, since, lock),
@@ -98,12 +63,7 @@ fn unknown_locked_and_unsupported_settings_are_refused_together() {
 
 #[test]
 fn a_group_moves_the_gates_that_nobody_named() {
-    let gates = set(&[
-        ("AllAlpha", true),
-        ("AllBeta", true),
-        ("EventedPLEG", false),
-    ])
-    .unwrap();
+    let gates = set(&[("AllAlpha", true), ("AllBeta", true), ("EventedPLEG", false)]).unwrap();
     assert!(gates.enabled("GRPCContainerProbeTLS"));
     assert!(!gates.enabled("EventedPLEG"));
     assert!(!gates.enabled("NoSuchGate"));

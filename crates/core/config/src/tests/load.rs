@@ -6,10 +6,7 @@ use super::{HEAD, command_line, file, load_file, load_flags};
 use crate::{NamedText, effective_json, load};
 
 fn dropin(name: &str, fields: &str) -> NamedText {
-    NamedText {
-        name: format!("/etc/kubelet/conf.d/{name}"),
-        text: format!("{HEAD}{fields}\n"),
-    }
+    NamedText { name: format!("/etc/kubelet/conf.d/{name}"), text: format!("{HEAD}{fields}\n") }
 }
 
 #[test]
@@ -28,10 +25,7 @@ fn flags_win_over_dropins_and_dropins_over_the_file() {
         ("port", json!(3333)),
         ("podsPerCore", json!(2)),
         ("syncFrequency", json!("1m0s")),
-        (
-            "featureGates",
-            json!({"EventedPLEG": true, "ContainerStopSignals": true}),
-        ),
+        ("featureGates", json!({"EventedPLEG": true, "ContainerStopSignals": true})),
     ] {
         assert_eq!(loaded.raw.get(path), Some(&expected), "{path}");
     }
@@ -71,21 +65,12 @@ fn dropins_work_without_a_file_and_then_keep_the_legacy_defaults() {
 
 #[test]
 fn faults_of_all_texts_are_reported_together() {
-    let bad = NamedText {
-        name: "/etc/kubelet/conf.d/b.conf".to_owned(),
-        text: "maxPods: 1".to_owned(),
-    };
-    let error = load(
-        &command_line(&[]),
-        Some(file("maxPod: 1")),
-        &[dropin("a.conf", "prt: 1"), bad],
-    )
-    .unwrap_err();
-    let origins: Vec<_> = error
-        .faults
-        .iter()
-        .filter_map(|fault| fault.origin.as_deref())
-        .collect();
+    let bad =
+        NamedText { name: "/etc/kubelet/conf.d/b.conf".to_owned(), text: "maxPods: 1".to_owned() };
+    let error =
+        load(&command_line(&[]), Some(file("maxPod: 1")), &[dropin("a.conf", "prt: 1"), bad])
+            .unwrap_err();
+    let origins: Vec<_> = error.faults.iter().filter_map(|fault| fault.origin.as_deref()).collect();
     assert_eq!(
         origins,
         [
@@ -106,12 +91,8 @@ fn faults_of_all_texts_are_reported_together() {
 fn a_broken_rule_names_the_text_that_set_the_field() {
     let main =
         file("port: -1\nmaxPods: -1\nevictionHard: {memory.available: '0'}\nfeatureGates: {}");
-    let error = load(
-        &command_line(&[]),
-        Some(main),
-        &[dropin("a.conf", "maxPods: -2")],
-    )
-    .unwrap_err();
+    let error =
+        load(&command_line(&[]), Some(main), &[dropin("a.conf", "maxPods: -2")]).unwrap_err();
     let found: Vec<String> = error.faults.iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
@@ -164,19 +145,13 @@ fn deprecations_are_remarked_on_once() {
             "feature gate NodeSwap is settled (GA) and will disappear; stop setting it",
         ]
     );
-    assert_eq!(
-        loaded.config.runtime.endpoint.to_string(),
-        "unix:///run/c.sock"
-    );
+    assert_eq!(loaded.config.runtime.endpoint.to_string(), "unix:///run/c.sock");
 }
 
 #[test]
 fn headers_are_masked_wherever_they_could_be_seen() {
     let loaded = load_file("staticPodURLHeader: {Authorization: [Bearer abc]}").unwrap();
-    assert_eq!(
-        loaded.config.sources.static_pod_url_header["Authorization"],
-        ["Bearer abc"]
-    );
+    assert_eq!(loaded.config.sources.static_pod_url_header["Authorization"], ["Bearer abc"]);
     assert_eq!(
         effective_json(&loaded.raw)["staticPodURLHeader"],
         json!({"Authorization": ["<masked>"]})

@@ -13,10 +13,7 @@ const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 
 /// A configuration file with the given fields.
 fn file(fields: &str) -> NamedText {
-    NamedText {
-        name: "/etc/kubelet/config.yaml".to_owned(),
-        text: format!("{HEAD}{fields}\n"),
-    }
+    NamedText { name: "/etc/kubelet/config.yaml".to_owned(), text: format!("{HEAD}{fields}\n") }
 }
 
 fn command_line(arguments: &[&str]) -> CommandLine {

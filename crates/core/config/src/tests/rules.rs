@@ -133,10 +133,7 @@ fn each_broken_rule_is_reported_with_its_field() {
         let found: Vec<String> = error.faults.iter().map(ToString::to_string).collect();
         assert_eq!(error.faults.len(), 1, "{fields}: {found:?}");
         assert_eq!(error.faults[0].path, *path, "{fields}: {found:?}");
-        assert!(
-            error.faults[0].message.contains(message),
-            "{fields}: {found:?}"
-        );
+        assert!(error.faults[0].message.contains(message), "{fields}: {found:?}");
     }
 }
 
@@ -190,10 +187,7 @@ fn sentinels_become_options() {
     assert_eq!(config.volumes.stats_period, None);
     assert_eq!(config.eviction.max_pod_grace_period, None);
     assert_eq!(config.cgroups.root, "/pods");
-    assert_eq!(
-        config.images.concurrency,
-        config::PullConcurrency::AtMost(3.try_into().unwrap())
-    );
+    assert_eq!(config.images.concurrency, config::PullConcurrency::AtMost(3.try_into().unwrap()));
 }
 
 #[test]

@@ -88,21 +88,14 @@ pub fn merge(files: Vec<Vec<Provider>>) -> Result<Vec<Provider>, ProviderConfigE
     let (mut all, mut seen, mut faults) = (Vec::new(), BTreeSet::new(), Vec::new());
     for provider in files.into_iter().flatten() {
         if !seen.insert(provider.name.clone()) {
-            faults.push(format!(
-                "provider {:?} is configured more than once",
-                provider.name
-            ));
+            faults.push(format!("provider {:?} is configured more than once", provider.name));
         }
         all.push(provider);
     }
     if all.is_empty() {
         faults.push("providers: at least one is needed".to_owned());
     }
-    if faults.is_empty() {
-        Ok(all)
-    } else {
-        Err(ProviderConfigError(faults))
-    }
+    if faults.is_empty() { Ok(all) } else { Err(ProviderConfigError(faults)) }
 }
 
 /// Reads one file, YAML or JSON.
@@ -123,11 +116,7 @@ pub fn parse_config(text: &str) -> Result<Vec<Provider>, ProviderConfigError> {
         .enumerate()
         .filter_map(|(n, item)| provider(item, &format!("providers[{n}]"), &mut faults))
         .collect();
-    if faults.0.is_empty() {
-        Ok(providers)
-    } else {
-        Err(ProviderConfigError(faults.0))
-    }
+    if faults.0.is_empty() { Ok(providers) } else { Err(ProviderConfigError(faults.0)) }
 }
 
 #[derive(Default)]
@@ -150,11 +139,7 @@ impl Faults {
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn check_type(fields: &Map<String, Value>, faults: &mut Faults) {
@@ -165,10 +150,8 @@ fn check_type(fields: &Map<String, Value>, faults: &mut Faults) {
     }
     let version = said("apiVersion").strip_prefix(CONFIG_GROUP);
     if !version.is_some_and(|it| CONFIG_VERSIONS.contains(&it)) {
-        let message = format!(
-            "{:?} must be {CONFIG_GROUP}v1, v1beta1 or v1alpha1",
-            said("apiVersion")
-        );
+        let message =
+            format!("{:?} must be {CONFIG_GROUP}v1, v1beta1 or v1alpha1", said("apiVersion"));
         faults.say("apiVersion", message);
     }
 }
@@ -250,15 +233,7 @@ fn provider(item: &Value, path: &str, faults: &mut Faults) -> Option<Provider> {
     let args = texts(fields, "args", path, faults);
     let env = env(fields, path, faults);
     let token = token(fields, &api_version, path, faults);
-    Some(Provider {
-        name,
-        match_images,
-        default_cache,
-        api_version,
-        args,
-        env,
-        token,
-    })
+    Some(Provider { name, match_images, default_cache, api_version, args, env, token })
 }
 
 fn default_cache(fields: &Map<String, Value>, path: &str, faults: &mut Faults) -> Duration {
@@ -311,17 +286,10 @@ fn token(
             return None;
         }
     };
-    let (required, optional) = (
-        "requiredServiceAccountAnnotationKeys",
-        "optionalServiceAccountAnnotationKeys",
-    );
-    let known = [
-        "serviceAccountTokenAudience",
-        "cacheType",
-        "requireServiceAccount",
-        required,
-        optional,
-    ];
+    let (required, optional) =
+        ("requiredServiceAccountAnnotationKeys", "optionalServiceAccountAnnotationKeys");
+    let known =
+        ["serviceAccountTokenAudience", "cacheType", "requireServiceAccount", required, optional];
     faults.only(fields, &path, &known);
     if api_version != PROTOCOLS[0] {
         faults.say(&path, format!("needs apiVersion {}", PROTOCOLS[0]));
@@ -342,10 +310,7 @@ fn token(
     let is_account_required = match fields.get("requireServiceAccount") {
         Some(Value::Bool(is)) => *is,
         _ => {
-            faults.say(
-                &join(&path, "requireServiceAccount"),
-                "must be true or false",
-            );
+            faults.say(&join(&path, "requireServiceAccount"), "must be true or false");
             true
         }
     };
@@ -384,9 +349,7 @@ fn is_annotation(key: &str) -> bool {
         text.len() <= limit
             && is_edge(text.chars().next())
             && is_edge(text.chars().last())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
     };
     is_word(name, 63, "-_.") && prefix.is_none_or(|it| is_word(it, 253, "-."))
 }

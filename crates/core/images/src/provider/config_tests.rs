@@ -30,10 +30,7 @@ fn files_are_merged_and_names_must_differ() {
     let check = |files, message: &str| {
         assert_eq!(merge(files).unwrap_err().to_string(), message);
     };
-    check(
-        vec![file(), file()],
-        "provider \"ecr\" is configured more than once",
-    );
+    check(vec![file(), file()], "provider \"ecr\" is configured more than once");
     check(vec![], "providers: at least one is needed");
 }
 
@@ -47,10 +44,7 @@ fn every_fault_names_its_field_and_value() {
     };
     check(
         "kind: Pod\napiVersion: v1".to_owned(),
-        &[
-            "kind: \"Pod\" must be CredentialProviderConfig",
-            "apiVersion: \"v1\" must be",
-        ],
+        &["kind: \"Pod\" must be CredentialProviderConfig", "apiVersion: \"v1\" must be"],
     );
     check("[]".to_owned(), &["must be an object"]);
     check("a: [".to_owned(), &["line"]);
@@ -72,10 +66,7 @@ fn every_fault_names_its_field_and_value() {
         &["providers[0].defaultCacheDuration: \"-1s\" must be a duration"],
     );
     check(
-        format!(
-            "{HEAD}{}",
-            ONE.replace("'*.dkr.ecr.*.amazonaws.com'", "'a b'")
-        ),
+        format!("{HEAD}{}", ONE.replace("'*.dkr.ecr.*.amazonaws.com'", "'a b'")),
         &["providers[0].matchImages: \"a b\" is not a pattern"],
     );
     check(

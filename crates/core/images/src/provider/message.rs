@@ -161,13 +161,7 @@ pub fn parse_answer(
             actual: said("apiVersion").chars().take(100).collect(),
         });
     }
-    let known = [
-        "kind",
-        "apiVersion",
-        "cacheKeyType",
-        "cacheDuration",
-        "auth",
-    ];
+    let known = ["kind", "apiVersion", "cacheKeyType", "cacheDuration", "auth"];
     if said("kind") != "CredentialProviderResponse"
         || fields.keys().any(|name| !known.contains(&name.as_str()))
     {
@@ -198,11 +192,7 @@ pub fn parse_answer(
         }
         Some(_) => return Err(AnswerError::Unreadable),
     };
-    Ok(Answer {
-        config,
-        scope,
-        keep,
-    })
+    Ok(Answer { config, scope, keep })
 }
 
 fn logins(auth: Option<&Value>) -> Result<DockerConfig, AnswerError> {
@@ -295,10 +285,7 @@ mod tests {
             parse_answer(&provider(None), &request("a.test/x", None), text.as_bytes())
         };
         let good = parse(r#""cacheKeyType":"Registry","cacheDuration":"1m30s","auth":{"*.test":{"username":"u","password":"p"}}"#).unwrap();
-        assert_eq!(
-            (good.scope, good.keep),
-            (CacheScope::Registry, Duration::from_secs(90))
-        );
+        assert_eq!((good.scope, good.keep), (CacheScope::Registry, Duration::from_secs(90)));
         assert_eq!(good.config.logins["*.test"].password, "p");
         let kept = |text: &str| parse(text).unwrap().keep.as_secs();
         assert_eq!(kept(r#""cacheKeyType":"Image""#), 60);
@@ -329,10 +316,7 @@ mod tests {
             let request = request("a.test/x", Some("tok"));
             parse_answer(&provider(Some(cache)), &request, text.as_bytes())
         };
-        assert_eq!(
-            parse(TokenCache::ServiceAccount),
-            Err(AnswerError::TokenEchoed)
-        );
+        assert_eq!(parse(TokenCache::ServiceAccount), Err(AnswerError::TokenEchoed));
         assert!(parse(TokenCache::Token).is_ok());
     }
 
@@ -343,26 +327,17 @@ mod tests {
         };
         use CacheScope::{Global, Image, Registry};
         let account = TokenCache::ServiceAccount;
-        assert_eq!(
-            key(account, "a.test/x", "1", Image),
-            key(account, "a.test/x", "2", Image)
-        );
+        assert_eq!(key(account, "a.test/x", "1", Image), key(account, "a.test/x", "2", Image));
         assert_ne!(
             key(TokenCache::Token, "a.test/x", "1", Image),
             key(TokenCache::Token, "a.test/x", "2", Image)
         );
-        assert_ne!(
-            key(account, "a.test/x", "1", Image),
-            key(account, "a.test/y", "1", Image)
-        );
+        assert_ne!(key(account, "a.test/x", "1", Image), key(account, "a.test/y", "1", Image));
         assert_eq!(
             key(account, "a.test/x", "1", Registry),
             key(account, "a.test/y", "1", Registry)
         );
-        assert_eq!(
-            key(account, "a.test/x", "1", Global),
-            key(account, "b.test/y", "1", Global)
-        );
+        assert_eq!(key(account, "a.test/x", "1", Global), key(account, "b.test/y", "1", Global));
         assert_ne!(
             request("a.test/x", None).key(&provider(None), Image),
             key(account, "a.test/x", "1", Image)

@@ -49,12 +49,10 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
 /// 8.13, dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and stays known.
 #[test]
 fn an_evicted_pod_keeps_nothing_but_its_status() {
-    let mut scene = Scene::new(simple())
-        .sandboxes(vec![sandbox(0, false)])
-        .with(vec![
-            seen_container("c", 1, exited(137, NOW - 20, NOW - 10)),
-            seen_container("c", 0, exited(1, NOW - 40, NOW - 30)),
-        ]);
+    let mut scene = Scene::new(simple()).sandboxes(vec![sandbox(0, false)]).with(vec![
+        seen_container("c", 1, exited(137, NOW - 20, NOW - 10)),
+        seen_container("c", 0, exited(1, NOW - 40, NOW - 30)),
+    ]);
     (scene.phase, scene.kept) = (Phase::Failed, Kept::Nothing);
     scene.wish = Wish::End { grace: None };
     scene.setup.volumes = Presence::Absent;
@@ -74,9 +72,7 @@ fn a_second_kill_cannot_buy_more_time() {
     let check = |asked: Option<i64>, grace: i64| {
         let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
         scene.state = stopping(5);
-        scene.wish = Wish::End {
-            grace: asked.map(GracePeriod::from_secs),
-        };
+        scene.wish = Wish::End { grace: asked.map(GracePeriod::from_secs) };
         assert_eq!(scene.step().next, stopping(grace), "asked {asked:?}");
     };
     check(None, 5);
@@ -105,12 +101,7 @@ fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
 /// 8.2: there is no way back from terminating.
 #[test]
 fn nothing_starts_once_a_pod_has_left_running() {
-    let states = [
-        stopping(5),
-        PodState::Stopped,
-        PodState::Settled,
-        PodState::Gone,
-    ];
+    let states = [stopping(5), PodState::Stopped, PodState::Settled, PodState::Gone];
     for state in states {
         let mut scene = Scene::new(simple()).with(vec![]);
         scene.state = state;
@@ -170,11 +161,7 @@ fn the_grace_is_the_least_that_anybody_asks_for() {
         }
         let asked = asked.map(GracePeriod::from_secs);
         scene.wish = Wish::End { grace: asked };
-        assert_eq!(
-            scene.step().next,
-            stopping(grace),
-            "{spec:?} {deletion:?} {asked:?}"
-        );
+        assert_eq!(scene.step().next, stopping(grace), "{spec:?} {deletion:?} {asked:?}");
     };
     check(None, None, None, 30);
     check(Some(60), None, None, 60);

@@ -7,9 +7,7 @@ use super::*;
 fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     let check = |failed_ago: i64, count: u32, reason: Option<&str>, plan: &str| {
         let mut scene = Scene::new(simple()).with(vec![]);
-        let kind = FailureKind::ImagePull {
-            image: "busybox".to_owned(),
-        };
+        let kind = FailureKind::ImagePull { image: "busybox".to_owned() };
         let at = at(NOW - failed_ago);
         let failure = Failure {
             kind,
@@ -20,11 +18,7 @@ fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
         };
         scene.failures.insert(ContainerName::new("c"), failure);
         let step = scene.step();
-        assert_eq!(
-            step.waiting.get("c").map(|why| why.reason),
-            reason,
-            "{failed_ago} s ago"
-        );
+        assert_eq!(step.waiting.get("c").map(|why| why.reason), reason, "{failed_ago} s ago");
         assert_eq!(in_words(&step), plan, "{failed_ago} s ago");
     };
     check(0, 1, Some("ErrImagePull"), "");
@@ -57,9 +51,7 @@ fn a_failed_pull_holds_up_whoever_needs_that_image() {
             Some(vec![volume("v", "weights"), volume("w", "unused")]);
         let mut scene = Scene::new(spec).with(vec![]);
         let failure = Failure {
-            kind: FailureKind::ImagePull {
-                image: failed.to_owned(),
-            },
+            kind: FailureKind::ImagePull { image: failed.to_owned() },
             reason: "ErrImagePull",
             message: String::new(),
             count: 1,

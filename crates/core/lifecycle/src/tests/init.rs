@@ -5,26 +5,15 @@ use super::*;
 /// 8.6: the last init container with a status says how far the pod is.
 #[test]
 fn init_containers_run_one_after_the_other() {
-    let two = || {
-        Scene::new(pod(
-            "Always",
-            vec![container("i"), container("j")],
-            vec![container("c")],
-        ))
-    };
+    let two =
+        || Scene::new(pod("Always", vec![container("i"), container("j")], vec![container("c")]));
     let done = |name: &str| seen_container(name, 0, exited(0, NOW - 20, NOW - 10));
     assert_eq!(two().with(vec![]).plan(), "start i");
-    assert_eq!(
-        two().with(vec![seen_container("i", 0, running())]).plan(),
-        ""
-    );
+    assert_eq!(two().with(vec![seen_container("i", 0, running())]).plan(), "");
     assert_eq!(two().with(vec![done("i")]).plan(), "start j");
     // The runtime may have forgotten the first one.
     assert_eq!(two().with(vec![done("j")]).plan(), "start c");
-    assert_eq!(
-        two().with(vec![seen_container("c", 0, running())]).plan(),
-        ""
-    );
+    assert_eq!(two().with(vec![seen_container("c", 0, running())]).plan(), "");
 }
 
 /// 8.6: a failed init container restarts, or ends the pod.
@@ -46,33 +35,20 @@ fn a_sidecar_counts_as_done_once_it_runs_and_has_started() {
     let scene = |probe: bool| {
         let mut side = sidecar("s");
         side.startup_probe = probe.then(Probe::default);
-        Scene::new(pod(
-            "Always",
-            vec![side, container("i")],
-            vec![container("c")],
-        ))
-        .with(vec![seen_container("s", 0, running())])
+        Scene::new(pod("Always", vec![side, container("i")], vec![container("c")]))
+            .with(vec![seen_container("s", 0, running())])
     };
     assert_eq!(scene(false).plan(), "start i");
     assert_eq!(scene(true).plan(), "");
     let mut started = scene(true);
-    started.probes.insert(
-        ContainerName::new("s"),
-        probes(Verdict::Pending, Verdict::Success),
-    );
+    started.probes.insert(ContainerName::new("s"), probes(Verdict::Pending, Verdict::Success));
     assert_eq!(started.plan(), "start i");
 }
 
 /// 8.6: sidecars restart at any time, whatever the pod's policy.
 #[test]
 fn a_sidecar_comes_back_at_any_time() {
-    let spec = || {
-        pod(
-            "Never",
-            vec![sidecar("s"), container("i")],
-            vec![container("c")],
-        )
-    };
+    let spec = || pod("Never", vec![sidecar("s"), container("i")], vec![container("c")]);
     let dead = || seen_container("s", 0, exited(0, NOW - 20, NOW - 10));
     let during = Scene::new(spec()).with(vec![seen_container("i", 0, running()), dead()]);
     assert_eq!(during.plan(), "start s#1~1");
@@ -100,11 +76,7 @@ fn sidecars_stop_last_and_in_reverse_order() {
         vec![sidecar("s"), sidecar("t")],
         vec![container("a"), container("b")],
     ))
-    .with(
-        ["a", "b", "t", "s"]
-            .map(|name| seen_container(name, 0, running()))
-            .to_vec(),
-    );
+    .with(["a", "b", "t", "s"].map(|name| seen_container(name, 0, running())).to_vec());
     scene.wish = Wish::End { grace: None };
     assert_eq!(
         scene.plan(),
@@ -112,20 +84,11 @@ fn sidecars_stop_last_and_in_reverse_order() {
          stop s-0 30s PodEnds after a-0 after b-0 after t-0; stop s-0"
     );
     // The regular ones took ten seconds: the sidecars share what is left.
-    scene.state = PodState::Stopping {
-        grace: GracePeriod::from_secs(30),
-        since: at(NOW - 10),
-    };
+    scene.state = PodState::Stopping { grace: GracePeriod::from_secs(30), since: at(NOW - 10) };
     scene.seen.containers.drain(..2);
-    assert_eq!(
-        scene.plan(),
-        "stop t-0 20s PodEnds, stop s-0 20s PodEnds after t-0; stop s-0"
-    );
+    assert_eq!(scene.plan(), "stop t-0 20s PodEnds, stop s-0 20s PodEnds after t-0; stop s-0");
     scene.seen.containers.remove(0);
-    scene.state = PodState::Stopping {
-        grace: GracePeriod::from_secs(30),
-        since: at(NOW - 40),
-    };
+    scene.state = PodState::Stopping { grace: GracePeriod::from_secs(30), since: at(NOW - 40) };
     assert_eq!(scene.plan(), "stop s-0 0s PodEnds; stop s-0");
     scene.seen.containers.clear();
     assert_eq!(scene.plan(), "stop s-0");
@@ -134,16 +97,9 @@ fn sidecars_stop_last_and_in_reverse_order() {
 /// 8.7: a sidecar serves the regular containers; init containers that still run, and ephemeral ones, keep it from nothing.
 #[test]
 fn sidecars_wait_for_regular_containers_and_later_sidecars_only() {
-    let mut scene = Scene::new(pod(
-        "Always",
-        vec![sidecar("s"), container("i")],
-        vec![container("a")],
-    ))
-    .with(
-        ["i", "debug", "s"]
-            .map(|name| seen_container(name, 0, running()))
-            .to_vec(),
-    );
+    let mut scene =
+        Scene::new(pod("Always", vec![sidecar("s"), container("i")], vec![container("a")]))
+            .with(["i", "debug", "s"].map(|name| seen_container(name, 0, running())).to_vec());
     scene.wish = Wish::End { grace: None };
     assert_eq!(
         scene.plan(),
@@ -196,26 +152,10 @@ fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
     };
     check(false, None, "");
     check(true, None, "stop s-0 30s Changed; start s#1~0");
-    check(
-        false,
-        Some(probes(failed, Verdict::Success)),
-        "stop s-0 30s NotLive; start s#1~0",
-    );
-    check(
-        false,
-        Some(probes(Verdict::Pending, failed)),
-        "stop s-0 30s NotStarted; start s#1~0",
-    );
-    check(
-        true,
-        Some(probes(failed, failed)),
-        "stop s-0 30s NotStarted; start s#1~0",
-    );
-    check(
-        true,
-        Some(probes(failed, Verdict::Success)),
-        "stop s-0 30s Changed; start s#1~0",
-    );
+    check(false, Some(probes(failed, Verdict::Success)), "stop s-0 30s NotLive; start s#1~0");
+    check(false, Some(probes(Verdict::Pending, failed)), "stop s-0 30s NotStarted; start s#1~0");
+    check(true, Some(probes(failed, failed)), "stop s-0 30s NotStarted; start s#1~0");
+    check(true, Some(probes(failed, Verdict::Success)), "stop s-0 30s Changed; start s#1~0");
     check(true, Some(probes(failed, Verdict::Pending)), "");
 }
 
@@ -224,11 +164,7 @@ fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
 fn a_sidecar_that_changed_holds_nobody_up_once_it_has_started() {
     let mut side = seen_container("s", 0, running());
     side.spec_hash = Some("0".to_owned());
-    let list = pod(
-        "Always",
-        vec![sidecar("s"), container("i")],
-        vec![container("c")],
-    );
+    let list = pod("Always", vec![sidecar("s"), container("i")], vec![container("c")]);
     let scene = Scene::new(list).with(vec![side]);
     assert_eq!(scene.plan(), "stop s-0 30s Changed; start s#1~0; start i");
 }

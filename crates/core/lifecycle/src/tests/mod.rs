@@ -31,18 +31,11 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn container(name: &str) -> Container {
-    Container {
-        name: name.to_owned(),
-        image: Some("busybox".to_owned()),
-        ..Default::default()
-    }
+    Container { name: name.to_owned(), image: Some("busybox".to_owned()), ..Default::default() }
 }
 
 fn sidecar(name: &str) -> Container {
-    Container {
-        restart_policy: Some("Always".to_owned()),
-        ..container(name)
-    }
+    Container { restart_policy: Some("Always".to_owned()), ..container(name) }
 }
 
 fn pod(policy: &str, init: Vec<Container>, regular: Vec<Container>) -> Pod {
@@ -73,16 +66,11 @@ fn exited(code: i32, started: i64, finished: i64) -> ContainerState {
 }
 
 fn stopping(grace: i64) -> PodState {
-    PodState::Stopping {
-        grace: GracePeriod::from_secs(grace),
-        since: at(NOW),
-    }
+    PodState::Stopping { grace: GracePeriod::from_secs(grace), since: at(NOW) }
 }
 
 fn running() -> ContainerState {
-    ContainerState::Running {
-        started_at: at(NOW - 50),
-    }
+    ContainerState::Running { started_at: at(NOW - 50) }
 }
 
 fn seen_container(name: &str, restarts: u32, state: ContainerState) -> ObservedContainer {
@@ -212,32 +200,18 @@ fn in_words(step: &Step) -> String {
             let names: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();
             format!("resize {}", names.join("+"))
         }
-        Action::Start {
-            container,
-            restarts,
-            crash_streak,
-            ..
-        } => match restarts {
+        Action::Start { container, restarts, crash_streak, .. } => match restarts {
             RestartCount::Exactly(count) => format!("start {container}#{count}~{crash_streak}"),
             RestartCount::FromLogs => format!("start {container}"),
         },
-        Action::StopContainer {
-            id,
-            grace,
-            cause,
-            after,
-            ..
-        } => {
+        Action::StopContainer { id, grace, cause, after, .. } => {
             let before = after.iter().map(|it| format!(" after {it}"));
             let before = before.collect::<String>();
             format!("stop {id} {}s {cause:?}{before}", grace.as_secs())
         }
         Action::StopSandbox { id } => format!("stop {id}"),
         Action::RemoveContainer { id, log_path, .. } => {
-            format!(
-                "remove {id}{}",
-                if log_path.is_some() { " and log" } else { "" }
-            )
+            format!("remove {id}{}", if log_path.is_some() { " and log" } else { "" })
         }
         Action::RemoveSandbox { id } => format!("remove {id}"),
         Action::LowerCpu => "lower cpu".to_owned(),
@@ -254,11 +228,7 @@ fn in_words(step: &Step) -> String {
 }
 
 fn probes(live: Verdict, started: Verdict) -> ContainerProbes {
-    ContainerProbes {
-        started,
-        live,
-        ready: Verdict::Pending,
-    }
+    ContainerProbes { started, live, ready: Verdict::Pending }
 }
 
 fn simple() -> Pod {

@@ -19,12 +19,7 @@ fn granted_resources_are_put_in_force_before_anything_starts() {
     check("", "", vec![runs("a"), runs("b")], "");
     check("a", "", vec![runs("a"), runs("b")], "resize a");
     check("a b", "", vec![runs("a"), runs("b")], "resize a+b");
-    check(
-        "a",
-        "b",
-        vec![runs("a"), runs("b")],
-        "stop b-0 30s Resized; resize a; start b#1~0",
-    );
+    check("a", "b", vec![runs("a"), runs("b")], "stop b-0 30s Resized; resize a; start b#1~0");
     check("b", "", vec![runs("a")], "resize ; start b");
     let done = seen_container("b", 0, exited(0, NOW - 20, NOW - 10));
     check("b", "", vec![runs("a"), done], "");
@@ -59,22 +54,14 @@ fn a_failed_resize_waits_alone() {
 /// 8.6: a sidecar and an init container that runs are resized like any other.
 #[test]
 fn init_containers_and_sidecars_are_resized() {
-    let list = pod(
-        "Always",
-        vec![sidecar("s"), container("i")],
-        vec![container("c")],
-    );
-    let mut scene = Scene::new(list).with(vec![
-        seen_container("i", 0, running()),
-        seen_container("s", 0, running()),
-    ]);
+    let list = pod("Always", vec![sidecar("s"), container("i")], vec![container("c")]);
+    let mut scene = Scene::new(list)
+        .with(vec![seen_container("i", 0, running()), seen_container("s", 0, running())]);
     scene.resize.updates.insert(ContainerName::new("i"));
     scene.resize.updates.insert(ContainerName::new("s"));
     assert_eq!(scene.plan(), "resize s+i");
-    let mut scene = Scene::new(pod("Always", vec![sidecar("s")], vec![container("c")])).with(vec![
-        seen_container("c", 0, running()),
-        seen_container("s", 0, running()),
-    ]);
+    let mut scene = Scene::new(pod("Always", vec![sidecar("s")], vec![container("c")]))
+        .with(vec![seen_container("c", 0, running()), seen_container("s", 0, running())]);
     scene.resize.restarts.insert(ContainerName::new("s"));
     assert_eq!(scene.plan(), "stop s-0 30s Resized; resize ; start s#1~0");
 }

@@ -12,12 +12,10 @@ fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() 
                 let (operator, codes) = rule.split_once(':').unwrap();
                 k8s_openapi::api::core::v1::ContainerRestartRule {
                     action: "Restart".to_owned(),
-                    exit_codes: Some(
-                        k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
-                            operator: operator.to_owned(),
-                            values: Some(codes.split(',').map(|it| it.parse().unwrap()).collect()),
-                        },
-                    ),
+                    exit_codes: Some(k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                        operator: operator.to_owned(),
+                        values: Some(codes.split(',').map(|it| it.parse().unwrap()).collect()),
+                    }),
                 }
             })
             .collect();
@@ -28,11 +26,7 @@ fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() 
         };
         let dead = seen_container("c", 0, exited(code, NOW - 20, NOW - 10));
         let pod = pod(pods, vec![], vec![mine.clone()]);
-        assert_eq!(
-            should_restart(&pod, &mine, Some(&dead)),
-            restarts,
-            "{pods} {own:?} {code}"
-        );
+        assert_eq!(should_restart(&pod, &mine, Some(&dead)), restarts, "{pods} {own:?} {code}");
     };
     check("Never", None, "", 1, false);
     check("Never", Some("Always"), "", 0, true);
@@ -50,12 +44,10 @@ fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() 
 fn resets(name: &str) -> Container {
     let rule = k8s_openapi::api::core::v1::ContainerRestartRule {
         action: "RestartAllContainers".to_owned(),
-        exit_codes: Some(
-            k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
-                operator: "In".to_owned(),
-                values: Some(vec![42]),
-            },
-        ),
+        exit_codes: Some(k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+            operator: "In".to_owned(),
+            values: Some(vec![42]),
+        }),
     };
     Container {
         restart_policy: Some("Never".to_owned()),
@@ -67,11 +59,8 @@ fn resets(name: &str) -> Container {
 /// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox, volumes and logs stay.
 #[test]
 fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
-    let all = pod(
-        "Never",
-        vec![container("i"), sidecar("s")],
-        vec![container("c"), resets("source")],
-    );
+    let all =
+        pod("Never", vec![container("i"), sidecar("s")], vec![container("c"), resets("source")]);
     let mut scene = Scene::new(all).with(vec![
         seen_container("source", 0, exited(42, NOW - 20, NOW - 10)),
         seen_container("c", 0, running()),
@@ -97,11 +86,7 @@ fn a_pod_that_always_starts_anew_does_so_once_a_second() {
         let mut scene = Scene::new(all).with(vec![dead]);
         scene.is_restarting_all = true;
         assert_eq!(scene.plan(), plan, "{started} to {finished}");
-        assert_eq!(
-            scene.step().wake_at,
-            wake.map(at),
-            "{started} to {finished}"
-        );
+        assert_eq!(scene.step().wake_at, wake.map(at), "{started} to {finished}");
     };
     check(NOW, NOW, "", Some(NOW + 1));
     check(NOW - 1, NOW, "remove source-3", None);

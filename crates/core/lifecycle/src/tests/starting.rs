@@ -22,14 +22,7 @@ fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let told = step.hold.map(|it| (it.reason, it.message));
     let message = "network is not ready: no plugin".to_owned();
     assert_eq!(told, Some(("NetworkNotReady", message)));
-    scene
-        .pod
-        .as_mut()
-        .unwrap()
-        .spec
-        .as_mut()
-        .unwrap()
-        .host_network = Some(true);
+    scene.pod.as_mut().unwrap().spec.as_mut().unwrap().host_network = Some(true);
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
@@ -49,22 +42,10 @@ fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
     };
     check(vec![sandbox(3, true)], "start c");
     check(vec![sandbox(3, false)], "sandbox 4");
+    check(vec![sandbox(1, true), sandbox(0, true)], "stop s-1, stop s-0; sandbox 2");
+    check(vec![ObservedSandbox { ips: vec![], ..sandbox(0, true) }], "stop s-0; sandbox 1");
     check(
-        vec![sandbox(1, true), sandbox(0, true)],
-        "stop s-1, stop s-0; sandbox 2",
-    );
-    check(
-        vec![ObservedSandbox {
-            ips: vec![],
-            ..sandbox(0, true)
-        }],
-        "stop s-0; sandbox 1",
-    );
-    check(
-        vec![ObservedSandbox {
-            network: NetworkMode::Node,
-            ..sandbox(0, true)
-        }],
+        vec![ObservedSandbox { network: NetworkMode::Node, ..sandbox(0, true) }],
         "stop s-0; sandbox 1",
     );
 }
@@ -164,15 +145,8 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
             exited(1, NOW - finished_ago - 1, NOW - finished_ago),
         )]);
         let step = scene.step();
-        assert_eq!(
-            step.wake_at,
-            wake_in.map(|secs| at(NOW + secs)),
-            "streak {streak}"
-        );
-        let is_waiting = step
-            .waiting
-            .get("c")
-            .is_some_and(|why| why.reason == "CrashLoopBackOff");
+        assert_eq!(step.wake_at, wake_in.map(|secs| at(NOW + secs)), "streak {streak}");
+        let is_waiting = step.waiting.get("c").is_some_and(|why| why.reason == "CrashLoopBackOff");
         assert_eq!(is_waiting, wake_in.is_some(), "streak {streak}");
         assert_eq!(step.stages.is_empty(), wake_in.is_some(), "streak {streak}");
     };
@@ -214,10 +188,7 @@ fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
     let scene =
         Scene::new(simple()).with(vec![seen_container("c", 2, exited(1, NOW - 2, NOW - 1))]);
     let message = &scene.step().waiting["c"].message;
-    assert_eq!(
-        message,
-        "back-off 20s restarting failed container=c pod=p_default(u)"
-    );
+    assert_eq!(message, "back-off 20s restarting failed container=c pod=p_default(u)");
 }
 
 /// 8.5, crash-loop back-off: forgotten after 600 s.
@@ -237,10 +208,7 @@ fn ten_good_minutes_end_a_crash_loop() {
 fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_in() {
     let mut dead = seen_container("c", 3, exited(1, NOW - 2, NOW - 1));
     dead.crash_streak = None;
-    assert_eq!(
-        Scene::new(simple()).with(vec![dead]).step().wake_at,
-        Some(at(NOW + 39))
-    );
+    assert_eq!(Scene::new(simple()).with(vec![dead]).step().wake_at, Some(at(NOW + 39)));
 }
 
 /// 8.5, crash-loop back-off: its key has the image in it, and the resources.
@@ -310,22 +278,11 @@ fn failing_probes_stop_a_container_with_the_probes_own_grace() {
         assert_eq!(scene.plan(), plan);
     };
     let failed = Verdict::Failure { grace: None };
-    let failed_in_a_hurry = Verdict::Failure {
-        grace: Some(GracePeriod::from_secs(3)),
-    };
+    let failed_in_a_hurry = Verdict::Failure { grace: Some(GracePeriod::from_secs(3)) };
     check(probes(Verdict::Success, Verdict::Success), "");
-    check(
-        probes(failed, Verdict::Success),
-        "stop c-0 30s NotLive; start c#1~0",
-    );
-    check(
-        probes(failed_in_a_hurry, Verdict::Success),
-        "stop c-0 3s NotLive; start c#1~0",
-    );
-    check(
-        probes(Verdict::Pending, failed),
-        "stop c-0 30s NotStarted; start c#1~0",
-    );
+    check(probes(failed, Verdict::Success), "stop c-0 30s NotLive; start c#1~0");
+    check(probes(failed_in_a_hurry, Verdict::Success), "stop c-0 3s NotLive; start c#1~0");
+    check(probes(Verdict::Pending, failed), "stop c-0 30s NotStarted; start c#1~0");
 }
 
 /// 8.5, ephemeral containers: started when they have no status, never again.
@@ -413,10 +370,8 @@ fn a_container_waits_for_the_hook_that_greets_the_one_before_it() {
 fn a_failing_probe_ends_a_container_that_may_not_restart() {
     let check = |policy: &str, plan: &str| {
         let two = pod(policy, vec![], vec![container("a"), container("c")]);
-        let mut scene = Scene::new(two).with(vec![
-            seen_container("a", 0, running()),
-            seen_container("c", 0, running()),
-        ]);
+        let mut scene = Scene::new(two)
+            .with(vec![seen_container("a", 0, running()), seen_container("c", 0, running())]);
         let failed = probes(Verdict::Failure { grace: None }, Verdict::Success);
         scene.probes.insert(ContainerName::new("c"), failed);
         assert_eq!(scene.plan(), plan, "{policy}");

@@ -10,20 +10,12 @@ use super::AdmissionNode;
 /// True when the node is one the pod asked for.
 pub(super) fn matches(pod: &Pod, node: &AdmissionNode) -> bool {
     let spec = pod.spec_ref();
-    let selected = spec
-        .node_selector
-        .iter()
-        .flatten()
-        .all(|(key, value)| node.labels.get(key) == Some(value));
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|affinity| {
-            affinity
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
+    let selected =
+        spec.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
+    let required =
+        spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()).and_then(
+            |affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref(),
+        );
     selected && required.is_none_or(|selector| selects(selector, &node.labels, &node.name))
 }
 
@@ -44,10 +36,7 @@ fn term_matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name
         return false;
     }
     let label = |requirement: &NodeSelectorRequirement| {
-        holds(
-            requirement,
-            labels.get(&requirement.key).map(String::as_str),
-        )
+        holds(requirement, labels.get(&requirement.key).map(String::as_str))
     };
     let field = |requirement: &NodeSelectorRequirement| {
         requirement.key == "metadata.name" && holds(requirement, Some(name))
@@ -60,17 +49,12 @@ fn holds(requirement: &NodeSelectorRequirement, actual: Option<&str>) -> bool {
     let is_listed = actual.is_some_and(|actual| values.iter().any(|value| value == actual));
     let number = |text: &str| text.parse::<i64>().ok();
     let compare = |greater: bool| {
-        let (Some(actual), Some(bound)) = (
-            actual.and_then(number),
-            values.first().and_then(|v| number(v)),
-        ) else {
+        let (Some(actual), Some(bound)) =
+            (actual.and_then(number), values.first().and_then(|v| number(v)))
+        else {
             return false;
         };
-        if greater {
-            actual > bound
-        } else {
-            actual < bound
-        }
+        if greater { actual > bound } else { actual < bound }
     };
     match requirement.operator.as_str() {
         "In" => is_listed,

@@ -39,9 +39,7 @@ fn is_wanted(pod: &Pod) -> bool {
     let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
     let mut annotations = pod.metadata.annotations.iter().flatten();
     pods_profile(pod).is_some_and(confines)
-        || containers(pod)
-            .iter()
-            .any(|it| own_profile(it).is_some_and(confines))
+        || containers(pod).iter().any(|it| own_profile(it).is_some_and(confines))
         || annotations.any(|(key, value)| key.starts_with(ANNOTATION) && value != UNCONFINED)
 }
 

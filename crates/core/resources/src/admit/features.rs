@@ -20,12 +20,7 @@ const RESIZE_MEMORY_VOLUMES: &str = "InPlacePodVerticalScalingMemoryBackedVolume
 
 /// Those of upstream's declared features that this agent really has. A feature belongs here together with its code: a node
 /// that declares what it does not do is given pods that it cannot run.
-const PRESENT: [&str; 4] = [
-    "ExtendWebSocketsToKubelet",
-    RESIZE_POD,
-    RESIZE_INIT,
-    RESTART_ALL,
-];
+const PRESENT: [&str; 4] = ["ExtendWebSocketsToKubelet", RESIZE_POD, RESIZE_INIT, RESTART_ALL];
 
 /// What a node says that it can do, sorted; a feature whose gate is closed is not declared.
 pub fn declared_features(is_enabled: impl Fn(&str) -> bool) -> Vec<String> {
@@ -39,10 +34,7 @@ pub fn declared_features(is_enabled: impl Fn(&str) -> bool) -> Vec<String> {
 pub(super) fn check(pod: &Pod, declared: &[String]) -> Result<(), Rejection> {
     match missing(&needed(pod), declared) {
         None => Ok(()),
-        Some(message) => Err(Rejection {
-            reason: "PodFeatureUnsupported".to_owned(),
-            message,
-        }),
+        Some(message) => Err(Rejection { reason: "PodFeatureUnsupported".to_owned(), message }),
     }
 }
 
@@ -64,14 +56,9 @@ fn needed(pod: &Pod) -> Vec<&'static str> {
     let spec = pod.spec_ref();
     let restarts_all = |container: &Container| {
         let rules = container.restart_policy_rules.iter().flatten();
-        rules
-            .into_iter()
-            .any(|rule| rule.action == "RestartAllContainers")
+        rules.into_iter().any(|rule| rule.action == "RestartAllContainers")
     };
-    let mut containers = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten());
+    let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let has_own_users = spec.host_users == Some(false);
     let is_on_host_network = spec.host_network == Some(true);
     let needs = [
@@ -91,14 +78,8 @@ fn needed_for(old: &Pod, new: &Pod) -> Vec<&'static str> {
     };
     let init_of = |list: &Option<Vec<Container>>| init(list.as_deref().unwrap_or_default());
     let needs = [
-        (
-            RESIZE_POD,
-            amounts_of(old.resources.as_ref()) != amounts_of(new.resources.as_ref()),
-        ),
-        (
-            RESIZE_INIT,
-            init_of(&old.init_containers) != init_of(&new.init_containers),
-        ),
+        (RESIZE_POD, amounts_of(old.resources.as_ref()) != amounts_of(new.resources.as_ref())),
+        (RESIZE_INIT, init_of(&old.init_containers) != init_of(&new.init_containers)),
         (
             RESIZE_MEMORY_VOLUMES,
             old.volumes.iter().flatten().any(|was| {
@@ -118,10 +99,7 @@ fn needed_for(old: &Pod, new: &Pod) -> Vec<&'static str> {
 /// By value: `1` and `1000m` are the same.
 fn amounts_of(resources: Option<&ResourceRequirements>) -> Option<(Amounts, Amounts)> {
     let resources = resources?;
-    Some((
-        parse_amounts(resources.requests.as_ref()),
-        parse_amounts(resources.limits.as_ref()),
-    ))
+    Some((parse_amounts(resources.requests.as_ref()), parse_amounts(resources.limits.as_ref())))
 }
 
 /// The bound of a volume in memory, in bytes.

@@ -29,11 +29,7 @@ pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<
             continue;
         }
         let in_units = |quantity: Quantity| {
-            if name == "cpu" {
-                quantity.milli()
-            } else {
-                quantity.value()
-            }
+            if name == "cpu" { quantity.milli() } else { quantity.value() }
         };
         let used: i64 = taken
             .iter()

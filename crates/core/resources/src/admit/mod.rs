@@ -103,24 +103,14 @@ fn predicate(name: &str, holds: bool, why: &str) -> Result<(), Rejection> {
     if holds {
         return Ok(());
     }
-    Err(Rejection {
-        reason: name.to_owned(),
-        message: format!("Predicate {name} failed: {why}"),
-    })
+    Err(Rejection { reason: name.to_owned(), message: format!("Predicate {name} failed: {why}") })
 }
 
 fn check_os(pod: &Pod) -> Result<(), Rejection> {
     let refuse = |reason: &str, message: &str| {
-        Err(Rejection {
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        })
+        Err(Rejection { reason: reason.to_owned(), message: message.to_owned() })
     };
-    let label = pod
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(OS_LABEL));
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
     if label.is_some_and(|os| os != OS) {
         return refuse(
             "PodOSSelectorNodeLabelDoesNotMatch",

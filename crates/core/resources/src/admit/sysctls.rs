@@ -26,26 +26,16 @@ const SAFE: [&str; 14] = [
 /// Checks every parameter the pod sets.
 pub(super) fn check(pod: &Pod, allowed_unsafe: &[String]) -> Result<(), Rejection> {
     let spec = pod.spec_ref();
-    let wanted = spec
-        .security_context
-        .iter()
-        .flat_map(|context| context.sysctls.iter().flatten());
+    let wanted = spec.security_context.iter().flat_map(|context| context.sysctls.iter().flatten());
     for sysctl in wanted {
         let name = sysctl_with_dots(&sysctl.name);
         let namespace = Namespace::of(&name);
-        let refuse = |message: String| {
-            Err(Rejection {
-                reason: "SysctlForbidden".to_owned(),
-                message,
-            })
-        };
+        let refuse =
+            |message: String| Err(Rejection { reason: "SysctlForbidden".to_owned(), message });
         let is_allowed = SAFE.contains(&name.as_str())
             || allowed_unsafe.iter().any(|pattern| fits(pattern, &name));
         if !is_allowed {
-            return refuse(format!(
-                "forbidden sysctl: {:?} not allowlisted",
-                sysctl.name
-            ));
+            return refuse(format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
         }
         if namespace == Namespace::Net && spec.host_network.unwrap_or(false) {
             return refuse(format!(

@@ -7,11 +7,9 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 pub(super) fn are_tolerated(pod: &Pod, taints: &[Taint]) -> bool {
     let tolerations = pod.spec_ref().tolerations.as_deref().unwrap_or_default();
     let executed = taints.iter().filter(|taint| taint.effect == "NoExecute");
-    executed.into_iter().all(|taint| {
-        tolerations
-            .iter()
-            .any(|toleration| tolerates(toleration, taint))
-    })
+    executed
+        .into_iter()
+        .all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

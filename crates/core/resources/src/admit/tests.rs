@@ -9,12 +9,7 @@ fn pod(spec: serde_json::Value) -> Pod {
 }
 
 fn node() -> AdmissionNode {
-    let amounts = [
-        ("cpu", "2"),
-        ("memory", "1Gi"),
-        ("pods", "3"),
-        ("example.com/gpu", "1"),
-    ];
+    let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3"), ("example.com/gpu", "1")];
     AdmissionNode {
         name: "n".to_owned(),
         labels: BTreeMap::from([
@@ -39,24 +34,14 @@ fn asking(requests: serde_json::Value) -> Pod {
 
 fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod], expected: Option<(&str, &str)>) {
     let rejected = admit(pod, node, others).err();
-    assert_eq!(
-        rejected
-            .as_ref()
-            .map(|it| (it.reason.as_str(), it.message.as_str())),
-        expected
-    );
+    assert_eq!(rejected.as_ref().map(|it| (it.reason.as_str(), it.message.as_str())), expected);
 }
 
 #[test]
 fn what_is_asked_for_must_be_free() {
     let taken = asking(serde_json::json!({"cpu": "1500m", "memory": "512Mi"}));
     let others = [&taken];
-    check(
-        &asking(serde_json::json!({"cpu": "500m"})),
-        &node(),
-        &others,
-        None,
-    );
+    check(&asking(serde_json::json!({"cpu": "500m"})), &node(), &others, None);
     let message =
         "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000";
     check(
@@ -99,12 +84,7 @@ fn what_is_asked_for_must_be_free() {
         Some(("OutOfhugepages-2Mi", message)),
     );
     // Nobody here counts it: a resource of the cluster, not of the node.
-    check(
-        &asking(serde_json::json!({"example.com/licence": "9"})),
-        &node(),
-        &[],
-        None,
-    );
+    check(&asking(serde_json::json!({"example.com/licence": "9"})), &node(), &[], None);
 }
 
 #[test]
@@ -112,12 +92,7 @@ fn a_node_takes_so_many_pods_and_no_more() {
     let other = asking(serde_json::json!({}));
     let message = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3";
     check(&other, &node(), &[&other, &other], None);
-    check(
-        &other,
-        &node(),
-        &[&other, &other, &other],
-        Some(("OutOfpods", message)),
-    );
+    check(&other, &node(), &[&other, &other, &other], Some(("OutOfpods", message)));
 }
 
 #[test]
@@ -152,12 +127,7 @@ fn selectors_and_affinity_choose_the_node() {
         ),
         (serde_json::json!([{}]), false),
     ] {
-        check(
-            &requiring(terms),
-            &node(),
-            &[],
-            if is_met { None } else { refused },
-        );
+        check(&requiring(terms), &node(), &[], if is_met { None } else { refused });
     }
 }
 
@@ -170,12 +140,7 @@ fn a_pod_for_another_node_is_refused() {
         &[],
         Some(("NodeName", message)),
     );
-    check(
-        &pod(serde_json::json!({"containers": [], "nodeName": "n"})),
-        &node(),
-        &[],
-        None,
-    );
+    check(&pod(serde_json::json!({"containers": [], "nodeName": "n"})), &node(), &[], None);
 }
 
 #[test]
@@ -219,24 +184,9 @@ fn taints_that_evict_must_be_tolerated_but_not_by_static_pods() {
     let tolerating = |toleration: serde_json::Value| {
         pod(serde_json::json!({"containers": [], "tolerations": [toleration]}))
     };
-    check(
-        &tolerating(serde_json::json!({"operator": "Exists"})),
-        &node,
-        &[],
-        None,
-    );
-    check(
-        &tolerating(serde_json::json!({"key": "k", "value": "v"})),
-        &node,
-        &[],
-        None,
-    );
-    check(
-        &tolerating(serde_json::json!({"key": "k", "value": "w"})),
-        &node,
-        &[],
-        refused,
-    );
+    check(&tolerating(serde_json::json!({"operator": "Exists"})), &node, &[], None);
+    check(&tolerating(serde_json::json!({"key": "k", "value": "v"})), &node, &[], None);
+    check(&tolerating(serde_json::json!({"key": "k", "value": "w"})), &node, &[], refused);
     check(
         &tolerating(serde_json::json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"})),
         &node,
@@ -258,18 +208,8 @@ fn sysctls_are_safe_or_allowed_or_refused() {
             serde_json::json!({"containers": [], "hostNetwork": host, "hostIPC": host, "securityContext": context}),
         )
     };
-    check(
-        &setting("kernel.shm_rmid_forced", false),
-        &node(),
-        &[],
-        None,
-    );
-    check(
-        &setting("net/ipv4/tcp_syncookies", false),
-        &node(),
-        &[],
-        None,
-    );
+    check(&setting("kernel.shm_rmid_forced", false), &node(), &[], None);
+    check(&setting("net/ipv4/tcp_syncookies", false), &node(), &[], None);
     check(&setting("kernel.msgmax", false), &node(), &[], None);
     let refuse = |message: &'static str| Some(("SysctlForbidden", message));
     check(
@@ -279,19 +219,9 @@ fn sysctls_are_safe_or_allowed_or_refused() {
         refuse("forbidden sysctl: \"kernel.sem\" not allowlisted"),
     );
     let message = "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled";
-    check(
-        &setting("net.ipv4.tcp_syncookies", true),
-        &node(),
-        &[],
-        refuse(message),
-    );
+    check(&setting("net.ipv4.tcp_syncookies", true), &node(), &[], refuse(message));
     let message = "forbidden sysctl: \"kernel.msgmax\" not allowed with host ipc enabled";
-    check(
-        &setting("kernel.msgmax", true),
-        &node(),
-        &[],
-        refuse(message),
-    );
+    check(&setting("kernel.msgmax", true), &node(), &[], refuse(message));
 }
 
 #[test]
@@ -303,12 +233,7 @@ fn pods_for_another_system_are_refused() {
         serde_json::json!({"containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}}),
     );
     let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
-    check(
-        &strict,
-        &node(),
-        &[],
-        Some(("SupplementalGroupsPolicyNotSupported", message)),
-    );
+    check(&strict, &node(), &[], Some(("SupplementalGroupsPolicyNotSupported", message)));
 }
 
 #[test]
@@ -326,10 +251,7 @@ fn what_the_node_does_not_declare_is_not_promised() {
         let message = format!("Pod requires node features that are not available: {feature}");
         let refused = Some(("PodFeatureUnsupported", message.as_str()));
         check(pod, &node(), &[], refused);
-        let able = AdmissionNode {
-            declared_features: vec![feature.to_owned()],
-            ..node()
-        };
+        let able = AdmissionNode { declared_features: vec![feature.to_owned()], ..node() };
         check(pod, &able, &[], None);
     }
 }
@@ -355,18 +277,10 @@ fn an_update_that_the_node_cannot_do_names_the_missing_features() {
     };
     for (old, new, needed) in [
         (whole("1"), whole("1000m"), None),
-        (
-            whole("1"),
-            whole("2"),
-            Some("InPlacePodLevelResourcesVerticalScaling"),
-        ),
+        (whole("1"), whole("2"), Some("InPlacePodLevelResourcesVerticalScaling")),
         (first("1", None), first("1", None), None),
         (first("1", Some("Always")), first("2", Some("Always")), None),
-        (
-            first("1", None),
-            first("2", None),
-            Some("InPlacePodVerticalScalingInitContainers"),
-        ),
+        (first("1", None), first("2", None), Some("InPlacePodVerticalScalingInitContainers")),
         (volume("", "1Mi"), volume("", "2Mi"), None),
         (volume("Memory", "1Mi"), volume("Memory", "1024Ki"), None),
         (
@@ -410,10 +324,7 @@ fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
     };
     let none = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
     let nameless = "Cannot enforce AppArmor: invalid empty AppArmor profile name";
-    let able = AdmissionNode {
-        has_apparmor: true,
-        ..node()
-    };
+    let able = AdmissionNode { has_apparmor: true, ..node() };
     let default = serde_json::json!({"type": "RuntimeDefault"});
     let free = serde_json::json!({"type": "Unconfined"});
     for (pod, without, with) in [
@@ -422,26 +333,10 @@ fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
         (of_pod(local("p")), Some(none), None),
         (of_pod(local(" ")), Some(none), Some(nameless)),
         (of_container("containers", free), None, None),
-        (
-            of_container("containers", default.clone()),
-            Some(none),
-            None,
-        ),
-        (
-            of_container("initContainers", default.clone()),
-            Some(none),
-            None,
-        ),
-        (
-            of_container("ephemeralContainers", default),
-            Some(none),
-            None,
-        ),
-        (
-            of_container("containers", local("")),
-            Some(none),
-            Some(nameless),
-        ),
+        (of_container("containers", default.clone()), Some(none), None),
+        (of_container("initContainers", default.clone()), Some(none), None),
+        (of_container("ephemeralContainers", default), Some(none), None),
+        (of_container("containers", local("")), Some(none), Some(nameless)),
         (annotated("unconfined"), None, None),
         (annotated("runtime/default"), Some(none), None),
         (annotated("localhost/"), Some(none), Some(nameless)),

@@ -60,10 +60,7 @@ pub(super) fn resource(
 ) -> Result<String, EnvError> {
     let other = reference.container_name.as_deref();
     let (limits, requests) = match other.filter(|name| !name.is_empty()) {
-        None => (
-            defaulted_limits(pod, container, allocatable),
-            container_requests(container),
-        ),
+        None => (defaulted_limits(pod, container, allocatable), container_requests(container)),
         Some(name) => named_container(pod, name, allocatable)?,
     };
     let unknown = || EnvError::ResourceUnknown(reference.resource.clone());
@@ -77,9 +74,7 @@ pub(super) fn resource(
     }
     let divisor = reference.divisor.as_ref();
     let divisor = divisor.and_then(|text| Quantity::parse(&text.0).ok());
-    let divisor = divisor
-        .filter(|divisor| !divisor.is_zero())
-        .unwrap_or(Quantity::from_value(1));
+    let divisor = divisor.filter(|divisor| !divisor.is_zero()).unwrap_or(Quantity::from_value(1));
     let found = amount(&list, name);
     let (amount, unit) = match name {
         "cpu" => (found.milli(), divisor.milli()),
@@ -137,10 +132,9 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 fn keyed(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, EnvError> {
     let (values, fault) = match map {
         "metadata.labels" => (&pod.metadata.labels, qualified_name_fault(key)),
-        "metadata.annotations" => (
-            &pod.metadata.annotations,
-            qualified_name_fault(&key.to_lowercase()),
-        ),
+        "metadata.annotations" => {
+            (&pod.metadata.annotations, qualified_name_fault(&key.to_lowercase()))
+        }
         _ => return Err(EnvError::FieldSubscript(path.to_owned())),
     };
     if let Some(fault) = fault {
@@ -152,11 +146,8 @@ fn keyed(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, EnvError
 }
 
 fn listed(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines: Vec<String> = map
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", quote(value)))
-        .collect();
+    let lines: Vec<String> =
+        map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quote(value))).collect();
     lines.join("\n")
 }
 

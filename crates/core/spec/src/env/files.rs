@@ -49,22 +49,16 @@ mod tests {
     #[test]
     fn values_are_literal_and_may_span_lines() {
         let file = "# head\n\n A='one' # why\nB='two\n lines $(A)'\nC= 'x'\nD='last'";
-        for (key, value) in [
-            ("A", "one"),
-            ("B", "two\n lines $(A)"),
-            ("C", ""),
-            ("D", "last"),
-            ("E", ""),
-        ] {
+        for (key, value) in
+            [("A", "one"), ("B", "two\n lines $(A)"), ("C", ""), ("D", "last"), ("E", "")]
+        {
             assert_eq!(value_of(file, key).as_deref(), Some(value), "{key}");
         }
     }
 
     #[test]
     fn a_broken_file_has_no_values() {
-        for file in [
-            "A", "A=1", "='x'", "A ='x'", "A='x' y", "A='x", "A=\"x\"", "A=",
-        ] {
+        for file in ["A", "A=1", "='x'", "A ='x'", "A='x' y", "A='x", "A=\"x\"", "A="] {
             assert_eq!(value_of(file, "A"), None, "{file}");
         }
     }

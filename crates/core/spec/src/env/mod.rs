@@ -80,22 +80,13 @@ pub enum EnvError {
     #[error("services have not yet been read at least once, cannot construct envvars")]
     ServicesNotRead,
     #[error("couldn't get {kind} {namespace}/{name}, no kubeClient defined")]
-    NoCluster {
-        kind: &'static str,
-        namespace: String,
-        name: String,
-    },
+    NoCluster { kind: &'static str, namespace: String, name: String },
     #[error("{kind} {name:?} not found")]
     ObjectMissing { kind: &'static str, name: String },
     #[error("{0}")]
     ObjectUnavailable(String),
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
-    KeyMissing {
-        key: String,
-        kind: &'static str,
-        namespace: String,
-        name: String,
-    },
+    KeyMissing { key: String, kind: &'static str, namespace: String, name: String },
     #[error("unsupported pod version: {0}")]
     FieldVersion(String),
     #[error("field label not supported: {0}")]
@@ -132,12 +123,8 @@ pub(crate) struct EnvInputs<'a> {
 pub fn needs(container: &Container) -> EnvNeeds {
     let mut needs = EnvNeeds::default();
     for from in container.env_from.iter().flatten() {
-        needs
-            .config_maps
-            .extend(from.config_map_ref.iter().map(|r| r.name.clone()));
-        needs
-            .secrets
-            .extend(from.secret_ref.iter().map(|r| r.name.clone()));
+        needs.config_maps.extend(from.config_map_ref.iter().map(|r| r.name.clone()));
+        needs.secrets.extend(from.secret_ref.iter().map(|r| r.name.clone()));
     }
     let sources = container.env.iter().flatten();
     for source in sources.filter_map(|var| var.value_from.as_ref()) {
@@ -146,9 +133,7 @@ pub fn needs(container: &Container) -> EnvNeeds {
         let secret = source.secret_key_ref.iter();
         needs.secrets.extend(secret.map(|r| r.name.clone()));
         let file = source.file_key_ref.iter();
-        needs
-            .files
-            .extend(file.map(|r| (r.volume_name.clone(), r.path.clone())));
+        needs.files.extend(file.map(|r| (r.volume_name.clone(), r.path.clone())));
     }
     needs
 }
@@ -165,11 +150,7 @@ pub(crate) fn environment(
     container: &Container,
     inputs: &EnvInputs<'_>,
 ) -> Result<Vec<(String, String)>, EnvError> {
-    let maker = Maker {
-        pod,
-        container,
-        inputs,
-    };
+    let maker = Maker { pod, container, inputs };
     let services = maker.service_variables()?;
     let mut env = Vec::new();
     for from in container.env_from.iter().flatten() {
@@ -225,17 +206,13 @@ impl<'a> Maker<'a> {
         if let Some(reference) = &from.config_map_ref {
             let found = self.config_map(&reference.name, reference.optional)?;
             let data = found.into_iter().filter_map(|map| map.data.as_ref());
-            let pairs = data
-                .flatten()
-                .map(|(key, value)| (named(key), value.clone()));
+            let pairs = data.flatten().map(|(key, value)| (named(key), value.clone()));
             return Ok(pairs.collect());
         }
         if let Some(reference) = &from.secret_ref {
             let found = self.secret(&reference.name, reference.optional)?;
             let data = found.into_iter().filter_map(|secret| secret.data.as_ref());
-            let pairs = data
-                .flatten()
-                .map(|(key, value)| (named(key), text(&value.0)));
+            let pairs = data.flatten().map(|(key, value)| (named(key), text(&value.0)));
             return Ok(pairs.collect());
         }
         Ok(Vec::new())
@@ -268,18 +245,9 @@ impl<'a> Maker<'a> {
             let Some(secret) = self.secret(&reference.name, reference.optional)? else {
                 return Ok(None);
             };
-            let value = secret
-                .data
-                .as_ref()
-                .and_then(|data| data.get(&reference.key));
+            let value = secret.data.as_ref().and_then(|data| data.get(&reference.key));
             let found = value.map(|bytes| text(&bytes.0));
-            return self.key(
-                "Secret",
-                &reference.name,
-                &reference.key,
-                reference.optional,
-                found,
-            );
+            return self.key("Secret", &reference.name, &reference.key, reference.optional, found);
         }
         if let Some(reference) = &source.file_key_ref {
             return self.file(reference);

@@ -21,9 +21,7 @@ pub(crate) fn variables(pod: &Pod, services: &[Arc<Service>]) -> Vec<(String, St
             seen.insert(name, service);
         }
     }
-    seen.iter()
-        .flat_map(|(name, service)| of_service(name, service))
-        .collect()
+    seen.iter().flat_map(|(name, service)| of_service(name, service)).collect()
 }
 
 fn of_service(name: &str, service: &Service) -> Vec<(String, String)> {

@@ -22,15 +22,9 @@ fn objects() -> EnvObjects {
     let secret = serde_json::from_value(json!({"data": {"s": "c2VjcmV0"}})).unwrap();
     EnvObjects {
         config_maps: BTreeMap::from([
-            (
-                "cm".to_owned(),
-                Lookup::Found(config_map(json!({"k": "v", "j": "w"}))),
-            ),
+            ("cm".to_owned(), Lookup::Found(config_map(json!({"k": "v", "j": "w"})))),
             ("none".to_owned(), Lookup::NotFound),
-            (
-                "slow".to_owned(),
-                Lookup::Failed("failed to sync configmap cache".to_owned()),
-            ),
+            ("slow".to_owned(), Lookup::Failed("failed to sync configmap cache".to_owned())),
         ]),
         secrets: BTreeMap::from([
             ("sec".to_owned(), Lookup::Found(Arc::new(secret))),
@@ -38,14 +32,8 @@ fn objects() -> EnvObjects {
         ]),
         services: Services::Read(vec![service("kubernetes", "default", "10.0.0.1")]),
         files: BTreeMap::from([
-            (
-                ("v".to_owned(), "f".to_owned()),
-                Lookup::Found("A='1'".to_owned()),
-            ),
-            (
-                ("v".to_owned(), "bad".to_owned()),
-                Lookup::Found("A=1".to_owned()),
-            ),
+            (("v".to_owned(), "f".to_owned()), Lookup::Found("A='1'".to_owned())),
+            (("v".to_owned(), "bad".to_owned()), Lookup::Found("A=1".to_owned())),
         ]),
     }
 }
@@ -79,27 +67,17 @@ fn make(
 
 fn parse<const N: usize>(pairs: [(&str, &str); N]) -> Amounts {
     let quantity = |text: &str| ferrolet_types::Quantity::parse(text).unwrap();
-    pairs
-        .map(|(name, text)| (name.to_owned(), quantity(text)))
-        .into()
+    pairs.map(|(name, text)| (name.to_owned(), quantity(text))).into()
 }
 
 fn text(env: &[(String, String)]) -> String {
-    let own = env
-        .iter()
-        .filter(|(name, _)| !name.starts_with("KUBERNETES_"));
-    own.map(|(name, value)| format!("{name}={value}"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let own = env.iter().filter(|(name, _)| !name.starts_with("KUBERNETES_"));
+    own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 fn check(container: Value, expected: &str) {
     let shown = container.to_string();
-    assert_eq!(
-        text(&make(&pod(), container, &objects()).unwrap()),
-        expected,
-        "{shown}"
-    );
+    assert_eq!(text(&make(&pod(), container, &objects()).unwrap()), expected, "{shown}");
 }
 
 fn refuse(container: Value, message: &str) {
@@ -146,26 +124,11 @@ fn whole_objects_come_first_with_their_prefix_and_are_overridden() {
 
 #[test]
 fn single_keys_come_from_objects_and_files() {
-    check(
-        from(json!({"configMapKeyRef": {"name": "cm", "key": "k"}})),
-        "X=v",
-    );
-    check(
-        from(json!({"secretKeyRef": {"name": "sec", "key": "s"}})),
-        "X=secret",
-    );
-    check(
-        from(json!({"configMapKeyRef": {"name": "cm", "key": "z", "optional": true}})),
-        "",
-    );
-    check(
-        from(json!({"secretKeyRef": {"name": "none", "key": "z", "optional": true}})),
-        "",
-    );
-    check(
-        from(json!({"fileKeyRef": {"volumeName": "v", "path": "f", "key": "A"}})),
-        "X=1",
-    );
+    check(from(json!({"configMapKeyRef": {"name": "cm", "key": "k"}})), "X=v");
+    check(from(json!({"secretKeyRef": {"name": "sec", "key": "s"}})), "X=secret");
+    check(from(json!({"configMapKeyRef": {"name": "cm", "key": "z", "optional": true}})), "");
+    check(from(json!({"secretKeyRef": {"name": "none", "key": "z", "optional": true}})), "");
+    check(from(json!({"fileKeyRef": {"volumeName": "v", "path": "f", "key": "A"}})), "X=1");
     check(
         from(json!({"fileKeyRef": {"volumeName": "v", "path": "f", "key": "B", "optional": true}})),
         "",
@@ -210,15 +173,9 @@ fn what_is_missing_is_named_as_upstream_does() {
     let file = |volume: &str, path: &str| {
         from(json!({"fileKeyRef": {"volumeName": volume, "path": path, "key": "B"}}))
     };
-    refuse(
-        file("w", "f"),
-        "cannot find the volume \"w\" referenced by FileKeyRef",
-    );
+    refuse(file("w", "f"), "cannot find the volume \"w\" referenced by FileKeyRef");
     refuse(file("v", "bad"), "couldn't parse env file");
-    refuse(
-        file("v", "f"),
-        "environment variable key \"B\" not found in file \"f\"",
-    );
+    refuse(file("v", "f"), "environment variable key \"B\" not found in file \"f\"");
 }
 
 #[test]
@@ -244,10 +201,7 @@ fn fields_of_the_pod_are_available() {
     }
     refuse(field("status.phase"), "unsupported fieldPath: status.phase");
     refuse(field("spec.bogus"), "field label not supported: spec.bogus");
-    refuse(
-        field("spec['x']"),
-        "field label does not support subscript: spec['x']",
-    );
+    refuse(field("spec['x']"), "field label does not support subscript: spec['x']");
     refuse(
         from(json!({"fieldRef": {"apiVersion": "v2", "fieldPath": "metadata.name"}})),
         "unsupported pod version: v2",
@@ -278,14 +232,8 @@ fn amounts_are_divided_and_rounded_up_and_the_node_stands_in_for_limits() {
     check(other("other"), "X=8589934592");
     check(other("init"), "X=8388608");
     refuse(other("none"), "container none not found");
-    refuse(
-        amount_of("limits.gpu", "1"),
-        "unsupported container resource : limits.gpu",
-    );
-    refuse(
-        amount_of("cpu", "1"),
-        "unsupported container resource : cpu",
-    );
+    refuse(amount_of("limits.gpu", "1"), "unsupported container resource : limits.gpu");
+    refuse(amount_of("cpu", "1"), "unsupported container resource : cpu");
 }
 
 /// 8.21, service env: which services.
@@ -317,15 +265,9 @@ fn services_of_the_namespace_are_announced_unless_the_pod_declines() {
 
 #[test]
 fn only_static_pods_start_before_services_are_known() {
-    let objects = EnvObjects {
-        services: Services::NotRead,
-        ..EnvObjects::default()
-    };
+    let objects = EnvObjects { services: Services::NotRead, ..EnvObjects::default() };
     let mut pod = pod();
-    assert_eq!(
-        make(&pod, json!({}), &objects),
-        Err(EnvError::ServicesNotRead)
-    );
+    assert_eq!(make(&pod, json!({}), &objects), Err(EnvError::ServicesNotRead));
     let annotations =
         BTreeMap::from([("kubernetes.io/config.source".to_owned(), "file".to_owned())]);
     pod.metadata.annotations = Some(annotations);
@@ -342,12 +284,6 @@ fn needs_list_what_to_fetch() {
             {"name": "Z", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]});
     let found = needs(&serde_json::from_value(container).unwrap());
     let set = |names: [&str; 2]| BTreeSet::from(names.map(str::to_owned));
-    assert_eq!(
-        (found.config_maps, found.secrets),
-        (set(["a", "c"]), set(["b", "d"]))
-    );
-    assert_eq!(
-        found.files,
-        BTreeSet::from([("v".to_owned(), "p".to_owned())])
-    );
+    assert_eq!((found.config_maps, found.secrets), (set(["a", "c"]), set(["b", "d"])));
+    assert_eq!(found.files, BTreeSet::from([("v".to_owned(), "p".to_owned())]));
 }

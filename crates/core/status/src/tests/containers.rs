@@ -44,18 +44,9 @@ fn the_two_newest_containers_of_a_name_are_told() {
         assert_eq!(brief(of(&status, "c")), expected);
     };
     check(vec![running("c", 0)], "running, -, 0");
-    check(
-        vec![running("c", 1), exited("c", 0, 3)],
-        "running, Error 3, 1",
-    );
-    check(
-        vec![exited("c", 2, 5), exited("c", 1, 4), exited("c", 0, 3)],
-        "Error 5, Error 4, 2",
-    );
-    check(
-        vec![container("c", 0, ContainerState::Created)],
-        "waiting , -, 0",
-    );
+    check(vec![running("c", 1), exited("c", 0, 3)], "running, Error 3, 1");
+    check(vec![exited("c", 2, 5), exited("c", 1, 4), exited("c", 0, 3)], "Error 5, Error 4, 2");
+    check(vec![container("c", 0, ContainerState::Created)], "waiting , -, 0");
 }
 
 /// 8.8: ContainerStatusUnknown, exit code 137.
@@ -78,9 +69,7 @@ fn a_running_container_that_vanished_ended_in_an_unknown_way() {
 /// 8.8: what the API was told of an end stays.
 #[test]
 fn an_end_once_told_outlives_the_container() {
-    let ended = World::of_one("Never")
-        .seeing(vec![exited("c", 0, 3)])
-        .status();
+    let ended = World::of_one("Never").seeing(vec![exited("c", 0, 3)]).status();
     let status = World::of_one("Never").after(ended.clone()).status();
     assert_eq!(of(&status, "c"), of(&ended, "c"));
 }
@@ -89,10 +78,7 @@ fn an_end_once_told_outlives_the_container() {
 #[test]
 fn a_container_the_runtime_lost_sight_of_failed_if_it_ran() {
     let seen = || vec![container("c", 4, ContainerState::Unknown)];
-    let status = World::of_one("Never")
-        .after(was_running("c"))
-        .seeing(seen())
-        .status();
+    let status = World::of_one("Never").after(was_running("c")).seeing(seen()).status();
     assert_eq!(brief(of(&status, "c")), "ContainerStatusUnknown 137, -, 5");
     let status = World::of_one("Never").seeing(seen()).status();
     assert_eq!(brief(of(&status, "c")), "waiting , -, 4");
@@ -117,22 +103,13 @@ fn a_failed_start_is_told_only_of_what_will_start() {
     let ended = |policy: &str, code: i32| {
         World::of_one(policy).seeing(vec![exited("c", 1, code), exited("c", 0, 9)])
     };
-    check(
-        ended("Always", 0),
-        "waiting CrashLoopBackOff, Completed 0, 1",
-    );
-    check(
-        ended("OnFailure", 2),
-        "waiting CrashLoopBackOff, Error 2, 1",
-    );
+    check(ended("Always", 0), "waiting CrashLoopBackOff, Completed 0, 1");
+    check(ended("OnFailure", 2), "waiting CrashLoopBackOff, Error 2, 1");
     check(ended("OnFailure", 0), "Completed 0, Error 9, 1");
     check(ended("Never", 2), "Error 2, Error 9, 1");
     check(ended("Always", 2).deleted(), "Error 2, Error 9, 1");
     check(World::of_one("Never"), "waiting CrashLoopBackOff, -, 0");
-    check(
-        World::of_one("Always").seeing(vec![running("c", 0)]),
-        "running, -, 0",
-    );
+    check(World::of_one("Always").seeing(vec![running("c", 0)]), "running, -, 0");
     let init = layered().seeing(vec![exited("first", 0, 0)]);
     let status = init.waiting("first", "CrashLoopBackOff").status();
     assert_eq!(brief(of(&status, "first")), "Completed 0, -, 0");
@@ -152,10 +129,7 @@ fn rules_on_exit_codes_come_before_policies() {
     assert_eq!(world(42).phase(), "Running");
     assert_eq!(world(41).phase(), "Failed");
     let status = world(42).waiting("c", "CrashLoopBackOff").status();
-    assert_eq!(
-        brief(of(&status, "c")),
-        "waiting CrashLoopBackOff, Error 42, 0"
-    );
+    assert_eq!(brief(of(&status, "c")), "waiting CrashLoopBackOff, Error 42, 0");
 }
 
 /// 8.8, order of statuses.
@@ -167,10 +141,7 @@ fn regular_containers_are_sorted_and_init_containers_are_not() {
     }));
     let status = world.status();
     let names = |list: Option<Vec<ContainerStatus>>| {
-        list.into_iter()
-            .flatten()
-            .map(|s| s.name)
-            .collect::<Vec<_>>()
+        list.into_iter().flatten().map(|s| s.name).collect::<Vec<_>>()
     };
     assert_eq!(names(status.container_statuses), ["a", "b"]);
     assert_eq!(names(status.init_container_statuses), ["z", "y"]);
@@ -199,12 +170,7 @@ fn started_and_ready_follow_probes_or_their_absence() {
     check(&["readinessProbe"], none, false, (Some(true), false));
     check(&both, (Some(true), None), false, (Some(true), false));
     check(&both, (Some(true), Some(true)), false, (Some(true), true));
-    check(
-        &both,
-        (Some(false), Some(true)),
-        false,
-        (Some(false), false),
-    );
+    check(&both, (Some(false), Some(true)), false, (Some(false), false));
     // After a restart of the agent the probes have not spoken yet.
     check(&both, none, true, (Some(true), true));
     check(&both, (None, Some(false)), true, (Some(true), false));
@@ -244,19 +210,12 @@ fn mounts_say_how_deep_read_only_goes() {
     };
     let mount = |more: Value| {
         let mut mount = json!({ "name": "v", "mountPath": "/v" });
-        mount
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         mount
     };
     let read_only = |mode: &str| mount(json!({ "readOnly": true, "recursiveReadOnly": mode }));
     check(mount(json!({})), true, mount(json!({})));
-    check(
-        mount(json!({ "readOnly": true })),
-        true,
-        read_only("Disabled"),
-    );
+    check(mount(json!({ "readOnly": true })), true, read_only("Disabled"));
     check(read_only("IfPossible"), true, read_only("Enabled"));
     check(read_only("IfPossible"), false, read_only("Disabled"));
     check(read_only("Enabled"), true, read_only("Enabled"));
@@ -265,10 +224,7 @@ fn mounts_say_how_deep_read_only_goes() {
 /// 8.10, actuated resources in status.
 #[test]
 fn what_a_pods_cgroup_has_is_told_from_the_moment_it_runs() {
-    let cgroup = ObservedResources {
-        memory_limit: 64 << 20,
-        ..ObservedResources::default()
-    };
+    let cgroup = ObservedResources { memory_limit: 64 << 20, ..ObservedResources::default() };
     let shown = |world: &World| world.status().resources.unwrap().limits;
     let mut waits = World::of_one("Always");
     waits.pod_cgroup = Some(cgroup);
@@ -283,10 +239,7 @@ fn what_a_pods_cgroup_has_is_told_from_the_moment_it_runs() {
 fn resources_in_force_are_told_in_the_units_of_the_api() {
     let check = |spec: Value, seen: ObservedResources, expected: Value| {
         let world = World::new(json!({ "containers": [{ "name": "c", "resources": spec }] }));
-        let container = ObservedContainer {
-            resources: Some(seen),
-            ..running("c", 0)
-        };
+        let container = ObservedContainer { resources: Some(seen), ..running("c", 0) };
         let status = world.seeing(vec![container]).status();
         let found = serde_json::to_value(&of(&status, "c").resources).unwrap();
         assert_eq!(found, expected);
@@ -304,17 +257,9 @@ fn resources_in_force_are_told_in_the_units_of_the_api() {
         })
     };
     // A resize under way: the specification is ahead of what is in force.
-    check(
-        full("150m", "300m", "64Mi"),
-        seen(102, 20_000, 32 << 20),
-        full("100m", "200m", "32Mi"),
-    );
+    check(full("150m", "300m", "64Mi"), seen(102, 20_000, 32 << 20), full("100m", "200m", "32Mi"));
     // Below what the kernel can tell apart the specification is shown.
-    check(
-        full("1m", "5m", "64Mi"),
-        seen(2, 1_000, 64 << 20),
-        full("1m", "5m", "64Mi"),
-    );
+    check(full("1m", "5m", "64Mi"), seen(2, 1_000, 64 << 20), full("1m", "5m", "64Mi"));
     check(json!({}), seen(2, 0, 0), json!({}));
 }
 
@@ -324,10 +269,7 @@ fn the_stop_signal_is_told_where_its_gate_is_on() {
     let mut world = World::of_one("Always").seeing(vec![running("c", 0)]);
     assert_eq!(of(&world.status(), "c").stop_signal, None);
     world.runtime.shows_stop_signal = true;
-    assert_eq!(
-        of(&world.status(), "c").stop_signal.as_deref(),
-        Some("SIGTERM")
-    );
+    assert_eq!(of(&world.status(), "c").stop_signal.as_deref(), Some("SIGTERM"));
 }
 
 /// 8.6, RestartAllContainers: condition, states and counts.
@@ -342,13 +284,9 @@ fn a_restart_in_place_removes_everything_and_counts_on() {
     ]});
     let world = || World::new(spec.clone());
     let said = |status: &PodStatus| support::said(status, "AllContainersRestarting");
-    let before = world()
-        .seeing(vec![running("a", 0), running("c", 0)])
-        .status();
+    let before = world().seeing(vec![running("a", 0), running("c", 0)]).status();
     assert_eq!(said(&before), "False");
-    let triggered = world()
-        .after(before)
-        .seeing(vec![running("a", 0), exited("c", 0, 42)]);
+    let triggered = world().after(before).seeing(vec![running("a", 0), exited("c", 0, 42)]);
     let triggered = triggered.status();
     assert_eq!(
         said(&triggered),
@@ -360,14 +298,9 @@ fn a_restart_in_place_removes_everything_and_counts_on() {
     assert_eq!(brief(of(&swept, "a")), removed);
     assert_eq!(brief(of(&swept, "c")), removed);
     assert_eq!(swept.phase.as_deref(), Some("Running"));
-    let anew = world()
-        .after(swept)
-        .seeing(vec![running("a", 0), running("c", 0)]);
+    let anew = world().after(swept).seeing(vec![running("a", 0), running("c", 0)]);
     let anew = anew.status();
-    assert_eq!(
-        brief(of(&anew, "a")),
-        "running, RestartingAllContainers 137, 1"
-    );
+    assert_eq!(brief(of(&anew, "a")), "running, RestartingAllContainers 137, 1");
     assert_eq!(support::said(&anew, "Initialized"), "True");
 }
 
@@ -397,11 +330,7 @@ fn what_never_ended_failed_when_the_pod_is_gone() {
 
 #[test]
 fn an_end_that_was_made_up_stays_the_state_and_is_nobodys_last() {
-    let waiting = |world: World| {
-        world
-            .waiting("c", "ErrImageNeverPull")
-            .at(Stage::Terminated)
-    };
+    let waiting = |world: World| world.waiting("c", "ErrImageNeverPull").at(Stage::Terminated);
     let first = waiting(World::of_one("Always")).status();
     assert_eq!(brief(of(&first, "c")), "ContainerStatusUnknown 137, -, 0");
     let second = waiting(World::of_one("Always").after(first)).status();
@@ -431,10 +360,7 @@ mod rich {
 
     pub(super) fn world(recorded: &Pod) -> World {
         let mut world = World::of_one("Always");
-        world.pod = Pod {
-            status: None,
-            ..recorded.clone()
-        };
+        world.pod = Pod { status: None, ..recorded.clone() };
         world.observation.sandboxes.clear();
         world
     }
@@ -458,15 +384,11 @@ mod rich {
                 ..container(name, 0, state)
             }
         };
-        let runs = |second: i64| ContainerState::Running {
-            started_at: at(second),
-        };
+        let runs = |second: i64| ContainerState::Running { started_at: at(second) };
         if second >= 1 {
             let ips = vec![expected.pod_ip.clone().unwrap()];
-            world.observation.sandboxes = vec![ferrolet_types::observed::ObservedSandbox {
-                ips,
-                ..support::sandbox(true)
-            }];
+            world.observation.sandboxes =
+                vec![ferrolet_types::observed::ObservedSandbox { ips, ..support::sandbox(true) }];
             let mut first = exited("first", 0, 0).state;
             if let ContainerState::Exited(exit) = &mut first {
                 (exit.started_at, exit.finished_at) = (Some(at(1)), at(1));

@@ -16,12 +16,7 @@ fn status(value: Value) -> PodStatus {
 fn merge(api: Value, computed: Value, running: RunningContainers) -> PodStatus {
     let mut world = World::of_one("Always");
     world.pod.status = Some(status(api));
-    merge_for_api(
-        &world.pod,
-        status(computed),
-        running,
-        Timestamp::from_second(NOW),
-    )
+    merge_for_api(&world.pod, status(computed), running, Timestamp::from_second(NOW))
 }
 
 fn condition(kind: &str, value: &str) -> Value {
@@ -74,18 +69,8 @@ fn the_end_of_a_pod_is_withheld_while_it_may_run() {
         }
     };
     check("Running", RunningContainers::Possible, "Running", None);
-    check(
-        "Running",
-        RunningContainers::Gone,
-        "Failed",
-        Some("Evicted"),
-    );
-    check(
-        "Failed",
-        RunningContainers::Possible,
-        "Failed",
-        Some("Evicted"),
-    );
+    check("Running", RunningContainers::Gone, "Failed", Some("Evicted"));
+    check("Failed", RunningContainers::Possible, "Failed", Some("Evicted"));
 }
 
 /// 8.9: a pod that ended is not ready.
@@ -108,9 +93,7 @@ fn no_pod_is_over_and_ready() {
 fn a_container_that_ended_for_good_does_not_come_back() {
     let check = |policy: &str, code: i32, is_legal: bool| {
         let world = World::of_one(policy);
-        let old = World::of_one(policy)
-            .seeing(vec![exited("c", 0, code)])
-            .status();
+        let old = World::of_one(policy).seeing(vec![exited("c", 0, code)]).status();
         let new = World::of_one(policy).seeing(vec![running("c", 1)]).status();
         let verdict = check_transition(&world.pod, &old, &new);
         assert_eq!(verdict.is_ok(), is_legal, "{policy} {code}");
@@ -122,9 +105,7 @@ fn a_container_that_ended_for_good_does_not_come_back() {
     check("OnFailure", 0, false);
     check("Never", 1, false);
     let world = World::of_one("Never").seeing(vec![exited("c", 0, 1)]);
-    let anew = World::of_one("Never")
-        .seeing(vec![running("c", 1)])
-        .status();
+    let anew = World::of_one("Never").seeing(vec![running("c", 1)]).status();
     let error = check_transition(&world.pod, &world.status(), &anew).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -147,15 +128,9 @@ fn only_what_is_ours_makes_a_status_different() {
         json!({ "type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:09Z" });
     check(json!({}), true);
     check(json!({ "conditions": [later] }), true);
-    check(
-        json!({ "conditions": [condition("Ready", "True"), condition("x/y", "True")] }),
-        true,
-    );
+    check(json!({ "conditions": [condition("Ready", "True"), condition("x/y", "True")] }), true);
     check(json!({ "resourceClaimStatuses": [{ "name": "c" }] }), true);
-    check(
-        json!({ "conditions": [condition("Ready", "False")] }),
-        false,
-    );
+    check(json!({ "conditions": [condition("Ready", "False")] }), false);
     check(json!({ "conditions": [] }), false);
     check(json!({ "podIP": "10.0.0.1" }), false);
 }
@@ -171,11 +146,7 @@ fn a_patch_carries_only_what_changed() {
     };
     let (ready, unready) = (condition("Ready", "True"), condition("Ready", "False"));
     let other = condition("x/y", "True");
-    check(
-        json!({ "phase": "Running" }),
-        json!({ "phase": "Running" }),
-        None,
-    );
+    check(json!({ "phase": "Running" }), json!({ "phase": "Running" }), None);
     check(
         json!({ "phase": "Pending", "reason": "Why" }),
         json!({ "phase": "Running" }),

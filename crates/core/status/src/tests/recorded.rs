@@ -47,10 +47,7 @@ fn every_recorded_status_follows_from_its_facts() {
 /// Computes, merges and patches step by step, as worker and reporter do together.
 fn replay(name: &str, case: &Value) {
     let mut pod: Pod = serde_json::from_value(case["pod"].clone()).unwrap();
-    pod.status = Some(PodStatus {
-        phase: Some("Pending".to_owned()),
-        ..PodStatus::default()
-    });
+    pod.status = Some(PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() });
     let mut previous: Option<PodStatus> = None;
     for (n_step, step) in case["steps"].as_array().unwrap().iter().enumerate() {
         let now = Timestamp::from_second(1_000 + i64::try_from(n_step).unwrap());
@@ -84,11 +81,7 @@ fn replay(name: &str, case: &Value) {
         assert_eq!(&last[field], value, "{name} {field}");
     }
     let fields = |map: &Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(
-        fields(last.as_object().unwrap()),
-        fields(recorded),
-        "{name}"
-    );
+    assert_eq!(fields(last.as_object().unwrap()), fields(recorded), "{name}");
 }
 
 /// What the API server did to the pod since the step before.
@@ -123,10 +116,8 @@ impl Facts {
     fn read(pod: &Pod, case: &Value, step: &Value) -> Self {
         let mut containers: BTreeMap<ContainerName, ContainerFact> = BTreeMap::new();
         for (name, why) in entries(&step["waiting"]) {
-            containers.entry(name).or_default().waiting = Some(WaitingReason {
-                reason: text(&why[0]),
-                message: text(&why[1]),
-            });
+            containers.entry(name).or_default().waiting =
+                Some(WaitingReason { reason: text(&why[0]), message: text(&why[1]) });
         }
         for (name, verdict) in entries(&step["started"]) {
             containers.entry(name).or_default().started = verdict.as_bool();
@@ -134,10 +125,9 @@ impl Facts {
         for (name, verdict) in entries(&step["ready"]) {
             containers.entry(name).or_default().ready = verdict.as_bool();
         }
-        let rejected = step.get("rejected").map(|why| StatusOverride::Rejected {
-            reason: text(&why[0]),
-            message: text(&why[1]),
-        });
+        let rejected = step
+            .get("rejected")
+            .map(|why| StatusOverride::Rejected { reason: text(&why[0]), message: text(&why[1]) });
         let ended = step.get("verdict").map(|why| StatusOverride::Ended {
             phase: Phase::Failed,
             reason: text(&why[0]),
@@ -196,20 +186,12 @@ fn observation(pod: &Pod, case: &Value, step: &Value) -> PodObservation {
         is_ready,
         created_at: at,
         // The runtime forgets the address of a sandbox that it stopped.
-        ips: if is_ready && !is_host_network {
-            vec![POD_IP.to_owned()]
-        } else {
-            Vec::new()
-        },
-        network: if is_host_network {
-            NetworkMode::Node
-        } else {
-            NetworkMode::Pod
-        },
+        ips: if is_ready && !is_host_network { vec![POD_IP.to_owned()] } else { Vec::new() },
+        network: if is_host_network { NetworkMode::Node } else { NetworkMode::Pod },
     };
-    let user = case.get("user").map_or((0, 0, vec![0]), |user| {
-        serde_json::from_value(user.clone()).unwrap()
-    });
+    let user = case
+        .get("user")
+        .map_or((0, 0, vec![0]), |user| serde_json::from_value(user.clone()).unwrap());
     let container = |seen: &Value| ObservedContainer {
         id: format!("{}-{}", text(&seen[0]), seen[1]).into(),
         name: text(&seen[0]).into(),
@@ -235,11 +217,7 @@ fn observation(pod: &Pod, case: &Value, step: &Value) -> PodObservation {
         image_id: "sha256:ID".to_owned(),
         log_path: String::new(),
         mounts: Vec::new(),
-        user: Some(ObservedUser {
-            uid: user.0,
-            gid: user.1,
-            supplemental_groups: user.2.clone(),
-        }),
+        user: Some(ObservedUser { uid: user.0, gid: user.1, supplemental_groups: user.2.clone() }),
         resources: step.get("resources").map(resources),
         stop_signal: Some("SIGTERM".to_owned()),
     };
@@ -250,12 +228,7 @@ fn observation(pod: &Pod, case: &Value, step: &Value) -> PodObservation {
             Some("none") => Vec::new(),
             _ => vec![sandbox],
         },
-        containers: step["seen"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(container)
-            .collect(),
+        containers: step["seen"].as_array().unwrap().iter().map(container).collect(),
         at,
     }
 }
@@ -281,12 +254,8 @@ fn text(value: &Value) -> String {
 
 /// A status on one line, as the recording of a watch writes it.
 fn line(pod: &Pod, status: &PodStatus) -> String {
-    const TOLD: [&str; 4] = [
-        "PodReadyToStartContainers",
-        "Initialized",
-        "Ready",
-        "ContainersReady",
-    ];
+    const TOLD: [&str; 4] =
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
     let mut line = status.phase.clone().unwrap();
     if pod.metadata.deletion_timestamp.is_some() {
         line.push('*');

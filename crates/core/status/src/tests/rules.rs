@@ -61,11 +61,7 @@ fn the_phase_of_init_containers_and_sidecars_comes_first() {
     check("Always", vec![c(), side(), done()], "Running");
     // A sidecar that is down between two runs leaves the pod running.
     check("Always", vec![c(), exited("s", 0, 1), done()], "Running");
-    check(
-        "Never",
-        vec![exited("c", 0, 0), exited("s", 0, 137), done()],
-        "Succeeded",
-    );
+    check("Never", vec![exited("c", 0, 0), exited("s", 0, 137), done()], "Succeeded");
     check("Never", vec![exited("c", 0, 0), side(), done()], "Running");
 }
 
@@ -88,9 +84,7 @@ fn a_sidecar_that_starts_again_does_not_make_its_pod_pending() {
 #[test]
 fn exit_codes_alone_name_the_phase_of_a_stopped_pod() {
     let check = |stage: Stage, code: i32, source: &str, expected: &str| {
-        let mut world = World::of_one("Always")
-            .seeing(vec![exited("c", 0, code)])
-            .at(stage);
+        let mut world = World::of_one("Always").seeing(vec![exited("c", 0, code)]).at(stage);
         let annotation = [("kubernetes.io/config.source".to_owned(), source.to_owned())];
         world.pod.metadata.annotations = Some(annotation.into());
         assert_eq!(world.phase(), expected, "{stage:?} {code} {source}");
@@ -142,21 +136,11 @@ fn a_verdict_names_phase_reason_and_readiness() {
     assert_eq!(status.reason.as_deref(), Some("Evicted"));
     assert_eq!(status.message.as_deref(), Some("why"));
     assert_eq!(said(&status, "Ready"), "False PodFailed");
-    assert_eq!(
-        said(&status, "DisruptionTarget"),
-        "True TerminationByKubelet"
-    );
+    assert_eq!(said(&status, "DisruptionTarget"), "True TerminationByKubelet");
     let later = World::of_one("Always").seeing(vec![exited("c", 0, 137)]);
     let later = later.after(status).at(Stage::Stopped).status();
-    assert_eq!(
-        later.reason.as_deref(),
-        Some("Evicted"),
-        "stays without the verdict"
-    );
-    assert_eq!(
-        said(&later, "DisruptionTarget"),
-        "True TerminationByKubelet"
-    );
+    assert_eq!(later.reason.as_deref(), Some("Evicted"), "stays without the verdict");
+    assert_eq!(said(&later, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
 /// 8.8, condition PodReadyToStartContainers.
@@ -171,29 +155,17 @@ fn the_sandbox_condition_says_what_is_wrong() {
         };
         assert_eq!(said(&world.status(), "PodReadyToStartContainers"), expected);
     };
-    let host = ObservedSandbox {
-        network: NetworkMode::Node,
-        ..sandbox(true)
-    };
-    let mute = ObservedSandbox {
-        ips: vec![],
-        ..sandbox(true)
-    };
+    let host = ObservedSandbox { network: NetworkMode::Node, ..sandbox(true) };
+    let mute = ObservedSandbox { ips: vec![], ..sandbox(true) };
     check(vec![sandbox(true)], "");
     check(vec![sandbox(true), sandbox(false)], "");
     check(vec![], "no pod sandbox exists");
-    check(
-        vec![sandbox(false), sandbox(true)],
-        "pod sandbox is not ready",
-    );
+    check(vec![sandbox(false), sandbox(true)], "pod sandbox is not ready");
     check(
         vec![sandbox(true), sandbox(true)],
         "multiple pod sandboxes are ready and need to be reconciled",
     );
-    check(
-        vec![host],
-        "network namespace mode changed and sandbox needs to be recreated",
-    );
+    check(vec![host], "network namespace mode changed and sandbox needs to be recreated");
     check(vec![mute], "pod sandbox has no IP address");
 }
 
@@ -261,13 +233,8 @@ fn conditions_keep_their_order_and_those_of_others_come_first() {
         let conditions = world.status().conditions.unwrap();
         conditions.into_iter().map(|c| c.type_).collect::<Vec<_>>()
     };
-    let own = [
-        "PodReadyToStartContainers",
-        "Initialized",
-        "Ready",
-        "ContainersReady",
-        "PodScheduled",
-    ];
+    let own =
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     assert_eq!(kinds(&world)[..2], ["x/y", "PodResizePending"]);
     assert_eq!(kinds(&world)[2..], own);
     let stopped = world.at(Stage::Stopped);
@@ -299,10 +266,7 @@ fn the_generation_is_told_where_the_api_counts_it() {
     let check = |generation: Option<i64>, old: Option<i64>, expected: Option<i64>| {
         let mut world = World::of_one("Always");
         world.pod.metadata.generation = generation;
-        let status = world.after(PodStatus {
-            observed_generation: old,
-            ..PodStatus::default()
-        });
+        let status = world.after(PodStatus { observed_generation: old, ..PodStatus::default() });
         assert_eq!(status.status().observed_generation, expected);
         for condition in status.status().conditions.unwrap() {
             assert_eq!(condition.observed_generation, generation);
@@ -334,12 +298,7 @@ fn addresses_come_one_of_each_family_the_nodes_first() {
     check(&["fd00::1"], &both, false, &["fd00::7", "10.88.0.7"]);
     check(&[], &["10.88.0.7"], false, &["10.88.0.7"]);
     check(&["10.0.0.1"], &[], false, &[]);
-    check(
-        &["10.0.0.1", "fd00::1"],
-        &[],
-        true,
-        &["10.0.0.1", "fd00::1"],
-    );
+    check(&["10.0.0.1", "fd00::1"], &[], true, &["10.0.0.1", "fd00::1"]);
     check(&[], &[], true, &[]);
 }
 
@@ -372,10 +331,7 @@ fn a_pod_asks_for_the_sum_or_for_its_largest_moment() {
     };
     let regular = json!([container("a", "100m"), container("b", "150m")]);
     check(json!({ "containers": regular }), "250m");
-    check(
-        json!({ "containers": regular, "initContainers": [container("i", "1")] }),
-        "1",
-    );
+    check(json!({ "containers": regular, "initContainers": [container("i", "1")] }), "1");
     check(
         json!({ "containers": regular, "initContainers": [sidecar("100m"), container("i", "1")] }),
         "1100m",

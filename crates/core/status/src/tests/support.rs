@@ -89,10 +89,8 @@ impl World {
 
     /// With a start that failed.
     pub(super) fn waiting(mut self, name: &str, reason: &str) -> Self {
-        self.fact(name).waiting = Some(WaitingReason {
-            reason: reason.to_owned(),
-            message: "why".to_owned(),
-        });
+        self.fact(name).waiting =
+            Some(WaitingReason { reason: reason.to_owned(), message: "why".to_owned() });
         self
     }
 
@@ -139,11 +137,7 @@ pub(super) fn sandbox(is_ready: bool) -> ObservedSandbox {
         attempt: 0,
         is_ready,
         created_at: Timestamp::from_second(1),
-        ips: if is_ready {
-            vec!["10.88.0.7".to_owned()]
-        } else {
-            Vec::new()
-        },
+        ips: if is_ready { vec!["10.88.0.7".to_owned()] } else { Vec::new() },
         network: NetworkMode::Pod,
     }
 }
@@ -204,9 +198,7 @@ pub(super) fn of<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
 pub(super) fn brief(status: &ContainerStatus) -> String {
     let state = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
         let state = state.clone().unwrap_or_default();
-        let wait = state
-            .waiting
-            .map(|w| format!("waiting {}", w.reason.unwrap_or_default()));
+        let wait = state.waiting.map(|w| format!("waiting {}", w.reason.unwrap_or_default()));
         let run = state.running.map(|_| "running".to_owned());
         let end = state.terminated.map(|end| {
             let reason = end.reason.unwrap_or_default();
@@ -226,10 +218,5 @@ pub(super) fn said(status: &PodStatus, kind: &str) -> String {
         return "absent".to_owned();
     };
     let part = |text: &Option<String>| text.clone().map_or(String::new(), |it| format!(" {it}"));
-    format!(
-        "{}{}{}",
-        condition.status,
-        part(&condition.reason),
-        part(&condition.message)
-    )
+    format!("{}{}{}", condition.status, part(&condition.reason), part(&condition.message))
 }

@@ -53,8 +53,7 @@ impl Gatherer {
     ) -> Result<Found, BadSecret> {
         let mut found = Found::default();
         let mut keyring = Keyring::default();
-        self.add_secrets(world, pod, &mut keyring, &mut found.missing)
-            .await?;
+        self.add_secrets(world, pod, &mut keyring, &mut found.missing).await?;
         found.credentials = keyring.lookup(place);
         if let Some(logins) = &self.logins {
             found.credentials.extend(of_node(&**logins, place).await);
@@ -87,10 +86,7 @@ impl Gatherer {
                 continue;
             };
             let config = docker_config(&secret);
-            let config = config.map_err(|fault| BadSecret {
-                name: name.clone(),
-                fault,
-            })?;
+            let config = config.map_err(|fault| BadSecret { name: name.clone(), fault })?;
             let source = Source::Secret(Coordinates {
                 namespace: namespace.to_string(),
                 name: name.clone(),
@@ -107,9 +103,7 @@ fn docker_config(secret: &Secret) -> Result<DockerConfig, DockerConfigError> {
     let content = |kind: &str, key: &str| {
         let is_kind = secret.type_.as_deref().is_none_or(|it| it == kind);
         let data = secret.data.as_ref()?;
-        data.get(key)
-            .filter(|it| is_kind && !it.0.is_empty())
-            .map(|it| it.0.as_slice())
+        data.get(key).filter(|it| is_kind && !it.0.is_empty()).map(|it| it.0.as_slice())
     };
     if let Some(text) = content("kubernetes.io/dockerconfigjson", ".dockerconfigjson") {
         return DockerConfig::parse_json(text);

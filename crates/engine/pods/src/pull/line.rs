@@ -36,13 +36,8 @@ pub(super) struct Turn {
 
 impl Line {
     pub(super) fn new(limits: PullLimits) -> Self {
-        let state = State {
-            turns: Turns::new(limits),
-            bells: BTreeMap::new(),
-        };
-        Self {
-            state: Arc::new(Mutex::new(state)),
-        }
+        let state = State { turns: Turns::new(limits), bells: BTreeMap::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Stands in line for a registry.
@@ -55,12 +50,7 @@ impl Line {
             ticket
         };
         self.ring();
-        Place {
-            line: self.clone(),
-            registry: registry.to_owned(),
-            ticket,
-            bell,
-        }
+        Place { line: self.clone(), registry: registry.to_owned(), ticket, bell }
     }
 
     /// Wakes whoever has a turn now. A turn that nobody takes any more comes back by itself.
@@ -70,10 +60,7 @@ impl Line {
             let mut state = self.lock();
             while let Some((registry, ticket)) = state.turns.next() {
                 let bell = state.bells.remove(&ticket);
-                let turn = Turn {
-                    line: self.clone(),
-                    registry,
-                };
+                let turn = Turn { line: self.clone(), registry };
                 given.push((bell, turn));
             }
         }
@@ -92,9 +79,7 @@ impl Line {
 impl Place {
     /// Waits for the turn. Cancel-safe: the place is kept.
     pub(super) async fn turn(&mut self) -> Turn {
-        (&mut self.bell)
-            .await
-            .expect("a bell rings before it is dropped, once")
+        (&mut self.bell).await.expect("a bell rings before it is dropped, once")
     }
 
     /// How many pulls come before this one.

@@ -158,24 +158,13 @@ impl Puller {
         wanted: Wanted<'_>,
         tell: &ContainerEvents<'_>,
     ) -> Result<ImageInfo, StartFailure> {
-        let Wanted {
-            pod,
-            named,
-            policy,
-            sandbox,
-        } = wanted;
+        let Wanted { pod, named, policy, sandbox } = wanted;
         let name = ImageName::parse(named).map_err(|error| {
             let message = format!("Failed to apply default image tag {named:?}: {error}");
             tell.say(Happened::InspectFailed(message.clone()));
             StartFailure::other("InvalidImageName", message)
         })?;
-        let order = Order {
-            pod,
-            sandbox,
-            named,
-            image: name.with_default_tag(),
-            name,
-        };
+        let order = Order { pod, sandbox, named, image: name.with_default_tag(), name };
         let policy = PullPolicy::of(policy, &order.image);
         if let Some(records) = &self.records {
             records.recover(self.images.as_ref()).await;
@@ -395,11 +384,8 @@ impl Puller {
         candidates: &[Credential],
     ) -> Result<(ImageInfo, Option<Credential>), Refusal> {
         let mut refusals: Vec<ImageError> = Vec::new();
-        let tries: Vec<Option<&Credential>> = if candidates.is_empty() {
-            vec![None]
-        } else {
-            candidates.iter().map(Some).collect()
-        };
+        let tries: Vec<Option<&Credential>> =
+            if candidates.is_empty() { vec![None] } else { candidates.iter().map(Some).collect() };
         for credential in tries {
             let auth = credential.map(|it| RegistryAuth {
                 username: it.login.username.clone(),
@@ -437,11 +423,7 @@ struct Refusal {
 
 impl Refusal {
     fn plain(message: String) -> Self {
-        Self {
-            reason: "ErrImagePull",
-            event: message.clone(),
-            message,
-        }
+        Self { reason: "ErrImagePull", event: message.clone(), message }
     }
 
     /// One cause speaks for itself; several are listed.
@@ -455,11 +437,9 @@ impl Refusal {
             [ImageError::RegistryUnavailable(detail)] => {
                 because("RegistryUnavailable", "the registry is unavailable", detail)
             }
-            [ImageError::SignatureValidationFailed(detail)] => because(
-                "SignatureValidationFailed",
-                "the signature validation failed",
-                detail,
-            ),
+            [ImageError::SignatureValidationFailed(detail)] => {
+                because("SignatureValidationFailed", "the signature validation failed", detail)
+            }
             [only] => Self::plain(only.to_string()),
             several => {
                 let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
@@ -470,13 +450,7 @@ impl Refusal {
 }
 
 fn pull_failure(named: &str, reason: &'static str, message: String) -> StartFailure {
-    StartFailure {
-        kind: FailureKind::ImagePull {
-            image: named.to_owned(),
-        },
-        reason,
-        message,
-    }
+    StartFailure { kind: FailureKind::ImagePull { image: named.to_owned() }, reason, message }
 }
 
 /// To the millisecond, as the event shows it.

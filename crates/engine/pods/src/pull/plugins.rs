@@ -54,12 +54,7 @@ enum Silence {
 
 impl Plugins {
     pub(super) fn new(providers: Vec<Provider>, logins: Arc<dyn RegistryLogins>) -> Self {
-        Self {
-            providers,
-            logins,
-            kept: Mutex::default(),
-            flights: Mutex::default(),
-        }
+        Self { providers, logins, kept: Mutex::default(), flights: Mutex::default() }
     }
 
     /// What the plugins have for an image's place, for this pod.
@@ -102,10 +97,7 @@ impl Plugins {
             Some(token) => account_part(token, objects, pod).await?,
             None => None,
         };
-        let request = Request {
-            image: place.to_owned(),
-            account,
-        };
+        let request = Request { image: place.to_owned(), account };
         let whose = request.account.as_ref().map(|part| part.account.clone());
         if let Some(config) = self.remembered(index, provider, &request) {
             return Ok((config, whose));
@@ -165,10 +157,8 @@ impl Plugins {
     ) -> Option<DockerConfig> {
         let kept = lock(&self.kept);
         let now = Instant::now();
-        let mut found = request
-            .keys(provider)
-            .into_iter()
-            .filter_map(|key| kept.get(&(index, key)));
+        let mut found =
+            request.keys(provider).into_iter().filter_map(|key| kept.get(&(index, key)));
         let config = found.find(|(until, _)| now <= *until);
         config.map(|(_, config)| config.clone())
     }
@@ -191,11 +181,7 @@ async fn account_part(
 ) -> Result<Option<AccountPart>, Silence> {
     let name = pod.spec_ref().service_account_name.as_deref();
     let (Some(name), Some(objects)) = (name.filter(|name| !name.is_empty()), objects) else {
-        return if wanted.is_account_required {
-            Err(Silence::NotForPod)
-        } else {
-            Ok(None)
-        };
+        return if wanted.is_account_required { Err(Silence::NotForPod) } else { Ok(None) };
     };
     let key = pod.key();
     let account = objects.get_service_account(&key.namespace, name).await;

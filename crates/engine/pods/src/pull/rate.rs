@@ -22,10 +22,7 @@ pub(super) struct Bucket {
 impl Bucket {
     pub(super) fn new(rate: PullRate) -> Self {
         let full = f64::from(rate.burst);
-        Self {
-            rate,
-            state: Mutex::new((full, Instant::now())),
-        }
+        Self { rate, state: Mutex::new((full, Instant::now())) }
     }
 
     /// Takes a token; false when there is none.
@@ -50,10 +47,7 @@ mod tests {
     /// 8.12, 6: QPS and burst.
     #[tokio::test(start_paused = true)]
     async fn a_burst_empties_the_bucket_and_time_fills_it() {
-        let bucket = Bucket::new(PullRate {
-            per_second: 2,
-            burst: 3,
-        });
+        let bucket = Bucket::new(PullRate { per_second: 2, burst: 3 });
         let taken = || (0..10).filter(|_| bucket.take()).count();
         assert_eq!(taken(), 3);
         tokio::time::advance(Duration::from_millis(500)).await;

@@ -153,11 +153,7 @@ impl PullRecords {
     /// Notes that a pull begins.
     pub(super) async fn begin(&self, named: &str) -> Result<Intent<'_>, HostError> {
         *self.lock().under_way.entry(named.to_owned()).or_default() += 1;
-        let intent = Intent {
-            records: self,
-            name: named.to_owned(),
-            is_ended: false,
-        };
+        let intent = Intent { records: self, name: named.to_owned(), is_ended: false };
         let (file, text) = (file_name(named), encode_intent(named));
         let written = self.files.write(PullFile::Intent, &file, &text);
         match written.await {
@@ -219,9 +215,7 @@ impl PullRecords {
     }
 
     fn lock(&self) -> MutexGuard<'_, Intents> {
-        self.intents
-            .lock()
-            .expect("no panic while the lock is held")
+        self.intents.lock().expect("no panic while the lock is held")
     }
 }
 

@@ -75,12 +75,7 @@ async fn pods_that_want_the_same_share_a_run_and_others_are_not_asked() {
     )
     .await;
     assert_eq!((one.len(), two.len(), logins.calls().len()), (1, 1, 1));
-    assert!(
-        plugins
-            .credentials(None, &web, "a.example/x")
-            .await
-            .is_empty()
-    );
+    assert!(plugins.credentials(None, &web, "a.example/x").await.is_empty());
     assert_eq!(logins.calls().len(), 1);
 }
 
@@ -90,11 +85,9 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     let logins = FakeLogins::default();
     let plugins = Plugins::new(provider(""), Arc::new(logins.clone()));
     let web = pod("web").build();
-    for output in [
-        Err("exit status 1".to_owned()),
-        Ok("secret".to_owned()),
-        Ok(answer("Node", None)),
-    ] {
+    for output in
+        [Err("exit status 1".to_owned()), Ok("secret".to_owned()), Ok(answer("Node", None))]
+    {
         logins.set_plugin(Duration::ZERO, move |_| output.clone());
         assert!(plugins.credentials(None, &web, "a.test/x").await.is_empty());
     }
@@ -107,10 +100,7 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     });
     // No other test has a plugin that fails.
     let n = failed.map(|it| it.value.clone());
-    assert!(
-        matches!(n, Some(SampleValue::Number(n)) if (n - 1.0).abs() < f64::EPSILON),
-        "{n:?}"
-    );
+    assert!(matches!(n, Some(SampleValue::Number(n)) if (n - 1.0).abs() < f64::EPSILON), "{n:?}");
 }
 
 /// 8.12, credential providers: tokenAttributes.
@@ -152,10 +142,7 @@ async fn a_plugin_gets_the_token_and_annotations_of_the_pods_account() {
 
 fn secret(name: &str, password: &str) -> Credential {
     Credential {
-        login: Login {
-            password: password.to_owned(),
-            ..Login::default()
-        },
+        login: Login { password: password.to_owned(), ..Login::default() },
         source: Source::Secret(Coordinates {
             namespace: "ns".to_owned(),
             name: name.to_owned(),
@@ -186,9 +173,7 @@ async fn a_pull_leaves_a_record_and_no_intent() {
     let intent = records.begin(IMAGE).await.unwrap();
     assert_eq!(look(&records, &name).await, "pull");
     assert_eq!(files.contents(PullFile::Intent).len(), 1);
-    intent
-        .succeeded(&name, "sha256:1", Some(&secret("pull", "p")))
-        .await;
+    intent.succeeded(&name, "sha256:1", Some(&secret("pull", "p"))).await;
     assert!(files.contents(PullFile::Intent).is_empty());
     let Known::Depends(known) = records.look(IMAGE, &name, "sha256:1").await else {
         panic!("the record says whose it is");
@@ -231,13 +216,7 @@ async fn a_pull_that_was_dropped_keeps_its_intent_until_one_succeeds() {
 async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
     let (world, files) = (World::new(), FakePullFiles::default());
     world.add_image(IMAGE);
-    let id = world
-        .images()
-        .image_status(IMAGE)
-        .await
-        .unwrap()
-        .unwrap()
-        .id;
+    let id = world.images().image_status(IMAGE).await.unwrap().unwrap().id;
     for image in [IMAGE, "a.test/absent:1"] {
         let content = ferrolet_images::record::encode_intent(image);
         let name = ferrolet_images::record::file_name(image);
@@ -249,17 +228,11 @@ async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
     records.recover(world.images().as_ref()).await;
     assert_eq!(files.contents(PullFile::Intent).len(), 2);
     let name = ImageName::parse(IMAGE).unwrap();
-    assert!(matches!(
-        records.look(IMAGE, &name, &id).await,
-        Known::PullAgain
-    ));
+    assert!(matches!(records.look(IMAGE, &name, &id).await, Known::PullAgain));
     let record =
         ferrolet_images::record::decode_record(files.contents(PullFile::Record)[0].as_bytes())
             .unwrap();
-    assert_eq!(
-        record.credentials,
-        BTreeMap::<String, PullCredentials>::new()
-    );
+    assert_eq!(record.credentials, BTreeMap::<String, PullCredentials>::new());
 }
 
 /// 8.12, 7: errors of pulls have upstream's reasons, for the event and for the status.
@@ -269,12 +242,7 @@ fn errors_of_a_pull_map_to_reasons() {
     let unavailable = || ImageError::RegistryUnavailable("503".to_owned());
     let unsigned = || ImageError::SignatureValidationFailed("no key".to_owned());
     for (causes, reason, event, message) in [
-        (
-            vec![plain("no such tag")],
-            "ErrImagePull",
-            "no such tag",
-            "no such tag",
-        ),
+        (vec![plain("no such tag")], "ErrImagePull", "no such tag", "no such tag"),
         (
             vec![unavailable()],
             "RegistryUnavailable",
@@ -287,19 +255,10 @@ fn errors_of_a_pull_map_to_reasons() {
             "SignatureValidationFailed: no key",
             "image pull failed for a/b because the signature validation failed: no key",
         ),
-        (
-            vec![plain("one"), plain("two")],
-            "ErrImagePull",
-            "[one, two]",
-            "[one, two]",
-        ),
+        (vec![plain("one"), plain("two")], "ErrImagePull", "[one, two]", "[one, two]"),
     ] {
         let refusal = Refusal::of("a/b", &causes);
-        let found = (
-            refusal.reason,
-            refusal.event.as_str(),
-            refusal.message.as_str(),
-        );
+        let found = (refusal.reason, refusal.event.as_str(), refusal.message.as_str());
         assert_eq!(found, (reason, event, message), "{causes:?}");
     }
 }

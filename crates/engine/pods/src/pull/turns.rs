@@ -17,27 +17,15 @@ pub struct PullLimits {
 
 impl PullLimits {
     /// One after the other, whatever the registry.
-    pub const SERIAL: Self = Self {
-        at_once: 1,
-        per_registry: 1,
-    };
+    pub const SERIAL: Self = Self { at_once: 1, per_registry: 1 };
     /// One after the other from each registry, several registries side by side.
-    pub const SERIAL_PER_REGISTRY: Self = Self {
-        at_once: 8,
-        per_registry: 1,
-    };
+    pub const SERIAL_PER_REGISTRY: Self = Self { at_once: 8, per_registry: 1 };
     /// As many as are asked for.
-    pub const NONE: Self = Self {
-        at_once: usize::MAX,
-        per_registry: usize::MAX,
-    };
+    pub const NONE: Self = Self { at_once: usize::MAX, per_registry: usize::MAX };
 
     /// So many at once; where there are several places, one registry cannot have them all.
     pub fn at_most(n: usize) -> Self {
-        Self {
-            at_once: n.max(1),
-            per_registry: n.saturating_sub(1).max(1),
-        }
+        Self { at_once: n.max(1), per_registry: n.saturating_sub(1).max(1) }
     }
 }
 
@@ -179,18 +167,12 @@ mod tests {
     #[test]
     fn one_registry_cannot_have_every_place() {
         let limits = PullLimits::at_most(3);
-        assert_eq!(
-            order(limits, &["a", "a", "a", "a"], &["a"]),
-            ["a0", "a1", "|", "a2"]
-        );
+        assert_eq!(order(limits, &["a", "a", "a", "a"], &["a"]), ["a0", "a1", "|", "a2"]);
         assert_eq!(
             order(limits, &["a", "a", "a", "b", "b"], &["b"]),
             ["a0", "b3", "a1", "|", "b4"]
         );
-        assert_eq!(
-            order(PullLimits::at_most(1), &["a", "b"], &["a"]),
-            ["a0", "|", "b1"]
-        );
+        assert_eq!(order(PullLimits::at_most(1), &["a", "b"], &["a"]), ["a0", "|", "b1"]);
     }
 
     #[test]

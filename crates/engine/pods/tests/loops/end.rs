@@ -49,11 +49,7 @@ async fn a_shorter_grace_interrupts_a_longer_one_and_a_longer_one_does_nothing()
     agent.tell([deleting(&world, &web, 200)]).await;
     tokio::time::sleep(secs(5)).await;
     agent.tell([deleting(&world, &web, 10)]).await;
-    world
-        .until("it ended", secs(60), |world| {
-            !world.is_running(&uid, "main")
-        })
-        .await;
+    world.until("it ended", secs(60), |world| !world.is_running(&uid, "main")).await;
     assert_eq!(graces(&world, &uid), [120, 10]);
     assert_eq!(world.now().since(began).as_secs(), 20);
 }
@@ -81,10 +77,7 @@ async fn a_deleted_pod_stays_known_until_it_is_removed() {
     agent.add(&web).await;
     eventually("it runs", SOON, || agent.phase(&uid) == "Running").await;
     agent.tell([deleting(&world, &web, 30)]).await;
-    eventually("its cgroup is gone", SOON, || {
-        world.pod_cgroups().is_empty()
-    })
-    .await;
+    eventually("its cgroup is gone", SOON, || world.pod_cgroups().is_empty()).await;
     tokio::time::sleep(secs(600)).await;
     assert_eq!(world.containers_of(&uid).len(), 1);
     assert!(agent.status(&uid).is_some());
@@ -96,11 +89,8 @@ async fn a_deleted_pod_stays_known_until_it_is_removed() {
 async fn sidecars_stop_after_the_containers_they_serve_the_last_one_first() {
     let world = world();
     let agent = Agent::start(&world);
-    let web = pod("web")
-        .sidecar("outer", IMAGE)
-        .sidecar("inner", IMAGE)
-        .container("main", IMAGE)
-        .build();
+    let web =
+        pod("web").sidecar("outer", IMAGE).sidecar("inner", IMAGE).container("main", IMAGE).build();
     world.script_name("main", Script::StopsAfter(secs(4)));
     world.script_name("inner", Script::StopsAfter(secs(2)));
     let uid = web.uid();
@@ -150,10 +140,7 @@ async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
         let uid = web.uid();
         world.hang_pod_call(&uid, Call::StartContainer);
         agent.add(&web).await;
-        eventually("it is being started", SOON, || {
-            !world.containers_of(&uid).is_empty()
-        })
-        .await;
+        eventually("it is being started", SOON, || !world.containers_of(&uid).is_empty()).await;
         tokio::time::sleep(secs(1)).await;
         let began = world.now();
         agent.remove(&web).await;
@@ -244,19 +231,14 @@ async fn every_part_of_a_teardown_is_tried_again() {
     for call in calls {
         let world = world();
         let agent = Agent::start(&world);
-        let web = pod("web")
-            .container("main", IMAGE)
-            .empty_dir("data")
-            .build();
+        let web = pod("web").container("main", IMAGE).empty_dir("data").build();
         let uid = web.uid();
         agent.add(&web).await;
         main_runs(&world, &uid, SOON).await;
         world.fail_next(call, 2, RuntimeErrorKind::Internal, "not now");
         let began = world.now();
         agent.remove(&web).await;
-        world
-            .until(call.name(), secs(10), |world| world.is_gone(&uid))
-            .await;
+        world.until(call.name(), secs(10), |world| world.is_gone(&uid)).await;
         // One second, then two.
         assert_eq!(world.now().since(began).as_secs(), 3, "{call:?}");
     }
@@ -321,12 +303,7 @@ async fn trouble_with_a_start_does_not_delay_the_end() {
     let agent = Agent::start(&world);
     let web = pod("web").container("main", IMAGE).build();
     let uid = web.uid();
-    world.fail_next(
-        Call::RunSandbox,
-        usize::MAX,
-        RuntimeErrorKind::Internal,
-        "no network",
-    );
+    world.fail_next(Call::RunSandbox, usize::MAX, RuntimeErrorKind::Internal, "no network");
     agent.add(&web).await;
     tokio::time::sleep(secs(60)).await;
     agent.remove(&web).await;
@@ -338,10 +315,8 @@ async fn a_stop_that_fails_again_and_again_does_not_spin() {
     let check = async |call: Call, policy: RestartPolicy, what: &str| {
         let world = world();
         let agent = Agent::start(&world);
-        let builder = pod("web")
-            .sidecar("beside", IMAGE)
-            .container("main", IMAGE)
-            .restart_policy(policy);
+        let builder =
+            pod("web").sidecar("beside", IMAGE).container("main", IMAGE).restart_policy(policy);
         let web = builder.clone().build();
         let uid = web.uid();
         world.script_name("main", Script::ExitsAfter(secs(1), 1));
@@ -390,11 +365,7 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
         assert_eq!(graces(&world, &uid), [2], "the hook took the rest");
         // What it does in the container goes on for as long as that runs.
         assert_eq!(agent.hooks.n_under_way(), n_told);
-        world
-            .until("it ended", secs(20), |world| {
-                !world.is_running(&uid, "main")
-            })
-            .await;
+        world.until("it ended", secs(20), |world| !world.is_running(&uid, "main")).await;
         eventually("nothing goes on", SOON, || agent.hooks.n_under_way() == 0).await;
         let events = world.recorded_events().into_iter();
         let told = events.filter(|(_, it)| it.reason == "FailedPreStopHook");

@@ -22,19 +22,13 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     };
     agent.evict(order.clone()).await;
     eventually("it failed", secs(10), || agent.phase(&uid) == "Failed").await;
-    world
-        .until("it ended", SOON, |world| !world.is_running(&uid, "main"))
-        .await;
+    world.until("it ended", SOON, |world| !world.is_running(&uid, "main")).await;
     assert!(world.now().since(began) < secs(5));
     let status = agent.status(&uid).unwrap();
     assert_eq!(status.reason.as_deref(), Some("Evicted"));
     assert_eq!(status.message.as_deref(), Some("it has too much"));
     // Its status is all that stays of it.
-    world
-        .until("nothing else is left", SOON, |world| {
-            world.containers_of(&uid).is_empty()
-        })
-        .await;
+    world.until("nothing else is left", SOON, |world| world.containers_of(&uid).is_empty()).await;
     let shown = agent.container(&uid, "main").unwrap();
     assert!(shown.state.unwrap().terminated.is_some());
     // Neither a second order nor another version of the pod starts anything.
@@ -42,9 +36,7 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     agent.tell([PodChange::Updated(web.clone())]).await;
     tokio::time::sleep(secs(30)).await;
     assert_eq!(agent.phase(&uid), "Failed");
-    let starts = times(&world, &uid, |act| {
-        matches!(act, Act::ContainerStarted { .. })
-    });
+    let starts = times(&world, &uid, |act| matches!(act, Act::ContainerStarted { .. }));
     assert_eq!(starts.len(), 1);
     let events = world.recorded_events();
     let evictions = events.iter().filter(|(_, it)| it.reason == "Evicted");

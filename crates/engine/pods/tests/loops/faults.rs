@@ -27,17 +27,9 @@ async fn a_pod_whose_status_call_hangs_delays_no_other() {
     world.hang_pod(&hung.uid());
     agent.add(&hung).await;
     agent.add(&well).await;
-    world
-        .until("the other runs", millis(100), |world| {
-            world.is_running(&well.uid(), "main")
-        })
-        .await;
+    world.until("the other runs", millis(100), |world| world.is_running(&well.uid(), "main")).await;
     agent.remove(&well).await;
-    world
-        .until("the other is gone", millis(100), |world| {
-            world.is_gone(&well.uid())
-        })
-        .await;
+    world.until("the other is gone", millis(100), |world| world.is_gone(&well.uid())).await;
     assert!(!world.is_running(&hung.uid(), "main"));
     world.free_hung();
     main_runs(&world, &hung.uid(), SOON).await;
@@ -83,9 +75,7 @@ async fn a_runtime_that_is_away_delays_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_away_when_the_agent_comes_back_makes_nobody_look_dead() {
     let world = world();
-    let builder = pod("web")
-        .container("main", IMAGE)
-        .restart_policy(RestartPolicy::Never);
+    let builder = pod("web").container("main", IMAGE).restart_policy(RestartPolicy::Never);
     let web = builder.clone().build();
     let uid = web.uid();
     let agent = Agent::start(&world);
@@ -112,10 +102,7 @@ async fn a_runtime_that_is_away_when_the_agent_comes_back_makes_nobody_look_dead
 async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     let world = world();
     let (stray, web) = (
-        pod("stray")
-            .container("main", IMAGE)
-            .empty_dir("data")
-            .build(),
+        pod("stray").container("main", IMAGE).empty_dir("data").build(),
         pod("web").container("main", IMAGE).build(),
     );
     let agent = Agent::start(&world);
@@ -129,9 +116,7 @@ async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
         .await;
     drop(agent);
     let agent = Agent::start(&world);
-    agent
-        .tell_when([PodChange::Added(web.clone())], false)
-        .await;
+    agent.tell_when([PodChange::Added(web.clone())], false).await;
     let census = Hint::Census(vec![uid.clone(), web.uid()]);
     agent.hint(census).await;
     tokio::time::sleep(secs(60)).await;
@@ -171,10 +156,7 @@ async fn directories_and_cgroups_of_an_earlier_life_are_removed() {
 async fn a_volume_that_fails_is_tried_again() {
     let world = world();
     let agent = Agent::start(&world);
-    let web = pod("web")
-        .container("main", IMAGE)
-        .empty_dir("data")
-        .build();
+    let web = pod("web").container("main", IMAGE).empty_dir("data").build();
     world.break_volume("data", Some("no such disk"));
     agent.add(&web).await;
     tokio::time::sleep(secs(60)).await;
@@ -190,28 +172,16 @@ async fn a_volume_that_fails_is_tried_again() {
 async fn a_pod_whose_volumes_find_no_room_on_the_node_fails_for_good() {
     let world = world();
     let agent = Agent::start(&world);
-    let web = pod("web")
-        .container("main", IMAGE)
-        .empty_dir("data")
-        .build();
+    let web = pod("web").container("main", IMAGE).empty_dir("data").build();
     world.leave_no_room_for_volume("data", "no room");
     agent.add(&web).await;
-    world
-        .until("it failed", secs(5), |_| {
-            agent.phase(&web.uid()) == "Failed"
-        })
-        .await;
+    world.until("it failed", secs(5), |_| agent.phase(&web.uid()) == "Failed").await;
     let status = agent.status(&web.uid()).unwrap();
-    assert_eq!(
-        status.reason.as_deref(),
-        Some("VolumeAttachmentLimitExceeded")
-    );
+    assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
     assert_eq!(status.message.as_deref(), Some("Pod was rejected: no room"));
     assert_eq!(world.sandboxes(), []);
     let events = world.recorded_events();
-    let told = events
-        .iter()
-        .filter(|(_, it)| it.reason == "VolumeAttachmentLimitExceeded");
+    let told = events.iter().filter(|(_, it)| it.reason == "VolumeAttachmentLimitExceeded");
     assert_eq!(told.count(), 1);
     tokio::time::sleep(secs(60)).await;
     assert_eq!(agent.phase(&web.uid()), "Failed");
@@ -235,9 +205,8 @@ async fn a_crowd_of_pods_takes_turns_with_sandboxes() {
     let world = world();
     world.set_latency(Call::RunSandbox, secs(1));
     let agent = Agent::start(&world);
-    let pods: Vec<_> = (0..20)
-        .map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build())
-        .collect();
+    let pods: Vec<_> =
+        (0..20).map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build()).collect();
     let changes = pods.iter().map(|pod| PodChange::Added(pod.clone()));
     agent.tell(changes).await;
     world
@@ -261,17 +230,11 @@ async fn pods_wait_for_the_network() {
     );
     agent.add(&web).await;
     agent.add(&host).await;
-    world
-        .until("the one without runs", SOON, |world| {
-            world.is_running(&host.uid(), "main")
-        })
-        .await;
+    world.until("the one without runs", SOON, |world| world.is_running(&host.uid(), "main")).await;
     tokio::time::sleep(secs(60)).await;
     assert_eq!(world.journal_of(&web.uid()), []);
     let events = world.recorded_events();
-    let told = events
-        .iter()
-        .filter(|(_, it)| it.reason == "NetworkNotReady");
+    let told = events.iter().filter(|(_, it)| it.reason == "NetworkNotReady");
     assert_eq!(told.count(), 1);
     agent.set_network(true);
     main_runs(&world, &web.uid(), millis(100)).await;
@@ -295,27 +258,14 @@ async fn what_the_runtime_keeps_of_a_start_that_was_given_up_holds_nobody_up() {
     main_runs(&world, &uid, SOON).await;
     eventually("it is shown", SOON, || agent.phase(&uid) == "Running").await;
     let shown = agent.container(&uid, "main").unwrap();
-    assert_eq!(
-        (shown.restart_count, shown.last_state),
-        (0, Some(Default::default()))
-    );
-    let attempts: Vec<u32> = world
-        .containers_of(&uid)
-        .iter()
-        .map(|it| it.spec.attempt)
-        .collect();
+    assert_eq!((shown.restart_count, shown.last_state), (0, Some(Default::default())));
+    let attempts: Vec<u32> = world.containers_of(&uid).iter().map(|it| it.spec.attempt).collect();
     assert_eq!(attempts, [0, 1]);
 
     agent.remove(&web).await;
     eventually("its worker is done", SOON, || agent.status(&uid).is_none()).await;
-    assert!(
-        !world.containers_of(&uid).is_empty(),
-        "the runtime keeps it"
-    );
-    assert!(
-        world.files().list().await.unwrap().is_empty(),
-        "nothing else is left"
-    );
+    assert!(!world.containers_of(&uid).is_empty(), "the runtime keeps it");
+    assert!(world.files().list().await.unwrap().is_empty(), "nothing else is left");
     agent.hint(Hint::Census(vec![uid.clone()])).await;
     nothing_is_left(&world, &uid, SOON).await;
 }
@@ -329,11 +279,7 @@ struct Grenade {
 
 impl Grenade {
     fn agent(world: &World, word: &'static str, n_panics: u32) -> Agent {
-        let grenade = Grenade {
-            events: world.events(),
-            word,
-            left: AtomicU32::new(n_panics),
-        };
+        let grenade = Grenade { events: world.events(), word, left: AtomicU32::new(n_panics) };
         Agent::with_events(world, Arc::new(grenade))
     }
 }
@@ -359,9 +305,7 @@ async fn a_worker_that_panics_is_replaced_and_finishes_the_job() {
     agent.add(&web).await;
     let uid = web.uid();
     main_runs(&world, &uid, secs(10)).await;
-    let made = times(&world, &uid, |act| {
-        matches!(act, Act::ContainerCreated { .. })
-    });
+    let made = times(&world, &uid, |act| matches!(act, Act::ContainerCreated { .. }));
     assert_eq!(made.len(), 4, "half-made containers make room");
     assert_eq!(world.sandboxes().len(), 1);
     let took = world.now().since(began).as_secs();
@@ -384,9 +328,8 @@ async fn a_worker_that_panics_while_it_takes_its_pod_down_is_replaced_too() {
 async fn a_quiet_node_does_nothing() {
     let world = world();
     let agent = Agent::start(&world);
-    let pods: Vec<_> = (0..5)
-        .map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build())
-        .collect();
+    let pods: Vec<_> =
+        (0..5).map(|n| pod(&format!("web-{n}")).container("main", IMAGE).build()).collect();
     for pod in &pods {
         agent.add(pod).await;
     }
@@ -405,22 +348,14 @@ async fn a_container_that_dies_while_the_agent_is_away_is_found_dead() {
     let agent = Agent::start(&world);
     let web = pod("web").container("main", IMAGE).build();
     let uid = web.uid();
-    world.script_series(
-        &web.key(),
-        "main",
-        vec![Script::ExitsAfter(secs(10), 7), Script::Runs],
-    );
+    world.script_series(&web.key(), "main", vec![Script::ExitsAfter(secs(10), 7), Script::Runs]);
     agent.add(&web).await;
     main_runs(&world, &uid, SOON).await;
     drop(agent);
     tokio::time::sleep(secs(60)).await;
     let agent = Agent::start(&world);
     agent.add(&web).await;
-    world
-        .until("it runs again", SOON, |world| {
-            world.is_running(&uid, "main")
-        })
-        .await;
+    world.until("it runs again", SOON, |world| world.is_running(&uid, "main")).await;
     eventually("its end is shown", SOON, || {
         let status = agent.container(&uid, "main").unwrap_or_default();
         let last = status.last_state.and_then(|it| it.terminated);
@@ -452,12 +387,7 @@ async fn a_disk_that_hangs_when_the_agent_comes_back_holds_up_pods_and_loses_non
     let kind = RuntimeErrorKind::Internal;
     world.fail_next(Call::ListPodFiles, 2, kind, "bad sector");
     let agent = Agent::start(&world);
-    agent
-        .tell([
-            PodChange::Added(web.clone()),
-            PodChange::Added(other.clone()),
-        ])
-        .await;
+    agent.tell([PodChange::Added(web.clone()), PodChange::Added(other.clone())]).await;
     eventually("it runs", SOON, || world.is_running(&other.uid(), "main")).await;
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
 }
@@ -465,16 +395,12 @@ async fn a_disk_that_hangs_when_the_agent_comes_back_holds_up_pods_and_loses_non
 /// 8.3, step 6.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
-    for (policy, n_starts, phase) in [
-        (RestartPolicy::Always, 2, "Running"),
-        (RestartPolicy::Never, 1, "Failed"),
-    ] {
+    for (policy, n_starts, phase) in
+        [(RestartPolicy::Always, 2, "Running"), (RestartPolicy::Never, 1, "Failed")]
+    {
         let world = world();
         let agent = Agent::start(&world);
-        let web = pod("web")
-            .container("main", IMAGE)
-            .restart_policy(policy)
-            .build();
+        let web = pod("web").container("main", IMAGE).restart_policy(policy).build();
         let uid = web.uid();
         agent.add(&web).await;
         main_runs(&world, &uid, SOON).await;
@@ -482,12 +408,8 @@ async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
         world.lose_cgroup(&uid);
         let agent = Agent::start(&world);
         agent.add(&web).await;
-        let starts = || {
-            times(&world, &uid, |act| {
-                matches!(act, Act::ContainerStarted { .. })
-            })
-            .len()
-        };
+        let starts =
+            || times(&world, &uid, |act| matches!(act, Act::ContainerStarted { .. })).len();
         eventually("it is made anew, or over", secs(40), || {
             starts() == n_starts && agent.phase(&uid) == phase
         })

@@ -28,14 +28,9 @@ async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     world.add_pullable_image(REMOTE, secs(1));
     main_runs(&world, &uid, secs(22)).await;
     let pulls = world.recorded_events().into_iter();
-    let pulls: Vec<_> = pulls
-        .filter(|(_, event)| event.reason == "Pulling")
-        .map(|(at, _)| at)
-        .collect();
-    let pauses: Vec<u64> = pulls
-        .windows(2)
-        .map(|pair| pair[1].since(pair[0]).as_secs())
-        .collect();
+    let pulls: Vec<_> =
+        pulls.filter(|(_, event)| event.reason == "Pulling").map(|(at, _)| at).collect();
+    let pauses: Vec<u64> = pulls.windows(2).map(|pair| pair[1].since(pair[0]).as_secs()).collect();
     assert_eq!(pauses, [10, 20]);
 }
 
@@ -63,10 +58,8 @@ async fn the_image_of_an_ephemeral_container_backs_off_with_the_same_words() {
         });
         about.collect::<Vec<String>>()
     };
-    eventually("it backs off", secs(5), || {
-        told().iter().any(|it| it == "Error: ImagePullBackOff")
-    })
-    .await;
+    eventually("it backs off", secs(5), || told().iter().any(|it| it == "Error: ImagePullBackOff"))
+        .await;
     let expected = [
         format!("Pulling image {REMOTE:?}"),
         format!("Failed to pull image {REMOTE:?}: no such tag"),
@@ -88,10 +81,7 @@ async fn bad_images_have_reasons() {
             .build();
         let agent = Agent::start(&world);
         agent.add(&web).await;
-        eventually(reason, SOON, || {
-            agent.waits_for(&web.uid(), "main") == reason
-        })
-        .await;
+        eventually(reason, SOON, || agent.waits_for(&web.uid(), "main") == reason).await;
         assert_eq!(agent.phase(&web.uid()), "Pending");
     };
     check(REMOTE, "Never", "ErrImageNeverPull").await;

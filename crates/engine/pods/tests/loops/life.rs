@@ -12,13 +12,7 @@ use crate::rig::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_pod_is_set_up_and_started() {
-    let (world, web) = (
-        world(),
-        pod("web")
-            .container("main", IMAGE)
-            .empty_dir("data")
-            .build(),
-    );
+    let (world, web) = (world(), pod("web").container("main", IMAGE).empty_dir("data").build());
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
@@ -35,13 +29,7 @@ async fn a_new_pod_is_set_up_and_started() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_driver_says_of_a_volume_is_in_the_status_until_it_says_otherwise() {
-    let (world, web) = (
-        world(),
-        pod("web")
-            .container("main", IMAGE)
-            .empty_dir("data")
-            .build(),
-    );
+    let (world, web) = (world(), pod("web").container("main", IMAGE).empty_dir("data").build());
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
@@ -91,11 +79,7 @@ async fn containers_of_a_pod_start_together() {
         world.is_running(&uid, "one") && world.is_running(&uid, "three")
     };
     world.until("two of three run", SOON, two_run).await;
-    world
-        .until("the slow one runs", secs(61), |world| {
-            world.is_running(&uid, "slow")
-        })
-        .await;
+    world.until("the slow one runs", secs(61), |world| world.is_running(&uid, "slow")).await;
     eventually("all are ready", SOON, || {
         ["one", "slow", "three"]
             .iter()
@@ -176,10 +160,8 @@ async fn a_removed_pod_leaves_nothing() {
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
-    eventually("it crashed twice", secs(60), || {
-        starts_of(&world, &uid, "crashing").len() >= 3
-    })
-    .await;
+    eventually("it crashed twice", secs(60), || starts_of(&world, &uid, "crashing").len() >= 3)
+        .await;
     agent.remove(&web).await;
     nothing_is_left(&world, &uid, SOON).await;
     eventually("it is forgotten", SOON, || agent.status(&uid).is_none()).await;
@@ -188,33 +170,16 @@ async fn a_removed_pod_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edited_static_pod_waits_for_the_old_one_to_be_gone() {
-    let edition = |uid: &str| {
-        pod("web")
-            .container("main", IMAGE)
-            .grace(10)
-            .static_file()
-            .uid(uid)
-            .build()
-    };
+    let edition =
+        |uid: &str| pod("web").container("main", IMAGE).grace(10).static_file().uid(uid).build();
     let (world, old, new) = (world(), edition("old"), edition("new"));
     world.script_name("main", Script::IgnoresSignal);
     let agent = Agent::start(&world);
     agent.add(&old).await;
-    world
-        .until("the old one runs", SOON, |world| {
-            world.is_running(&old.uid(), "main")
-        })
-        .await;
-    let changes = [
-        PodChange::Removed(old.clone()),
-        PodChange::Added(new.clone()),
-    ];
+    world.until("the old one runs", SOON, |world| world.is_running(&old.uid(), "main")).await;
+    let changes = [PodChange::Removed(old.clone()), PodChange::Added(new.clone())];
     agent.tell(changes).await;
-    world
-        .until("the new one runs", secs(30), |world| {
-            world.is_running(&new.uid(), "main")
-        })
-        .await;
+    world.until("the new one runs", secs(30), |world| world.is_running(&new.uid(), "main")).await;
     assert!(world.is_gone(&old.uid()));
     let first_of_new = world.journal_of(&new.uid())[0].at;
     let last_of_old = world.journal_of(&old.uid()).last().unwrap().at;
@@ -223,14 +188,8 @@ async fn an_edited_static_pod_waits_for_the_old_one_to_be_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
-    let (world, web) = (
-        world(),
-        pod("web")
-            .container("main", IMAGE)
-            .grace(10)
-            .static_file()
-            .build(),
-    );
+    let (world, web) =
+        (world(), pod("web").container("main", IMAGE).grace(10).static_file().build());
     world.script_name("main", Script::IgnoresSignal);
     let agent = Agent::start(&world);
     let uid = web.uid();
@@ -238,18 +197,11 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
     main_runs(&world, &uid, SOON).await;
     agent.remove(&web).await;
     eventually("it is being stopped", SOON, || {
-        !times(&world, &uid, |act| {
-            matches!(act, Act::ContainerSignalled { .. })
-        })
-        .is_empty()
+        !times(&world, &uid, |act| matches!(act, Act::ContainerSignalled { .. })).is_empty()
     })
     .await;
     agent.add(&web).await;
-    world
-        .until("it runs again", secs(30), |world| {
-            starts_of(world, &uid, "main").len() == 2
-        })
-        .await;
+    world.until("it runs again", secs(30), |world| starts_of(world, &uid, "main").len() == 2).await;
     let gone = place(&world, |act| *act == Act::CgroupRemoved);
     let sandboxes = times(&world, &uid, |act| matches!(act, Act::SandboxRan { .. }));
     assert_eq!(sandboxes.len(), 2);
@@ -257,9 +209,7 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
     // What tells of the life before stays, so that it is counted.
     assert!(times(&world, &uid, |act| *act == Act::DirectoriesRemoved).is_empty());
     eventually("its restart is counted", SOON, || {
-        agent
-            .container(&uid, "main")
-            .is_some_and(|it| it.restart_count == 1)
+        agent.container(&uid, "main").is_some_and(|it| it.restart_count == 1)
     })
     .await;
     // Other tests of this process count too.
@@ -268,16 +218,11 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
         .iter()
         .find(|it| it.family == "kubelet_restarted_pods_total" && it.labels == ["true"]);
     let n = restarted.map(|it| it.value.clone());
-    assert!(
-        matches!(n, Some(SampleValue::Number(n)) if n >= 1.0),
-        "{n:?}"
-    );
+    assert!(matches!(n, Some(SampleValue::Number(n)) if n >= 1.0), "{n:?}");
     let families: Vec<&str> = shown.iter().map(|it| it.family).collect();
     assert!(families.contains(&"kubelet_pleg_pod_relist_duration_seconds"));
     let working = ferrolet_pods::working_pods().samples();
-    let at_work = working
-        .iter()
-        .find(|it| it.labels == ["desired", "sync", "true"]);
+    let at_work = working.iter().find(|it| it.labels == ["desired", "sync", "true"]);
     assert!(
         matches!(at_work.map(|it| &it.value), Some(SampleValue::Number(n)) if *n >= 1.0),
         "{at_work:?}"
@@ -286,10 +231,7 @@ async fn a_pod_that_comes_back_while_it_is_torn_down_starts_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_container_that_changed_restarts() {
-    let (world, builder) = (
-        world(),
-        pod("web").container("one", IMAGE).container("two", IMAGE),
-    );
+    let (world, builder) = (world(), pod("web").container("one", IMAGE).container("two", IMAGE));
     world.add_image("registry.example/app:2");
     let (old, new) = (
         builder.clone().build(),
@@ -330,20 +272,12 @@ async fn what_runs_is_adopted_untouched_and_what_is_half_made_is_completed() {
     let uid = web.uid();
     let agent = Agent::start(&world);
     agent.add(&web).await;
-    world
-        .until("one of two runs", secs(10), |world| {
-            world.is_running(&uid, "main")
-        })
-        .await;
+    world.until("one of two runs", secs(10), |world| world.is_running(&uid, "main")).await;
     let adopted = world.newest_container(&uid, "main").unwrap().id;
     drop(agent);
     let agent = Agent::start(&world);
     agent.add(&web).await;
-    world
-        .until("the other one runs", secs(200), |world| {
-            world.is_running(&uid, "late")
-        })
-        .await;
+    world.until("the other one runs", secs(200), |world| world.is_running(&uid, "late")).await;
     eventually("it is shown", SOON, || agent.phase(&uid) == "Running").await;
     assert_eq!(world.newest_container(&uid, "main").unwrap().id, adopted);
     assert_eq!(starts_of(&world, &uid, "first").len(), 1);

@@ -13,10 +13,7 @@ use crate::rig::*;
 
 /// A guaranteed pod of one container.
 fn sure(name: &str, cpu: &str, memory: &str) -> Pod {
-    pod(name)
-        .container("main", IMAGE)
-        .limits("main", cpu, memory)
-        .build()
+    pod(name).container("main", IMAGE).limits("main", cpu, memory).build()
 }
 
 fn of_generation(pod: &Pod, generation: i64) -> Pod {
@@ -57,24 +54,19 @@ fn reasons(world: &World) -> Vec<String> {
 }
 
 async fn runs(agent: &Agent, uid: &PodUid) {
-    eventually("it runs", SOON, || {
-        agent.container_state(uid, "main").running.is_some()
-    })
-    .await;
+    eventually("it runs", SOON, || agent.container_state(uid, "main").running.is_some()).await;
 }
 
 fn bounded(world: &World, uid: &PodUid) -> Vec<String> {
     let journal = world.journal_of(uid).into_iter();
     journal
         .filter_map(|entry| match entry.act {
-            Act::ContainerBounded {
-                name,
-                memory,
-                cpu_quota,
-            } => Some(format!("{name} {} {cpu_quota}", memory >> 20)),
-            Act::CgroupBounded {
-                memory, cpu_quota, ..
-            } => Some(format!("pod {:?} {cpu_quota:?}", memory.map(|it| it >> 20))),
+            Act::ContainerBounded { name, memory, cpu_quota } => {
+                Some(format!("{name} {} {cpu_quota}", memory >> 20))
+            }
+            Act::CgroupBounded { memory, cpu_quota, .. } => {
+                Some(format!("pod {:?} {cpu_quota:?}", memory.map(|it| it >> 20)))
+            }
             _ => None,
         })
         .collect()
@@ -90,10 +82,8 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
     runs(&agent, &uid).await;
     let large = of_generation(&large, 2);
     agent.tell([PodChange::Updated(large)]).await;
-    eventually("it is resized", SOON, || {
-        reasons(&world) == ["ResizeStarted", "ResizeCompleted"]
-    })
-    .await;
+    eventually("it is resized", SOON, || reasons(&world) == ["ResizeStarted", "ResizeCompleted"])
+        .await;
     assert_eq!(
         bounded(&world, &uid),
         [
@@ -137,10 +127,7 @@ async fn an_update_that_the_node_cannot_do_is_told() {
     let missing = format!("Pod requires node features that are not available: {feature}");
     for (declared, expected) in [(vec![], vec![missing]), (vec![feature.to_owned()], vec![])] {
         let world = world();
-        let declaring = AdmissionNode {
-            declared_features: declared,
-            ..node(1000)
-        };
+        let declaring = AdmissionNode { declared_features: declared, ..node(1000) };
         let agent = Agent::with_node(&world, declaring);
         let small = whole("100m", 1);
         let uid = small.uid();
@@ -180,12 +167,8 @@ async fn a_policy_of_restart_restarts_once_also_over_a_crash() {
     runs(&agent, &uid).await;
     agent.tell([PodChange::Updated(large.clone())]).await;
     eventually("it restarts", SOON, || {
-        agent
-            .container(&uid, "main")
-            .is_some_and(|it| it.restart_count == 1)
-            && reasons(&world)
-                .last()
-                .is_some_and(|it| it == "ResizeCompleted")
+        agent.container(&uid, "main").is_some_and(|it| it.restart_count == 1)
+            && reasons(&world).last().is_some_and(|it| it == "ResizeCompleted")
     })
     .await;
     drop(agent);
@@ -207,10 +190,8 @@ async fn a_resize_without_room_waits_until_another_pod_goes() {
     runs(&agent, &uid).await;
     let wider = of_generation(&sure("web", "250m", "32Mi"), 2);
     agent.tell([PodChange::Updated(wider)]).await;
-    eventually("it is deferred", SOON, || {
-        condition(&agent, &uid, "PodResizePending").is_some()
-    })
-    .await;
+    eventually("it is deferred", SOON, || condition(&agent, &uid, "PodResizePending").is_some())
+        .await;
     let pending = condition(&agent, &uid, "PodResizePending").unwrap();
     assert_eq!(pending.reason.as_deref(), Some("Deferred"));
     assert_eq!(
@@ -228,14 +209,8 @@ async fn a_resize_without_room_waits_until_another_pod_goes() {
     assert_eq!(condition(&agent, &uid, "PodResizePending"), None);
     let shown = ferrolet_pods::figures().samples();
     for (family, labels) in [
-        (
-            "kubelet_pod_deferred_accepted_resizes_total",
-            &["pods_removed"][..],
-        ),
-        (
-            "kubelet_pod_deferred_resize_duration_seconds",
-            &["normal", "accepted"],
-        ),
+        ("kubelet_pod_deferred_accepted_resizes_total", &["pods_removed"][..]),
+        ("kubelet_pod_deferred_resize_duration_seconds", &["normal", "accepted"]),
     ] {
         let mut all = shown.iter();
         let is_there = all.any(|it| it.family == family && it.labels == labels);
@@ -252,10 +227,8 @@ async fn a_deferred_resize_survives_the_agent_and_can_be_taken_back() {
     agent.add(&web).await;
     runs(&agent, &uid).await;
     agent.tell([PodChange::Updated(wider.clone())]).await;
-    eventually("it is deferred", SOON, || {
-        condition(&agent, &uid, "PodResizePending").is_some()
-    })
-    .await;
+    eventually("it is deferred", SOON, || condition(&agent, &uid, "PodResizePending").is_some())
+        .await;
     drop(agent);
     let agent = Agent::with_node(&world, node(200));
     agent.add(&wider).await;
@@ -267,10 +240,8 @@ async fn a_deferred_resize_survives_the_agent_and_can_be_taken_back() {
     assert_eq!(shown.allocated_resources.unwrap()["cpu"].0, "100m");
     assert_eq!(bounded(&world, &uid), [""; 0]);
     agent.tell([PodChange::Updated(web)]).await;
-    eventually("it is taken back", SOON, || {
-        condition(&agent, &uid, "PodResizePending").is_none()
-    })
-    .await;
+    eventually("it is taken back", SOON, || condition(&agent, &uid, "PodResizePending").is_none())
+        .await;
     assert_eq!(starts_of(&world, &uid, "main").len(), 1);
 }
 
@@ -282,12 +253,7 @@ async fn a_runtime_that_refuses_is_asked_again_and_the_pod_says_so() {
     let uid = small.uid();
     agent.add(&small).await;
     runs(&agent, &uid).await;
-    world.fail_next(
-        Call::UpdateContainer,
-        2,
-        RuntimeErrorKind::Unknown,
-        "not today",
-    );
+    world.fail_next(Call::UpdateContainer, 2, RuntimeErrorKind::Unknown, "not today");
     agent.tell([PodChange::Updated(large)]).await;
     eventually("it says so", SOON, || {
         condition(&agent, &uid, "PodResizeInProgress")
@@ -317,15 +283,12 @@ async fn a_runtime_may_refuse_a_resize_before_anything_is_written() {
         world.fail_next(Call::AnnounceResources, 1, kind, message);
         agent.tell([PodChange::Updated(large)]).await;
         eventually("it is resized", secs(20), || {
-            reasons(&world)
-                .last()
-                .is_some_and(|it| it == "ResizeCompleted")
+            reasons(&world).last().is_some_and(|it| it == "ResizeCompleted")
         })
         .await;
         let events = world.recorded_events().into_iter();
         let refusals = events.filter(|(_, it)| {
-            it.message
-                .contains("UpdatePodSandboxResources (resource=memory); resize rejected")
+            it.message.contains("UpdatePodSandboxResources (resource=memory); resize rejected")
         });
         assert_eq!(refusals.count(), usize::from(is_refused), "{message}");
     }
@@ -349,15 +312,10 @@ async fn burstable_pods_weigh_what_they_were_granted_together() {
             .build()
     };
     agent.add(&burst("500m")).await;
-    eventually("it weighs", SOON, || {
-        world.class_bounds().burstable.cpu_shares == Some(512)
-    })
-    .await;
+    eventually("it weighs", SOON, || world.class_bounds().burstable.cpu_shares == Some(512)).await;
     agent.tell([PodChange::Updated(burst("1"))]).await;
-    eventually("it weighs more", SOON, || {
-        world.class_bounds().burstable.cpu_shares == Some(1024)
-    })
-    .await;
+    eventually("it weighs more", SOON, || world.class_bounds().burstable.cpu_shares == Some(1024))
+        .await;
     // Upstream writes it every minute, whoever has written there in between.
     world.overwrite_class_bounds(ClassBounds::default());
     eventually("it weighs as much again", secs(61), || {
@@ -365,8 +323,6 @@ async fn burstable_pods_weigh_what_they_were_granted_together() {
     })
     .await;
     agent.remove(&burst("1")).await;
-    eventually("nobody is left", SOON, || {
-        world.class_bounds().burstable.cpu_shares == Some(2)
-    })
-    .await;
+    eventually("nobody is left", SOON, || world.class_bounds().burstable.cpu_shares == Some(2))
+        .await;
 }

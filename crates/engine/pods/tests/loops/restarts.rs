@@ -41,25 +41,12 @@ async fn a_crash_loop_waits_ever_longer_up_to_five_minutes() {
         end.is_some_and(|it| it.state.is_some_and(|state| state.terminated.is_some()))
     })
     .await;
-    eventually("it waits", secs(2), || {
-        agent.waits_for(&uid, "main") == "CrashLoopBackOff"
-    })
-    .await;
-    world
-        .until("nine starts", secs(3000), |world| {
-            starts_of(world, &uid, "main").len() == 9
-        })
-        .await;
-    assert_eq!(
-        waits(&world, &uid, "main"),
-        [0, 10, 20, 40, 80, 160, 300, 300]
-    );
+    eventually("it waits", secs(2), || agent.waits_for(&uid, "main") == "CrashLoopBackOff").await;
+    world.until("nine starts", secs(3000), |world| starts_of(world, &uid, "main").len() == 9).await;
+    assert_eq!(waits(&world, &uid, "main"), [0, 10, 20, 40, 80, 160, 300, 300]);
     let shown = agent.container(&uid, "main").unwrap();
     assert_eq!(shown.restart_count, 8);
-    assert!(
-        world.containers_of(&uid).len() <= 3,
-        "dead containers do not pile up"
-    );
+    assert!(world.containers_of(&uid).len() <= 3, "dead containers do not pile up");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,19 +85,11 @@ async fn a_start_that_the_runtime_refuses_does_not_end_the_crash_loop() {
     let uid = web.uid();
     let agent = Agent::start(&world);
     agent.add(&web).await;
-    world
-        .until("three starts", secs(400), |world| {
-            starts_of(world, &uid, "main").len() == 3
-        })
-        .await;
+    world.until("three starts", secs(400), |world| starts_of(world, &uid, "main").len() == 3).await;
     // The container is made and stays so.
     let kind = RuntimeErrorKind::Unavailable;
     world.fail_next(Call::StartContainer, 1, kind, "busy");
-    world
-        .until("five starts", secs(400), |world| {
-            starts_of(world, &uid, "main").len() == 5
-        })
-        .await;
+    world.until("five starts", secs(400), |world| starts_of(world, &uid, "main").len() == 5).await;
     assert_eq!(waits(&world, &uid, "main"), [0, 10, 21, 40]);
 }
 
@@ -124,11 +103,7 @@ async fn ten_good_minutes_end_a_crash_loop() {
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
-    world
-        .until("six starts", secs(1000), |world| {
-            starts_of(world, &uid, "main").len() == 6
-        })
-        .await;
+    world.until("six starts", secs(1000), |world| starts_of(world, &uid, "main").len() == 6).await;
     assert_eq!(waits(&world, &uid, "main"), [0, 10, 20, 0, 10]);
 }
 
@@ -136,10 +111,7 @@ async fn ten_good_minutes_end_a_crash_loop() {
 async fn policies_say_who_restarts() {
     let check = async |policy: RestartPolicy, code: i32, restarts: bool| {
         let world = world();
-        let web = pod("web")
-            .container("main", IMAGE)
-            .restart_policy(policy)
-            .build();
+        let web = pod("web").container("main", IMAGE).restart_policy(policy).build();
         world.script_name("main", Script::ExitsAfter(secs(1), code));
         let agent = Agent::start(&world);
         agent.add(&web).await;
@@ -174,9 +146,7 @@ async fn last_words_are_shown() {
     let agent = Agent::start(&world);
     agent.add(&job).await;
     let uid = job.uid();
-    world
-        .until("it runs", SOON, |world| world.is_running(&uid, "mute"))
-        .await;
+    world.until("it runs", SOON, |world| world.is_running(&uid, "mute")).await;
     let log = world.newest_container(&uid, "mute").unwrap().log_path;
     world.append_file(&log, "no cheese\n");
     eventually("it ended", SOON, || agent.phase(&uid) == "Failed").await;
@@ -191,22 +161,14 @@ async fn last_words_are_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_container_that_cannot_start_is_tried_again_with_its_reason_shown() {
     let check = async |script: Script, reason: &str| {
-        let (world, web) = (
-            world(),
-            pod("web")
-                .container("main", IMAGE)
-                .container("other", IMAGE)
-                .build(),
-        );
+        let (world, web) =
+            (world(), pod("web").container("main", IMAGE).container("other", IMAGE).build());
         let series = vec![script.clone(), script, Script::Runs];
         world.script_series(&web.key(), "main", series);
         let agent = Agent::start(&world);
         agent.add(&web).await;
         let uid = web.uid();
-        eventually("the reason is shown", SOON, || {
-            agent.waits_for(&uid, "main") == reason
-        })
-        .await;
+        eventually("the reason is shown", SOON, || agent.waits_for(&uid, "main") == reason).await;
         main_runs(&world, &uid, secs(60)).await;
         eventually("it is shown to run", SOON, || {
             agent.container_state(&uid, "main").running.is_some()
@@ -215,23 +177,13 @@ async fn a_container_that_cannot_start_is_tried_again_with_its_reason_shown() {
         assert_eq!(starts_of(&world, &uid, "other").len(), 1);
     };
     let message = "no such file".to_owned();
-    check(
-        Script::FailsToCreate(message.clone()),
-        "CreateContainerError",
-    )
-    .await;
+    check(Script::FailsToCreate(message.clone()), "CreateContainerError").await;
     check(Script::FailsToStart(message), "RunContainerError").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_sandbox_is_replaced_with_everything_in_it() {
-    let (world, web) = (
-        world(),
-        pod("web")
-            .init("first", IMAGE)
-            .container("main", IMAGE)
-            .build(),
-    );
+    let (world, web) = (world(), pod("web").init("first", IMAGE).container("main", IMAGE).build());
     world.script_name("first", Script::ExitsAfter(secs(1), 0));
     let agent = Agent::start(&world);
     agent.add(&web).await;
@@ -243,15 +195,8 @@ async fn a_dead_sandbox_is_replaced_with_everything_in_it() {
             world.is_running(&uid, "main") && world.sandboxes().iter().any(|it| it.is_ready)
         })
         .await;
-    assert_eq!(
-        starts_of(&world, &uid, "first").len(),
-        2,
-        "it is set up anew"
-    );
-    assert_eq!(
-        world.newest_container(&uid, "main").unwrap().spec.attempt,
-        1
-    );
+    assert_eq!(starts_of(&world, &uid, "first").len(), 2, "it is set up anew");
+    assert_eq!(world.newest_container(&uid, "main").unwrap().spec.attempt, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,9 +215,7 @@ async fn a_manifest_that_was_edited_while_the_agent_was_away_starts_when_the_old
     world.script_name("main", Script::IgnoresSignal);
     let agent = Agent::start(&world);
     // Another source has yet to speak; the edited manifest is news enough.
-    agent
-        .tell_when([PodChange::Added(new.clone())], false)
-        .await;
+    agent.tell_when([PodChange::Added(new.clone())], false).await;
     world
         .until("the new one runs", secs(60), |world| {
             assert!(
@@ -309,22 +252,16 @@ async fn an_exit_that_asks_for_it_restarts_every_container_in_the_same_sandbox()
             container.restart_policy_rules =
                 Some(vec![k8s_openapi::api::core::v1::ContainerRestartRule {
                     action: "RestartAllContainers".to_owned(),
-                    exit_codes: Some(
-                        k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
-                            operator: "In".to_owned(),
-                            values: Some(vec![42]),
-                        },
-                    ),
+                    exit_codes: Some(k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
+                        operator: "In".to_owned(),
+                        values: Some(vec![42]),
+                    }),
                 }]);
         })
         .build();
     world.script_name("first", Script::ExitsAfter(secs(1), 0));
     let key = web.key();
-    world.script_series(
-        &key,
-        "watch",
-        vec![Script::ExitsAfter(secs(3), 42), Script::Runs],
-    );
+    world.script_series(&key, "watch", vec![Script::ExitsAfter(secs(3), 42), Script::Runs]);
     let agent = Agent::start(&world);
     agent.add(&web).await;
     let uid = web.uid();
@@ -342,33 +279,20 @@ async fn an_exit_that_asks_for_it_restarts_every_container_in_the_same_sandbox()
         assert_eq!(starts_of(&world, &uid, name).len(), 2, "{name}");
     }
     let status = agent.status(&uid).unwrap();
-    let condition = status
-        .conditions
-        .unwrap()
-        .into_iter()
-        .find(|it| it.type_ == "AllContainersRestarting");
+    let condition =
+        status.conditions.unwrap().into_iter().find(|it| it.type_ == "AllContainersRestarting");
     assert_eq!(condition.unwrap().status, "False");
     assert_eq!(status.phase.as_deref(), Some("Running"));
-    let last = agent
-        .container(&uid, "main")
-        .unwrap()
-        .last_state
-        .unwrap()
-        .terminated
-        .unwrap();
-    assert_eq!(
-        (last.exit_code, last.reason.as_deref()),
-        (137, Some("RestartingAllContainers"))
-    );
+    let last = agent.container(&uid, "main").unwrap().last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("RestartingAllContainers")));
 }
 
 /// 8.4: a restart of the agent is no news about a static pod either, though its manifest remembers nothing.
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_stays_as_ready_as_it_was_over_a_restart_of_the_agent() {
-    for (said, is_ready) in [
-        (ProbeResult::Success, true),
-        (ProbeResult::Failure { grace: None }, false),
-    ] {
+    for (said, is_ready) in
+        [(ProbeResult::Success, true), (ProbeResult::Failure { grace: None }, false)]
+    {
         let world = world();
         let web = pod("web")
             .static_file()
@@ -386,12 +310,7 @@ async fn a_static_pod_stays_as_ready_as_it_was_over_a_restart_of_the_agent() {
         let agent = Agent::start(&world);
         agent.add(&web).await;
         main_runs(&world, &uid, SOON).await;
-        agent.report(
-            (&world, &uid),
-            "main",
-            ProbeKind::Startup,
-            ProbeResult::Success,
-        );
+        agent.report((&world, &uid), "main", ProbeKind::Startup, ProbeResult::Success);
         agent.report((&world, &uid), "main", ProbeKind::Readiness, said);
         let expected = Some((Some(true), is_ready));
         eventually("the probes are heard", SOON, || shown(&agent) == expected).await;

@@ -209,9 +209,7 @@ impl Agent {
     pub(crate) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerStatus> {
         let status = self.status(uid)?;
         let init = status.init_container_statuses.unwrap_or_default();
-        let mut all = init
-            .into_iter()
-            .chain(status.container_statuses.unwrap_or_default());
+        let mut all = init.into_iter().chain(status.container_statuses.unwrap_or_default());
         all.find(|it| it.name == name)
     }
 
@@ -231,26 +229,19 @@ impl Agent {
 pub(crate) async fn eventually(what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !is_true() {
-        assert!(
-            Instant::now() < deadline,
-            "waited {patience:?} in vain for: {what}"
-        );
+        assert!(Instant::now() < deadline, "waited {patience:?} in vain for: {what}");
         sleep(millis(5)).await;
     }
 }
 
 /// Waits until the container `main` of a pod runs.
 pub(crate) async fn main_runs(world: &World, uid: &PodUid, patience: Duration) {
-    world
-        .until("it runs", patience, |world| world.is_running(uid, "main"))
-        .await;
+    world.until("it runs", patience, |world| world.is_running(uid, "main")).await;
 }
 
 /// Waits until the runtime and the disk have forgotten a pod.
 pub(crate) async fn nothing_is_left(world: &World, uid: &PodUid, patience: Duration) {
-    world
-        .until("nothing is left", patience, |world| world.is_gone(uid))
-        .await;
+    world.until("nothing is left", patience, |world| world.is_gone(uid)).await;
 }
 
 /// When the containers of that name in that pod began, in order.
@@ -265,10 +256,7 @@ pub(crate) fn starts_of(world: &World, uid: &PodUid, container: &str) -> Vec<Tim
 /// When something happened to a pod.
 pub(crate) fn times(world: &World, uid: &PodUid, is_it: impl Fn(&Act) -> bool) -> Vec<Timestamp> {
     let journal = world.journal_of(uid).into_iter();
-    journal
-        .filter(|entry| is_it(&entry.act))
-        .map(|entry| entry.at)
-        .collect()
+    journal.filter(|entry| is_it(&entry.act)).map(|entry| entry.at).collect()
 }
 
 /// The place of the first such entry in the journal.
@@ -313,10 +301,7 @@ fn node() -> NodeFacts {
         cluster_domain: String::new(),
         back_off: BackOffPolicy::upstream(secs(300)),
         pulls: PullSettings {
-            limits: PullLimits {
-                at_once: 2,
-                per_registry: 2,
-            },
+            limits: PullLimits { at_once: 2, per_registry: 2 },
             rate: None,
             verification: None,
             providers: Vec::new(),

@@ -81,14 +81,8 @@ async fn only_serving_is_well() {
     let failed = |text: &str| Outcome::Failure(text.to_owned());
     for (says, outcome) in [
         (Says::Status(1), Outcome::Success),
-        (
-            Says::Status(2),
-            failed("service unhealthy (responded with \"NOT_SERVING\")"),
-        ),
-        (
-            Says::Status(0),
-            failed("service unhealthy (responded with \"UNKNOWN\")"),
-        ),
+        (Says::Status(2), failed("service unhealthy (responded with \"NOT_SERVING\")")),
+        (Says::Status(0), failed("service unhealthy (responded with \"UNKNOWN\")")),
         (
             Says::Refusal("5", "unknown service"),
             failed(

@@ -13,10 +13,7 @@ fn call(handler: LifecycleHandler, pod: &Pod, id: &ContainerId) -> HookCall {
     HookCall {
         pod: pod.clone(),
         pod_ip: Some("127.0.0.1".to_owned()),
-        container: Container {
-            name: "c".to_owned(),
-            ..Default::default()
-        },
+        container: Container { name: "c".to_owned(), ..Default::default() },
         id: id.clone(),
         handler,
     }
@@ -27,11 +24,8 @@ fn some_pod() -> Pod {
 }
 
 async fn run(world: &World, handler: LifecycleHandler, id: &ContainerId) -> Result<(), String> {
-    let runner = HookRunner::new(
-        world.runtime(),
-        world.events(),
-        Arc::new(FakeFarewell::default()),
-    );
+    let runner =
+        HookRunner::new(world.runtime(), world.events(), Arc::new(FakeFarewell::default()));
     let answer = runner.run(&call(handler, &some_pod(), id)).await;
     answer.map_err(|error| error.to_string())
 }
@@ -50,17 +44,11 @@ async fn commands_fail_with_upstreams_message() {
     runtime.start_container(&id).await.unwrap();
     let command = ["sh", "-c", "exit 3"].map(str::to_owned).to_vec();
     let handler = LifecycleHandler {
-        exec: Some(ExecAction {
-            command: Some(command),
-        }),
+        exec: Some(ExecAction { command: Some(command) }),
         ..Default::default()
     };
     assert_eq!(run(&world, handler.clone(), &id).await, Ok(()));
-    let output = ExecOutput {
-        code: 3,
-        stdout: b"out\n".to_vec(),
-        stderr: b"err".to_vec(),
-    };
+    let output = ExecOutput { code: 3, stdout: b"out\n".to_vec(), stderr: b"err".to_vec() };
     // However long it takes.
     world.exec_answers("c", Duration::from_secs(3600), output);
     let message = "Exec lifecycle hook ([sh -c exit 3]) for Container \"c\" in Pod \"p_default(u-1)\" failed - error: command 'sh -c exit 3' exited with 3: err, message: \"out\\nerr\"";
@@ -69,10 +57,8 @@ async fn commands_fail_with_upstreams_message() {
 
 #[tokio::test(start_paused = true)]
 async fn sleep_sleeps() {
-    let handler = LifecycleHandler {
-        sleep: Some(SleepAction { seconds: 30 }),
-        ..Default::default()
-    };
+    let handler =
+        LifecycleHandler { sleep: Some(SleepAction { seconds: 30 }), ..Default::default() };
     let began = Instant::now();
     assert_eq!(run(&World::new(), handler, &"x".into()).await, Ok(()));
     assert_eq!(began.elapsed(), Duration::from_secs(30));
@@ -81,11 +67,7 @@ async fn sleep_sleeps() {
 /// What is counted of one family.
 fn count(family: &str) -> f64 {
     let shown = hook_figures().samples();
-    match shown
-        .iter()
-        .find(|it| it.family == family)
-        .map(|it| &it.value)
-    {
+    match shown.iter().find(|it| it.family == family).map(|it| &it.value) {
         Some(SampleValue::Number(n)) => *n,
         other => panic!("{family} is {other:?}"),
     }
@@ -93,10 +75,8 @@ fn count(family: &str) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_sleep_that_is_cut_short_is_counted() {
-    let handler = LifecycleHandler {
-        sleep: Some(SleepAction { seconds: 30 }),
-        ..Default::default()
-    };
+    let handler =
+        LifecycleHandler { sleep: Some(SleepAction { seconds: 30 }), ..Default::default() };
     let before = count(CUT_SHORT);
     let (world, id) = (World::new(), "x".into());
     let asleep = run(&world, handler, &id);
@@ -109,10 +89,7 @@ async fn a_sleep_that_is_cut_short_is_counted() {
 #[tokio::test]
 async fn a_tcp_socket_is_no_handler() {
     let handler = LifecycleHandler {
-        tcp_socket: Some(TCPSocketAction {
-            host: None,
-            port: IntOrString::Int(8080),
-        }),
+        tcp_socket: Some(TCPSocketAction { host: None, port: IntOrString::Int(8080) }),
         ..Default::default()
     };
     let message = "Cannot run handler: invalid handler: &LifecycleHandler{Exec:nil,HTTPGet:nil,TCPSocket:&TCPSocketAction{Port:{0 8080 },Host:,},Sleep:nil,}";
@@ -144,10 +121,7 @@ async fn any_answer_to_a_request_is_good() {
     assert_eq!(answer, Ok(()));
     let asked = server.asked().remove(0);
     assert!(asked.starts_with("GET /echo HTTP/1.1\r\n"), "{asked}");
-    assert!(
-        asked.contains("User-Agent: kube-lifecycle/1.37\r\n"),
-        "{asked}"
-    );
+    assert!(asked.contains("User-Agent: kube-lifecycle/1.37\r\n"), "{asked}");
     assert!(asked.contains("Authorization: secret\r\n"), "{asked}");
     assert!(world.recorded_events().is_empty());
 }

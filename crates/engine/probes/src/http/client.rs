@@ -39,10 +39,7 @@ impl Fault {
 
     fn at(self, asked: String) -> Self {
         match self {
-            Self::NoAnswer { url, cause } => Self::NoAnswer {
-                url: url.or(Some(asked)),
-                cause,
-            },
+            Self::NoAnswer { url, cause } => Self::NoAnswer { url: url.or(Some(asked)), cause },
             half => half,
         }
     }
@@ -70,20 +67,14 @@ impl Fault {
 
 impl Client {
     pub(crate) fn new(dialer: Dialer) -> Self {
-        Self {
-            tls: Tls::new(),
-            dialer,
-        }
+        Self { tls: Tls::new(), dialer }
     }
 
     /// Asks, and judges the answer: 200 to 399 is well, and a redirect that is not followed a warning.
     pub(crate) async fn probe(&self, request: Request, timeout: Duration) -> Outcome {
         match self.ask(request, Some(Instant::now() + timeout)).await {
             Ok(answer) => judged(&answer),
-            Err(Fault::HalfAnswer(cause)) => Outcome::Error {
-                state: "failure",
-                cause,
-            },
+            Err(Fault::HalfAnswer(cause)) => Outcome::Error { state: "failure", cause },
             Err(fault) => Outcome::Failure(fault.text()),
         }
     }

@@ -177,10 +177,7 @@ struct Driven<F: Future> {
 
 impl<T, E, F: Future<Output = Result<T, E>>> Driven<F> {
     fn new(connection: F) -> Self {
-        Self {
-            connection: Box::pin(connection),
-            ended: None,
-        }
+        Self { connection: Box::pin(connection), ended: None }
     }
 
     async fn alongside<A>(&mut self, what: impl Future<Output = A>) -> A {

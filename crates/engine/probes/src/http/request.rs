@@ -36,16 +36,9 @@ impl Request {
             _ => Scheme::Http,
         };
         let port = resolve_port(&action.port, container)?;
-        let url = Url::new(
-            scheme,
-            host,
-            port,
-            action.path.as_deref().unwrap_or_default(),
-        );
+        let url = Url::new(scheme, host, port, action.path.as_deref().unwrap_or_default());
         let given = action.http_headers.iter().flatten();
-        let mut headers: Vec<_> = given
-            .map(|it| (it.name.clone(), it.value.clone()))
-            .collect();
+        let mut headers: Vec<_> = given.map(|it| (it.name.clone(), it.value.clone())).collect();
         let first = |name: &str| {
             let mut named = headers.iter().filter(|it| it.0.eq_ignore_ascii_case(name));
             named.next().map(|it| it.1.clone())
@@ -66,12 +59,7 @@ impl Request {
         if accept.is_none() {
             headers.push((ACCEPT.to_string(), "*/*".to_owned()));
         }
-        Ok(Self {
-            url,
-            host,
-            headers,
-            referer: None,
-        })
+        Ok(Self { url, host, headers, referer: None })
     }
 
     /// The request that follows a redirect.
@@ -89,8 +77,7 @@ impl Request {
     /// The same request over plain HTTP, without what was meant for a secure connection.
     pub(crate) fn without_tls(mut self) -> Self {
         self.url = self.url.without_tls();
-        self.headers
-            .retain(|it| !it.0.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
+        self.headers.retain(|it| !it.0.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
         self
     }
 
@@ -99,10 +86,7 @@ impl Request {
         let mut headers = self.header_map()?;
         let host = self.host.as_deref().unwrap_or(self.url.authority());
         let value = HeaderValue::from_str(host);
-        headers.insert(
-            HOST,
-            value.map_err(|_| "http: invalid Host header".to_owned())?,
-        );
+        headers.insert(HOST, value.map_err(|_| "http: invalid Host header".to_owned())?);
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let request = ::http::Request::get(self.url.request_target());
         finish(request, headers)

@@ -133,10 +133,7 @@ async fn the_status_decides() {
         (answer("302 Found", "lost"), warned("lost")),
         (answer("400 Bad Request", ""), failed(400)),
         (answer("500 Internal Server Error", "secret"), failed(500)),
-        (
-            "HTTP/1.0 200 OK\r\n\r\nuntil the end".to_owned(),
-            Outcome::Success,
-        ),
+        ("HTTP/1.0 200 OK\r\n\r\nuntil the end".to_owned(), Outcome::Success),
         (answer("200 OK", &"x".repeat(100_000)), Outcome::Success),
     ] {
         let server = Server::says(&said).await;
@@ -180,9 +177,7 @@ async fn a_closed_port_is_told_as_in_the_recorded_case() {
 async fn who_keeps_silent_or_breaks_off_is_waited_for_no_longer_than_the_timeout() {
     let timeout = Duration::from_secs(1);
     let silent = Server::start("127.0.0.1", Does::SaysAndStays(String::new()), None).await;
-    let outcome = client()
-        .probe(request(&get(silent.port, "/")), timeout)
-        .await;
+    let outcome = client().probe(request(&get(silent.port, "/")), timeout).await;
     let text = format!(
         "Get \"http://127.0.0.1:{}/\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
         silent.port
@@ -191,9 +186,7 @@ async fn who_keeps_silent_or_breaks_off_is_waited_for_no_longer_than_the_timeout
     let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc".to_owned();
     let check = async |does: Does, cause: &str| {
         let server = Server::start("127.0.0.1", does, None).await;
-        let outcome = client()
-            .probe(request(&get(server.port, "/")), timeout)
-            .await;
+        let outcome = client().probe(request(&get(server.port, "/")), timeout).await;
         let (state, cause) = ("failure", cause.to_owned());
         assert_eq!(outcome, Outcome::Error { state, cause });
     };
@@ -220,43 +213,19 @@ async fn headers_are_sent_as_specified() {
         assert!(asked.contains("\r\nConnection: close\r\n"), "{asked}");
         for line in expected {
             let line = line.replace("PORT", &server.port.to_string());
-            assert!(
-                asked.contains(&format!("\r\n{line}\r\n")),
-                "{line} in {asked}"
-            );
+            assert!(asked.contains(&format!("\r\n{line}\r\n")), "{line} in {asked}");
         }
         for name in absent {
-            assert!(
-                !asked.contains(&format!("\r\n{name}:")),
-                "{name} in {asked}"
-            );
+            assert!(!asked.contains(&format!("\r\n{name}:")), "{name} in {asked}");
         }
     };
-    let usual = [
-        "User-Agent: kube-probe/1.37",
-        "Accept: */*",
-        "Host: 127.0.0.1:PORT",
-    ];
+    let usual = ["User-Agent: kube-probe/1.37", "Accept: */*", "Host: 127.0.0.1:PORT"];
     check(&[], &usual, &["Accept-Encoding", "Content-Length"]).await;
-    let own = [
-        ("X-Muffin", "or"),
-        ("x-muffin", "not"),
-        ("user-agent", "me"),
-    ];
-    check(
-        &own,
-        &["X-Muffin: or", "X-Muffin: not", "User-Agent: me"],
-        &[],
-    )
-    .await;
+    let own = [("X-Muffin", "or"), ("x-muffin", "not"), ("user-agent", "me")];
+    check(&own, &["X-Muffin: or", "X-Muffin: not", "User-Agent: me"], &[]).await;
     let empty = [("Accept", ""), ("User-Agent", "")];
     check(&empty, &["Host: 127.0.0.1:PORT"], &["Accept", "User-Agent"]).await;
-    check(
-        &[("Host", "muffins.example")],
-        &["Host: muffins.example"],
-        &[],
-    )
-    .await;
+    check(&[("Host", "muffins.example")], &["Host: muffins.example"], &[]).await;
 }
 
 #[tokio::test]
@@ -265,10 +234,7 @@ async fn a_header_that_cannot_be_sent_is_a_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     action.port = IntOrString::Int(i32::from(port));
-    action.http_headers = Some(vec![HTTPHeader {
-        name: "a b".to_owned(),
-        value: String::new(),
-    }]);
+    action.http_headers = Some(vec![HTTPHeader { name: "a b".to_owned(), value: String::new() }]);
     let cause = "net/http: invalid header field name \"a b\"";
     let text = format!("Get \"http://127.0.0.1:{port}/\": {cause}");
     assert_eq!(probe(&action).await, Outcome::Failure(text));

@@ -40,11 +40,7 @@ impl Tls {
     ) -> Result<TlsStream<Heard>, String> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| format!("tls: invalid server name {host:?}"))?;
-        let greeting = self
-            .0
-            .connect(name, Heard::new(stream))
-            .into_fallible()
-            .await;
+        let greeting = self.0.connect(name, Heard::new(stream)).into_fallible().await;
         greeting.map_err(|(error, heard)| complaint(&error, heard.first()))
     }
 }

@@ -50,11 +50,7 @@ impl Url {
 
     /// What stands in the request's first line.
     pub(crate) fn request_target(&self) -> String {
-        let path = if self.path.is_empty() {
-            "/"
-        } else {
-            &self.path
-        };
+        let path = if self.path.is_empty() { "/" } else { &self.path };
         match &self.query {
             Some(query) => format!("{path}?{}", escaped(query, is_query_byte)),
             None => path.to_owned(),
@@ -165,9 +161,7 @@ fn split_authority(text: &str, default_port: u16) -> Option<(String, u16)> {
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .bytes()
-            .all(|it| it.is_ascii_alphanumeric() || b"+-.".contains(&it))
+        && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"+-.".contains(&it))
 }
 
 fn after_authority(text: &str) -> &str {
@@ -188,11 +182,7 @@ fn normal(path: &str) -> String {
             part => parts.push(part),
         }
     }
-    let slash = if is_directory && !parts.is_empty() {
-        "/"
-    } else {
-        ""
-    };
+    let slash = if is_directory && !parts.is_empty() { "/" } else { "" };
     match path {
         "" => String::new(),
         _ => format!("/{}{slash}", parts.join("/")),
@@ -232,20 +222,10 @@ mod tests {
         for (host, path, printed, target) in [
             ("10.0.0.1", "/", "http://10.0.0.1:80/", "/"),
             ("10.0.0.1", "", "http://10.0.0.1:80", "/"),
-            (
-                "10.0.0.1",
-                "healthz",
-                "http://10.0.0.1:80/healthz",
-                "/healthz",
-            ),
+            ("10.0.0.1", "healthz", "http://10.0.0.1:80/healthz", "/healthz"),
             ("fd00::1", "/x", "http://[fd00::1]:80/x", "/x"),
             ("web", "/a?b=c", "http://web:80/a?b=c", "/a?b=c"),
-            (
-                "web",
-                "/a b?c d#e",
-                "http://web:80/a%20b?c d#e",
-                "/a%20b?c%20d",
-            ),
+            ("web", "/a b?c d#e", "http://web:80/a%20b?c d#e", "/a%20b?c%20d"),
             ("web", "/a%20b", "http://web:80/a%20b", "/a%20b"),
             ("web", "/100%", "http://web:80/100%25", "/100%25"),
             ("web", "/é", "http://web:80/%C3%A9", "/%C3%A9"),

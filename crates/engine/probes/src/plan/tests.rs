@@ -56,10 +56,7 @@ impl Bench {
         };
         Self {
             plan: Plan::default(),
-            pod: pod("p")
-                .container("c", "i")
-                .edit_container("c", edit)
-                .build(),
+            pod: pod("p").container("c", "i").edit_container("c", edit).build(),
             now: at(100.0),
             jitter: 0.0,
         }
@@ -72,10 +69,7 @@ impl Bench {
             running: running.into_iter().collect(),
             stage,
         };
-        let now = Now {
-            moment: self.now,
-            wall: wall(self.now),
-        };
+        let now = Now { moment: self.now, wall: wall(self.now) };
         self.plan.watch(&order, now, || self.jitter)
     }
 
@@ -163,10 +157,7 @@ fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
                 reports.extend(report.map(|it| (index, it.result)));
             }
         }
-        assert_eq!(
-            reports, expected,
-            "{kind:?} {failures} {successes} {outcomes}"
-        );
+        assert_eq!(reports, expected, "{kind:?} {failures} {successes} {outcomes}");
     };
     check(Liveness, 3, 1, "--+---", &[(5, FAILED)]);
     check(Liveness, 1, 1, "-", &[(0, FAILED)]);
@@ -176,13 +167,7 @@ fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
     check(Liveness, 3, 1, "+++", &[]);
     check(Readiness, 3, 1, "---+", &[(3, Success)]);
     check(Readiness, 3, 2, "+-++", &[(3, Success)]);
-    check(
-        Readiness,
-        2,
-        1,
-        "+-+--+",
-        &[(0, Success), (4, FAILED), (5, Success)],
-    );
+    check(Readiness, 2, 1, "+-+--+", &[(0, Success), (4, FAILED), (5, Success)]);
     check(Readiness, 1, 1, "???", &[]);
     // So is anything a startup probe decides.
     check(Startup, 3, 1, "--+---", &[(2, Success)]);
@@ -201,11 +186,7 @@ fn until_it_has_started_only_the_startup_probe_runs() {
     let mut n = 0;
     let (ran, reports) = bench.pass(20.0, |kind| {
         n += 1;
-        if kind == Startup && n < 3 {
-            Count::Failure
-        } else {
-            Count::Success
-        }
+        if kind == Startup && n < 3 { Count::Failure } else { Count::Success }
     });
     let expected = [
         (0.0, Startup),
@@ -339,10 +320,7 @@ fn while_a_pod_ends_only_readiness_goes_on() {
     let changes = bench.tell(Some(running), ProbeStage::Running);
     assert_eq!(changes, Changes::default());
     let (ran, reports) = bench.pass(5.0, |_| Count::Failure);
-    assert_eq!(
-        (ran, reports),
-        (vec![(10.0, Readiness)], vec![(Readiness, FAILED)])
-    );
+    assert_eq!((ran, reports), (vec![(10.0, Readiness)], vec![(Readiness, FAILED)]));
 }
 
 #[test]
@@ -379,9 +357,7 @@ fn who_hurries_is_served_at_once_unless_all_is_well() {
     let under_way = failing.plan.launch(failing.now).unwrap();
     failing.plan.hurry(&uid, failing.now);
     failing.now = at(100.5);
-    failing
-        .plan
-        .judge(&under_way.ticket, Count::Failure, failing.now);
+    failing.plan.judge(&under_way.ticket, Count::Failure, failing.now);
     assert_eq!(failing.plan.next_due(), Some(at(100.5)));
     bench.plan.judge(&launch.ticket, Count::Success, bench.now);
     assert_eq!(bench.plan.next_due(), Some(at(133.0)));
@@ -403,18 +379,12 @@ fn outcomes_of_a_former_life_or_a_forgotten_pod_count_for_nothing() {
     let old = bench.plan.launch(bench.now).unwrap();
     let changes = bench.run("c2", 0.0, None);
     assert_eq!(changes.over, std::slice::from_ref(&old.ticket));
-    assert_eq!(
-        bench.plan.judge(&old.ticket, Count::Failure, bench.now),
-        None
-    );
+    assert_eq!(bench.plan.judge(&old.ticket, Count::Failure, bench.now), None);
     let new = bench.plan.launch(bench.now).unwrap();
     assert_eq!(new.target.id, "c2".into());
     let over = bench.plan.forget(&bench.pod.uid());
     assert_eq!(over, std::slice::from_ref(&new.ticket));
-    assert_eq!(
-        bench.plan.judge(&new.ticket, Count::Failure, bench.now),
-        None
-    );
+    assert_eq!(bench.plan.judge(&new.ticket, Count::Failure, bench.now), None);
     assert!(bench.plan.next_due().is_none() && bench.plan.pods.is_empty());
 }
 

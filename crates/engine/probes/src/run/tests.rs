@@ -49,11 +49,8 @@ impl Probe for Scripted {
             let _guard = UnderWay(&self.under_way);
             tokio::time::sleep(self.takes).await;
             let mut outcomes = self.outcomes.lock().unwrap();
-            let outcome = if outcomes.len() > 1 {
-                outcomes.pop_front()
-            } else {
-                outcomes.front().cloned()
-            };
+            let outcome =
+                if outcomes.len() > 1 { outcomes.pop_front() } else { outcomes.front().cloned() };
             outcome.expect("panics when it has nothing to say")
         })
     }
@@ -63,9 +60,7 @@ fn spec(period: i32, failures: i32) -> Spec {
     Spec {
         period_seconds: Some(period),
         failure_threshold: Some(failures),
-        exec: Some(ExecAction {
-            command: Some(vec!["check".to_owned()]),
-        }),
+        exec: Some(ExecAction { command: Some(vec!["check".to_owned()]) }),
         ..Default::default()
     }
 }
@@ -126,10 +121,7 @@ async fn a_failing_container_is_reported_once_and_told_each_time() {
         result: ProbeResult::Failure { grace: None },
     };
     assert_eq!(report, expected);
-    let told = (
-        "Unhealthy".to_owned(),
-        "Liveness probe failed: sick\n".to_owned(),
-    );
+    let told = ("Unhealthy".to_owned(), "Liveness probe failed: sick\n".to_owned());
     assert_eq!(messages(&world), [told.clone(), told]);
     let EventObject::Pod { field_path, .. } = &world.recorded_events()[0].1.object else {
         panic!("it is about a pod");
@@ -152,10 +144,7 @@ async fn warnings_and_errors_are_told_in_their_own_words() {
     handle.watch_pod(order(&pod, "c1", &world));
     assert_eq!(reports.recv().await.unwrap().result, ProbeResult::Success);
     let told = [
-        (
-            "Unhealthy",
-            "Readiness probe errored and resulted in unknown state: no idea",
-        ),
+        ("Unhealthy", "Readiness probe errored and resulted in unknown state: no idea"),
         ("ProbeWarning", "Readiness probe warning: hm"),
     ];
     let told = told.map(|(reason, message)| (reason.to_owned(), message.to_owned()));
@@ -282,9 +271,7 @@ async fn commands_run_in_the_container() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let told = messages(&world).pop().map_or(String::new(), |it| it.1);
         assert_eq!(told, expected);
-        let is_ready = reports
-            .try_recv()
-            .is_ok_and(|it| it.result == ProbeResult::Success);
+        let is_ready = reports.try_recv().is_ok_and(|it| it.result == ProbeResult::Success);
         assert_eq!(is_ready, expected.is_empty());
     };
     check(0, said(0, "fine"), 0, "").await;

@@ -41,9 +41,7 @@ pub(super) fn excess(
             // One that was made is about to be started, or removed by who made it.
             ListedState::Created | ListedState::Running => false,
         };
-        let age = container
-            .created_at
-            .map_or(Duration::MAX, |at| now.since(at));
+        let age = container.created_at.map_or(Duration::MAX, |at| now.since(at));
         if is_dead && age >= policy.minimum_age && known.contains(&container.uid) {
             let unit = units.entry((&container.uid, &container.name)).or_default();
             unit.push(container);
@@ -71,10 +69,7 @@ pub(super) fn excess(
     removed.sort_by_key(|it| (it.created_at, it.id.clone()));
     removed
         .into_iter()
-        .map(|it| Dead {
-            id: it.id.clone(),
-            is_unknown: it.state == ListedState::Unknown,
-        })
+        .map(|it| Dead { id: it.id.clone(), is_unknown: it.state == ListedState::Unknown })
         .collect()
 }
 

@@ -21,21 +21,15 @@ fn dead(pod: &str, name: &str, made: i64) -> ListedContainer {
 }
 
 fn check(policy: Policy, containers: Vec<ListedContainer>, expected: &[&str]) {
-    let listing = RuntimeListing {
-        sandboxes: Vec::new(),
-        containers,
-    };
+    let listing = RuntimeListing { sandboxes: Vec::new(), containers };
     let known = BTreeSet::from([PodUid::from("p"), PodUid::from("q")]);
     let found = excess(&policy, &listing, &known, Timestamp::from_second(NOW));
     let ids: Vec<&str> = found.iter().map(|it| it.id.as_str()).collect();
     assert_eq!(ids, expected);
 }
 
-const DEFAULT: Policy = Policy {
-    minimum_age: Duration::ZERO,
-    per_container: Some(1),
-    in_all: None,
-};
+const DEFAULT: Policy =
+    Policy { minimum_age: Duration::ZERO, per_container: Some(1), in_all: None };
 
 /// 8.13, dead containers: one of each stays; pods that are gone lose all.
 #[test]
@@ -53,37 +47,19 @@ fn the_newest_dead_of_each_container_stays() {
         ]
     };
     check(DEFAULT, all(), &["p-a-1", "p-a-2"]);
-    let any = Policy {
-        per_container: None,
-        ..DEFAULT
-    };
+    let any = Policy { per_container: None, ..DEFAULT };
     check(any, all(), &[]);
-    let none = Policy {
-        per_container: Some(0),
-        ..DEFAULT
-    };
+    let none = Policy { per_container: Some(0), ..DEFAULT };
     check(none, all(), &["p-a-1", "p-b-1", "p-a-2", "p-a-3"]);
-    let old = Policy {
-        minimum_age: Duration::from_secs(9_999),
-        ..DEFAULT
-    };
+    let old = Policy { minimum_age: Duration::from_secs(9_999), ..DEFAULT };
     check(old, all(), &[]);
 }
 
 /// 8.13, dead containers: the cap of the whole node.
 #[test]
 fn the_whole_node_has_a_limit_that_containers_share() {
-    let policy = Policy {
-        per_container: None,
-        in_all: Some(2),
-        ..DEFAULT
-    };
-    let all = vec![
-        dead("p", "a", 1),
-        dead("p", "a", 2),
-        dead("p", "b", 3),
-        dead("q", "a", 4),
-    ];
+    let policy = Policy { per_container: None, in_all: Some(2), ..DEFAULT };
+    let all = vec![dead("p", "a", 1), dead("p", "a", 2), dead("p", "b", 3), dead("q", "a", 4)];
     // One for each of three, and then the oldest of those.
     check(policy, all, &["p-a-1", "p-a-2"]);
     check(policy, vec![dead("p", "a", 1), dead("p", "a", 2)], &[]);
@@ -94,10 +70,7 @@ fn the_whole_node_has_a_limit_that_containers_share() {
 fn a_container_that_nobody_knows_about_is_stopped_first() {
     let listing = RuntimeListing {
         sandboxes: Vec::new(),
-        containers: vec![
-            container("p", "a", 1, ListedState::Unknown),
-            dead("p", "a", 2),
-        ],
+        containers: vec![container("p", "a", 1, ListedState::Unknown), dead("p", "a", 2)],
     };
     let known = BTreeSet::from([PodUid::from("p")]);
     let found = excess(&DEFAULT, &listing, &known, Timestamp::from_second(NOW));
@@ -115,18 +88,11 @@ fn a_link_stays_while_its_container_lives() {
                 id: ContainerId::from("aaa"),
                 ..container("p", "a", 1, ListedState::Running)
             },
-            ListedContainer {
-                id: ContainerId::from("bbb"),
-                ..dead("p", "b", 1)
-            },
+            ListedContainer { id: ContainerId::from("bbb"), ..dead("p", "b", 1) },
         ],
     };
-    let links = [
-        "web_default_a-aaa.log",
-        "web_default_b-bbb.log",
-        "web_default_c-ccc.log",
-        "odd.log",
-    ];
+    let links =
+        ["web_default_a-aaa.log", "web_default_b-bbb.log", "web_default_c-ccc.log", "odd.log"];
     let links = links.map(str::to_owned).to_vec();
     assert_eq!(
         dead_links(links, &listing),

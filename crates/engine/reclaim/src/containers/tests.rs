@@ -28,11 +28,7 @@ async fn dead_links_go_once_a_minute_and_a_runtime_that_is_away_is_reported() {
         events: world.events(),
         clock: world.clock(),
     };
-    let policy = Policy {
-        minimum_age: Duration::ZERO,
-        per_container: Some(1),
-        in_all: None,
-    };
+    let policy = Policy { minimum_age: Duration::ZERO, per_container: Some(1), in_all: None };
     let task = tokio::spawn(run(doors, policy));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(logs.links().is_empty());
@@ -79,11 +75,7 @@ async fn a_container_that_cannot_be_removed_holds_up_no_other() {
         events: world.events(),
         clock: world.clock(),
     };
-    let policy = Policy {
-        minimum_age: Duration::ZERO,
-        per_container: Some(1),
-        in_all: None,
-    };
+    let policy = Policy { minimum_age: Duration::ZERO, per_container: Some(1), in_all: None };
     let task = tokio::spawn(run(doors, policy));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(n_left(), [3, 1]);

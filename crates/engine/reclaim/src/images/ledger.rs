@@ -47,10 +47,10 @@ impl Ledger {
         let mut known: Vec<Known> = images
             .iter()
             .map(|image| {
-                let entry = self.entries.entry(image.id.clone()).or_insert(History {
-                    first_seen: now,
-                    last_used: None,
-                });
+                let entry = self
+                    .entries
+                    .entry(image.id.clone())
+                    .or_insert(History { first_seen: now, last_used: None });
                 let is_used = used.contains(&image.id);
                 if is_used {
                     entry.last_used = Some(now);
@@ -79,11 +79,8 @@ pub(super) fn used(
     listing: &RuntimeListing,
     pods: &[Pod],
 ) -> BTreeSet<String> {
-    let mut wanted: BTreeSet<String> = listing
-        .containers
-        .iter()
-        .map(|it| it.image_ref.clone())
-        .collect();
+    let mut wanted: BTreeSet<String> =
+        listing.containers.iter().map(|it| it.image_ref.clone()).collect();
     for pod in pods {
         if !pod.api_phase().is_some_and(Phase::is_terminal) {
             wanted.extend(names_of(pod));
@@ -93,11 +90,7 @@ pub(super) fn used(
         let mut names = image.tags.iter().chain(&image.digests).chain([&image.id]);
         names.any(|name| wanted.contains(name))
     };
-    images
-        .iter()
-        .filter(is_wanted)
-        .map(|it| it.id.clone())
-        .collect()
+    images.iter().filter(is_wanted).map(|it| it.id.clone()).collect()
 }
 
 /// The images that a pod names, as written and as a runtime spells them out.

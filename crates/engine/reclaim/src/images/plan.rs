@@ -51,10 +51,7 @@ pub(super) fn by_age(
     began: Timestamp,
     now: Timestamp,
 ) -> AgePlan {
-    let mut plan = AgePlan {
-        remove: Vec::new(),
-        next: None,
-    };
+    let mut plan = AgePlan { remove: Vec::new(), next: None };
     let Some(maximum) = policy.maximum_age else {
         return plan;
     };
@@ -167,9 +164,7 @@ pub(super) fn by_space(
         })
         .collect();
     let young = known.iter().filter(|it| why(it) == Some(Why::Young));
-    let next = young
-        .map(|it| it.first_seen.after(policy.minimum_age))
-        .min();
+    let next = young.map(|it| it.first_seen.after(policy.minimum_age)).min();
     SpacePlan::Free(FreePlan {
         used_percent,
         needed,

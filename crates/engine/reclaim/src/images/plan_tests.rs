@@ -28,10 +28,7 @@ fn policy(high: u8, low: u8) -> Policy {
 }
 
 fn space(available: u64) -> DiskSpace {
-    DiskSpace {
-        capacity: 1000,
-        available,
-    }
+    DiskSpace { capacity: 1000, available }
 }
 
 fn ids(images: &[Known]) -> Vec<&str> {
@@ -60,32 +57,15 @@ fn nothing_goes_below_the_high_mark() {
     }
     // More available than there is room for is a slip of the file system.
     assert_eq!(percent_used(space(2000)), 0);
-    assert_eq!(
-        percent_used(DiskSpace {
-            capacity: 0,
-            available: 0
-        }),
-        100
-    );
+    assert_eq!(percent_used(DiskSpace { capacity: 0, available: 0 }), 100);
 }
 
 /// 8.13, images: by last use, down to the low mark.
 #[test]
 fn what_was_used_longest_ago_goes_first_and_no_more_than_needed() {
-    let used = |id: &str, size, second| Known {
-        last_used: Some(at(second)),
-        ..image(id, size)
-    };
-    let newer = Known {
-        first_seen: at(10),
-        ..image("newer", 60)
-    };
-    let known = [
-        used("late", 60, 500),
-        used("early", 60, 400),
-        newer,
-        image("never", 60),
-    ];
+    let used = |id: &str, size, second| Known { last_used: Some(at(second)), ..image(id, size) };
+    let newer = Known { first_seen: at(10), ..image("newer", 60) };
+    let known = [used("late", 60, 500), used("early", 60, 400), newer, image("never", 60)];
     let plan = |available| freed(by_space(&policy(85, 80), space(available), &known, at(NOW)));
     assert_eq!(plan(150).needed, 50);
     assert_eq!(ids(&plan(150).remove), ["never"]);
@@ -98,36 +78,17 @@ fn what_was_used_longest_ago_goes_first_and_no_more_than_needed() {
 #[test]
 fn images_in_use_pinned_or_young_stay_and_the_plan_says_so() {
     let known = [
-        Known {
-            is_used: true,
-            ..image("used", 300)
-        },
-        Known {
-            is_pinned: true,
-            ..image("pinned", 50)
-        },
-        Known {
-            first_seen: at(NOW - 20),
-            ..image("young", 70)
-        },
+        Known { is_used: true, ..image("used", 300) },
+        Known { is_pinned: true, ..image("pinned", 50) },
+        Known { first_seen: at(NOW - 20), ..image("young", 70) },
         image("old", 10),
     ];
     let plan = freed(by_space(&policy(85, 80), space(100), &known, at(NOW)));
     assert_eq!(ids(&plan.remove), ["old"]);
     assert_eq!(plan.next, Some(at(NOW + 100)));
-    let held: Vec<(Why, usize, u64)> = plan
-        .held
-        .iter()
-        .map(|it| (it.why, it.n_images, it.bytes))
-        .collect();
-    assert_eq!(
-        held,
-        [
-            (Why::Used, 1, 300),
-            (Why::Pinned, 1, 50),
-            (Why::Young, 1, 70)
-        ]
-    );
+    let held: Vec<(Why, usize, u64)> =
+        plan.held.iter().map(|it| (it.why, it.n_images, it.bytes)).collect();
+    assert_eq!(held, [(Why::Used, 1, 300), (Why::Pinned, 1, 50), (Why::Young, 1, 70)]);
     assert_eq!(
         complaint(&plan, space(100), 10),
         "Insufficient free disk space on the node's image filesystem (90% of 1000 B used). Failed to free sufficient space by deleting unused images (freed 10 bytes). Investigate disk usage, as it could be used by active images, logs, volumes, or other data. What holds it: 300 B in 1 image in use (the largest: used:1), 50 B in 1 image pinned (the largest: pinned:1), 70 B in 1 image younger than imageMinimumGCAge (the largest: young:1), 480 B in anything but images."
@@ -137,24 +98,12 @@ fn images_in_use_pinned_or_young_stay_and_the_plan_says_so() {
 /// 8.13, images: the greatest age comes first.
 #[test]
 fn age_counts_from_the_last_use_and_not_before_the_agent_began() {
-    let policy = Policy {
-        maximum_age: Some(Duration::from_secs(100)),
-        ..policy(100, 99)
-    };
+    let policy = Policy { maximum_age: Some(Duration::from_secs(100)), ..policy(100, 99) };
     let known = [
         image("never", 1),
-        Known {
-            last_used: Some(at(900)),
-            ..image("lately", 1)
-        },
-        Known {
-            is_used: true,
-            ..image("used", 1)
-        },
-        Known {
-            is_pinned: true,
-            ..image("pinned", 1)
-        },
+        Known { last_used: Some(at(900)), ..image("lately", 1) },
+        Known { is_used: true, ..image("used", 1) },
+        Known { is_pinned: true, ..image("pinned", 1) },
     ];
     let plan = |began, now| by_age(&policy, &known, at(began), at(now));
     assert_eq!(ids(&plan(0, 950).remove), ["never"]);
@@ -162,10 +111,7 @@ fn age_counts_from_the_last_use_and_not_before_the_agent_began() {
     assert_eq!(ids(&plan(0, 1001).remove), ["never", "lately"]);
     assert_eq!(ids(&plan(900, 950).remove), Vec::<&str>::new());
     assert_eq!(plan(900, 950).next, Some(at(1000)));
-    let never = Policy {
-        maximum_age: None,
-        ..policy
-    };
+    let never = Policy { maximum_age: None, ..policy };
     assert_eq!(by_age(&never, &known, at(0), at(5000)).remove, []);
     assert!(policy.is_active() && !never.is_active());
 }

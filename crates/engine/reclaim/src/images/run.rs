@@ -52,11 +52,7 @@ enum RoundError {
     #[error("invalid capacity 0 on image filesystem")]
     NoCapacity,
     #[error("wanted to free {wanted} bytes, but image {image} cannot be removed: {cause}")]
-    Remove {
-        wanted: u64,
-        image: String,
-        cause: RuntimeError,
-    },
+    Remove { wanted: u64, image: String, cause: RuntimeError },
     #[error("image {image} was not used for imageMaximumGCAge and cannot be removed: {cause}")]
     RemoveOld { image: String, cause: RuntimeError },
     #[error("{0}")]
@@ -71,12 +67,8 @@ pub async fn run(doors: Doors, policy: Policy) {
         );
         return std::future::pending().await;
     }
-    let mut collector = Collector {
-        began: doors.clock.now(),
-        doors,
-        policy,
-        ledger: Ledger::default(),
-    };
+    let mut collector =
+        Collector { began: doors.clock.now(), doors, policy, ledger: Ledger::default() };
     let mut has_failed = false;
     loop {
         let (next, result) = collector.round().await;
@@ -130,9 +122,7 @@ impl Collector {
             known.retain(|it| it.id != image.id);
             has_removed = true;
         }
-        let freed = self
-            .free_space(&known, started, next, &mut has_removed)
-            .await;
+        let freed = self.free_space(&known, started, next, &mut has_removed).await;
         if has_removed {
             self.forget_records(started).await;
         }

@@ -60,12 +60,7 @@ fn start(images: &[&str], other_mebibytes: u64, policy: Policy) -> Rig {
         clock: world.clock(),
     };
     let task = tokio::spawn(run(doors, policy));
-    Rig {
-        world,
-        disk,
-        records,
-        task,
-    }
+    Rig { world, disk, records, task }
 }
 
 fn reasons(world: &World) -> Vec<String> {
@@ -84,11 +79,7 @@ async fn a_full_disk_is_freed_to_its_low_mark_as_soon_as_images_are_old_enough()
     };
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(gone(&rig.world), 0);
-    rig.world
-        .until("two images to go", Duration::from_secs(30), |world| {
-            gone(world) == 2
-        })
-        .await;
+    rig.world.until("two images to go", Duration::from_secs(30), |world| gone(world) == 2).await;
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert_eq!(gone(&rig.world), 2);
     assert!(rig.world.has_image("a.test/used:1"));
@@ -101,10 +92,7 @@ async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(!rig.world.has_image("a.test/b:1"));
     let events = rig.world.recorded_events();
-    let said = events
-        .iter()
-        .rev()
-        .find(|(_, it)| it.reason == "FreeDiskSpaceFailed");
+    let said = events.iter().rev().find(|(_, it)| it.reason == "FreeDiskSpaceFailed");
     let message = &said.expect("it says so").1.message;
     for part in [
         "1.0 MiB in 1 image in use (the largest: a.test/used:1)",
@@ -126,11 +114,8 @@ async fn what_holds_the_space_is_said_when_images_are_not_enough() {
 /// 8.13, images: imageMaximumGCAge; 8.12: records of images that are gone go.
 #[tokio::test(start_paused = true)]
 async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
-    let policy = Policy {
-        maximum_age: Some(Duration::from_secs(3600)),
-        high_percent: 100,
-        ..POLICY
-    };
+    let policy =
+        Policy { maximum_age: Some(Duration::from_secs(3600)), high_percent: 100, ..POLICY };
     let rig = start(&["used", "b"], 0, policy);
     let now = Timestamp::from_second(0);
     for image in ["used", "b"] {
@@ -164,32 +149,22 @@ async fn a_disk_without_capacity_is_a_fault_and_decides_nothing() {
 /// 8.13, images: one that cannot be removed keeps neither the others nor a full disk as they are.
 #[tokio::test(start_paused = true)]
 async fn an_image_that_cannot_be_removed_holds_up_no_other() {
-    let by_age = Policy {
-        maximum_age: Some(Duration::from_secs(3600)),
-        high_percent: 100,
-        ..POLICY
-    };
-    let by_both = Policy {
-        high_percent: 85,
-        ..by_age
-    };
+    let by_age =
+        Policy { maximum_age: Some(Duration::from_secs(3600)), high_percent: 100, ..POLICY };
+    let by_both = Policy { high_percent: 85, ..by_age };
     // The policy, what fills the disk meanwhile, and how many of three old images are left when one removal was refused.
     for (policy, mebibytes, expected) in [(by_age, 0, 1), (by_both, 18, 0)] {
         let rig = start(&["used", "b", "c", "d"], 0, policy);
         tokio::time::sleep(Duration::from_secs(3590)).await;
         rig.disk.set_other(mebibytes << 20);
         let refused = RuntimeErrorKind::Internal;
-        rig.world
-            .fail_next(Call::RemoveImage, 1, refused, "in use after all");
+        rig.world.fail_next(Call::RemoveImage, 1, refused, "in use after all");
         tokio::time::sleep(Duration::from_secs(20)).await;
         let names = ["b", "c", "d"].map(|it| format!("a.test/{it}:1"));
         let n_left = names.iter().filter(|it| rig.world.has_image(it)).count();
         assert_eq!(n_left, expected);
         tokio::time::sleep(Duration::from_secs(400)).await;
-        assert!(
-            !names.iter().any(|it| rig.world.has_image(it)),
-            "tried again"
-        );
+        assert!(!names.iter().any(|it| rig.world.has_image(it)), "tried again");
         assert!(rig.world.has_image("a.test/used:1"));
     }
 }

@@ -69,11 +69,7 @@ impl Watch {
             due: Vec::new(),
             hot: Vec::new(),
             missing: Vec::new(),
-            next: if is_first {
-                FIRST.min(policy.interval)
-            } else {
-                policy.interval
-            },
+            next: if is_first { FIRST.min(policy.interval) } else { policy.interval },
         };
         for LogSize { path, size } in found {
             let before = self.sizes.get(path).copied();
@@ -143,9 +139,7 @@ fn time_left(missing: u64, grown: u64, elapsed: Duration) -> Option<Duration> {
         return None;
     }
     let nanos = elapsed.as_nanos() * u128::from(missing) / u128::from(grown);
-    Some(Duration::from_nanos(
-        u64::try_from(nanos).unwrap_or(u64::MAX),
-    ))
+    Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
 /// What a rotation does to the files beside a log.
@@ -184,10 +178,7 @@ pub(super) fn rotation(
     };
     remove.extend(excess.into_iter().cloned());
     let is_taken = beside.contains(&to) || beside.contains(&compressed(&to));
-    Rotation {
-        remove,
-        to: (!is_taken).then_some(to),
-    }
+    Rotation { remove, to: (!is_taken).then_some(to) }
 }
 
 /// What is to be compressed of the files beside a log: all but the newest, which a follower may still be reading.

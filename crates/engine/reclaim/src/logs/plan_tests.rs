@@ -1,20 +1,10 @@
 use super::*;
 
-const POLICY: Policy = Policy {
-    max_size: 1000,
-    max_files: 5,
-    max_workers: 1,
-    interval: Duration::from_secs(10),
-};
+const POLICY: Policy =
+    Policy { max_size: 1000, max_files: 5, max_workers: 1, interval: Duration::from_secs(10) };
 
 fn sizes(found: &[(&str, u64)]) -> Vec<LogSize> {
-    found
-        .iter()
-        .map(|(path, size)| LogSize {
-            path: (*path).to_owned(),
-            size: *size,
-        })
-        .collect()
+    found.iter().map(|(path, size)| LogSize { path: (*path).to_owned(), size: *size }).collect()
 }
 
 #[test]
@@ -27,10 +17,7 @@ fn a_log_that_grows_is_looked_at_when_it_should_be_full() {
     assert_eq!((first.next, first.hot.len()), (Duration::from_secs(1), 0));
     // `a` grows by 200 a second: 700 are missing.
     let second = look(&[("a", 300), ("b", 999)], 1, Coverage::All);
-    assert_eq!(
-        (second.next, second.hot),
-        (Duration::from_millis(3500), vec!["a".to_owned()])
-    );
+    assert_eq!((second.next, second.hot), (Duration::from_millis(3500), vec!["a".to_owned()]));
     // Only `a` is looked at in between; it slows down.
     let third = look(&[("a", 310)], 3, Coverage::Hot);
     assert_eq!((third.next, third.hot.len()), (Duration::from_secs(10), 0));
@@ -54,9 +41,7 @@ fn a_new_log_has_grown_from_nothing_and_a_rotated_one_too() {
 fn a_log_that_is_gone_is_missed_until_it_is_back_or_forgotten() {
     let mut watch = Watch::default();
     let mut look = |found: &[(&str, u64)], all| {
-        watch
-            .look(&POLICY, &sizes(found), POLICY.interval, all)
-            .missing
+        watch.look(&POLICY, &sizes(found), POLICY.interval, all).missing
     };
     assert!(look(&[("a", 1), ("b", 1)], Coverage::All).is_empty());
     // A look at some says nothing about the others.
@@ -66,10 +51,7 @@ fn a_log_that_is_gone_is_missed_until_it_is_back_or_forgotten() {
     assert_eq!(look(&[("b", 1)], Coverage::All), ["a"]);
     watch.forget("a");
     assert!(
-        watch
-            .look(&POLICY, &sizes(&[("b", 1)]), POLICY.interval, Coverage::All)
-            .missing
-            .is_empty()
+        watch.look(&POLICY, &sizes(&[("b", 1)]), POLICY.interval, Coverage::All).missing.is_empty()
     );
 }
 
@@ -77,12 +59,7 @@ fn a_log_that_is_gone_is_missed_until_it_is_back_or_forgotten() {
 fn a_full_log_that_nobody_writes_is_left_alone_until_it_grows() {
     let mut watch = Watch::default();
     let mut look = |size, is_settled| {
-        let look = watch.look(
-            &POLICY,
-            &sizes(&[("a", size)]),
-            POLICY.interval,
-            Coverage::All,
-        );
+        let look = watch.look(&POLICY, &sizes(&[("a", size)]), POLICY.interval, Coverage::All);
         if is_settled {
             watch.settle("a");
         }
@@ -108,22 +85,14 @@ fn a_rotation_keeps_the_newest_files_and_overwrites_none() {
     let new = Some("0.log.20260101-000000");
     check(&[], Work::Idle, &[], new);
     check(&["0.log.1"], Work::Idle, &[], new);
-    check(
-        &["0.log.4", "0.log.1.gz", "0.log.3.gz", "0.log.2.gz"],
-        Work::Idle,
-        &["0.log.1.gz"],
-        new,
-    );
+    check(&["0.log.4", "0.log.1.gz", "0.log.3.gz", "0.log.2.gz"], Work::Idle, &["0.log.1.gz"], new);
     // Left over from a crash half-way.
     let crashed = ["0.log.1", "0.log.1.gz", "0.log.2.tmp", "0.log.2"];
     check(&crashed, Work::Idle, &["0.log.1", "0.log.2.tmp"], new);
     check(&crashed, Work::Compressing, &[], new);
     check(&["0.log.20260101-000000"], Work::Idle, &[], None);
     check(&["0.log.20260101-000000.gz"], Work::Idle, &[], None);
-    let two = Policy {
-        max_files: 2,
-        ..POLICY
-    };
+    let two = Policy { max_files: 2, ..POLICY };
     let plan = rotation(&two, "0.log", &["0.log.1".to_owned()], Work::Idle, now);
     assert_eq!(plan.remove, ["0.log.1"]);
 }

@@ -70,11 +70,7 @@ pub async fn run(doors: Doors, policy: Policy) {
     loop {
         while work.try_join_next().is_some() {}
         let is_time = looked_at_all.is_none_or(|at| at.elapsed() >= policy.interval);
-        let all = if is_time || hot.is_empty() {
-            Coverage::All
-        } else {
-            Coverage::Hot
-        };
+        let all = if is_time || hot.is_empty() { Coverage::All } else { Coverage::Hot };
         let store = &rotator.doors.store;
         let found = match all {
             Coverage::All => store.logs().await,
@@ -127,12 +123,7 @@ pub async fn run(doors: Doors, policy: Policy) {
         }
         let since_all = looked_at_all.map_or(policy.interval, |at| at.elapsed());
         let until_all = policy.interval.saturating_sub(since_all);
-        sleep(if hot.is_empty() {
-            next
-        } else {
-            next.min(until_all)
-        })
-        .await;
+        sleep(if hot.is_empty() { next } else { next.min(until_all) }).await;
     }
 }
 
@@ -162,11 +153,7 @@ impl Rotator {
         let store = &self.doors.store;
         let name = file_name(path);
         let beside = store.rotated(path).await?;
-        let work = if self.lock().contains(path) {
-            Work::Compressing
-        } else {
-            Work::Idle
-        };
+        let work = if self.lock().contains(path) { Work::Compressing } else { Work::Idle };
         let plan = rotation(&self.policy, name, &beside, work, self.doors.clock.now());
         let Some(to) = plan.to else {
             return Ok(Outcome::Later);
@@ -233,9 +220,7 @@ impl Rotator {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.compressing
-            .lock()
-            .expect("no panic while the lock is held")
+        self.compressing.lock().expect("no panic while the lock is held")
     }
 }
 

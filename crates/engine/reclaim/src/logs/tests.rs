@@ -8,20 +8,13 @@ use ferrolet_types::pod::PodView as _;
 
 use super::*;
 
-const POLICY: Policy = Policy {
-    max_size: 1000,
-    max_files: 3,
-    max_workers: 2,
-    interval: Duration::from_secs(10),
-};
+const POLICY: Policy =
+    Policy { max_size: 1000, max_files: 3, max_workers: 2, interval: Duration::from_secs(10) };
 
 /// Runs one container, and answers the path of its log.
 async fn with_container(world: &World) -> String {
     world.add_image("busybox");
-    let (runtime, web) = (
-        world.runtime(),
-        pod("web").container("main", "busybox").build(),
-    );
+    let (runtime, web) = (world.runtime(), pod("web").container("main", "busybox").build());
     let sandbox = sandbox_spec(&web, 0);
     let sandbox_id = runtime.run_sandbox(&sandbox).await.unwrap();
     let spec = container_spec(&web, "main", 0);

@@ -45,10 +45,8 @@ pub async fn run(doors: Doors) {
 async fn look(doors: &Doors, pace: &mut Pace) {
     let pods: Vec<Pod> = doors.pods.pods().into_iter().filter(is_limited).collect();
     pace.retain(|uid| pods.iter().any(|pod| pod.uid() == *uid));
-    let due: Vec<&Pod> = pods
-        .iter()
-        .filter(|pod| pace.is_due(&pod.uid(), Instant::now()))
-        .collect();
+    let due: Vec<&Pod> =
+        pods.iter().filter(|pod| pace.is_due(&pod.uid(), Instant::now())).collect();
     if due.is_empty() {
         return;
     }
@@ -69,15 +67,9 @@ async fn look(doors: &Doors, pace: &mut Pace) {
         };
         let message = breach.message();
         tracing::warn!(pod = %pod.key(), message, "Pod breaks its limit on local storage");
-        let eviction = Eviction {
-            uid,
-            message,
-            grace: GracePeriod::from_secs(AT_ONCE),
-        };
+        let eviction = Eviction { uid, message, grace: GracePeriod::from_secs(AT_ONCE) };
         if doors.evictions.send(eviction).await.is_ok() {
-            doors
-                .figures
-                .add("kubelet_evictions", &[breach.signal()], 1.0);
+            doors.figures.add("kubelet_evictions", &[breach.signal()], 1.0);
         }
     }
 }
@@ -161,19 +153,13 @@ fn storage_use(pod: &Pod, uid: &PodUid, disk: &DiskUsage, layers: &Layers) -> St
             *containers.entry(container.to_owned()).or_default() += written;
         }
     }
-    StorageUse {
-        volumes,
-        containers: containers.into_iter().collect(),
-        total,
-    }
+    StorageUse { volumes, containers: containers.into_iter().collect(), total }
 }
 
 /// Volumes whose content is charged to the pod, as upstream has it.
 fn is_local(volume: &Volume) -> bool {
-    let is_on_disk = volume
-        .empty_dir
-        .as_ref()
-        .is_some_and(|it| it.medium.as_deref().unwrap_or("").is_empty());
+    let is_on_disk =
+        volume.empty_dir.as_ref().is_some_and(|it| it.medium.as_deref().unwrap_or("").is_empty());
     is_on_disk || volume.config_map.is_some() || volume.git_repo.is_some()
 }
 

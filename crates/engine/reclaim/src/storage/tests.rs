@@ -38,11 +38,7 @@ fn pod(uid: &str, more: Value) -> Pod {
 }
 
 fn room(capacity: u64, used: u64) -> FileRoom {
-    FileRoom {
-        capacity,
-        used,
-        ..FileRoom::default()
-    }
+    FileRoom { capacity, used, ..FileRoom::default() }
 }
 
 fn in_use(bytes: u64) -> InUse {
@@ -84,9 +80,7 @@ impl Bench {
                 at,
                 node: room(1000, 0),
                 logs: room(1000, 0),
-                container_logs: uids
-                    .map(|uid| (uid.into(), "main".to_owned(), in_use(log)))
-                    .into(),
+                container_logs: uids.map(|uid| (uid.into(), "main".to_owned(), in_use(log))).into(),
                 pod_files: Vec::new(),
                 volumes: uids
                     .map(|uid| VolumeUsage {
@@ -106,15 +100,8 @@ impl Bench {
             at: None,
             used: in_use(written),
         });
-        let images = StoreUsage {
-            place: "/images".to_owned(),
-            at: None,
-            used: in_use(0),
-        };
-        let stores = RuntimeStores {
-            images: Some(images),
-            containers: None,
-        };
+        let images = StoreUsage { place: "/images".to_owned(), at: None, used: in_use(0) };
+        let stores = RuntimeStores { images: Some(images), containers: None };
         self.layers.set(layers.into(), stores);
     }
 
@@ -131,18 +118,11 @@ async fn a_pod_that_breaks_a_limit_is_evicted_and_counted() {
     assert_eq!(bench.next().await, None);
     bench.set(51, 0, 0, 1000);
     let said = bench.next().await.unwrap();
-    assert_eq!(
-        said,
-        "Usage of EmptyDir volume \"cache\" exceeds the limit \"50\". "
-    );
+    assert_eq!(said, "Usage of EmptyDir volume \"cache\" exceeds the limit \"50\". ");
     bench.set(50, 20, 31, 1000);
     assert!(bench.next().await.unwrap().starts_with("Pod ephemeral"));
     let counted = bench.figures.samples();
-    assert!(
-        counted
-            .iter()
-            .any(|it| it.labels == ["ephemeralpodfs.limit"])
-    );
+    assert!(counted.iter().any(|it| it.labels == ["ephemeralpodfs.limit"]));
 }
 
 #[tokio::test(start_paused = true)]

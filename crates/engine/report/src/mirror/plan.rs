@@ -65,10 +65,7 @@ pub fn plan_mirrors(
     node: Option<&Node>,
 ) -> Vec<MirrorAction> {
     let mirrors: BTreeMap<PodKey, &Pod> = mirrors(api_pods).map(|pod| (pod.key(), pod)).collect();
-    let delete = |mirror: &Pod| MirrorAction::Delete {
-        key: mirror.key(),
-        uid: mirror.uid(),
-    };
+    let delete = |mirror: &Pod| MirrorAction::Delete { key: mirror.key(), uid: mirror.uid() };
     let mut deletions = Vec::new();
     let mut creations = Vec::new();
     let mut wanted = BTreeSet::new();
@@ -128,11 +125,8 @@ pub fn mirror_pod(pod: &Pod, node: &Node) -> Option<Pod> {
 /// Which identities mean each other now.
 pub fn plan_translations(statics: &StaticPods, api_pods: &[Pod]) -> Translations {
     // A pod that still ends is no longer asked for, but its mirror names it.
-    let known: BTreeMap<PodKey, PodUid> = statics
-        .pods
-        .iter()
-        .map(|pod| (pod.key(), pod.uid()))
-        .collect();
+    let known: BTreeMap<PodKey, PodUid> =
+        statics.pods.iter().map(|pod| (pod.key(), pod.uid())).collect();
     let mut translations = Translations::default();
     for mirror in mirrors(api_pods) {
         let named = mirror.annotation(MIRROR_ANNOTATION).map(PodUid::new);

@@ -92,16 +92,10 @@ async fn turn(
             }
         }
     }
-    *pause = if has_failed {
-        (*pause * 2).clamp(RETRY_FIRST, RETRY_LONGEST)
-    } else {
-        Duration::ZERO
-    };
+    *pause =
+        if has_failed { (*pause * 2).clamp(RETRY_FIRST, RETRY_LONGEST) } else { Duration::ZERO };
     let retry = has_failed.then(|| Instant::now() + *pause);
-    retry
-        .into_iter()
-        .chain(made.values().map(|(_, due)| *due))
-        .min()
+    retry.into_iter().chain(made.values().map(|(_, due)| *due)).min()
 }
 
 /// Does one thing; answers with the mirror if that is what it made.

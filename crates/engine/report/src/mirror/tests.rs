@@ -19,11 +19,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn static_pod(name: &str) -> Pod {
-    pod(name)
-        .static_file()
-        .label("app", name)
-        .container("main", "image")
-        .build()
+    pod(name).static_file().label("app", name).container("main", "image").build()
 }
 
 fn node() -> Node {
@@ -102,59 +98,24 @@ fn the_plan_knows_every_case() {
     };
     let replace = ["delete default/a m", "create default/a"];
     let only = |mirror: &Pod| vec![mirror.clone()];
-    check(
-        "missing",
-        complete(&[&pod], &[]),
-        &[],
-        &["create default/a"],
-    );
+    check("missing", complete(&[&pod], &[]), &[], &["create default/a"]);
     check("right", complete(&[&pod], &[]), &only(&right()), &[]);
     check("different", complete(&[&pod], &[]), &only(&wrong), &replace);
-    check(
-        "deleted by hand",
-        complete(&[&pod], &[]),
-        &only(&dying),
-        &replace,
-    );
-    check(
-        "the predecessor still ends",
-        complete(&[&pod], &[&pod]),
-        &only(&wrong),
-        &[],
-    );
+    check("deleted by hand", complete(&[&pod], &[]), &only(&dying), &replace);
+    check("the predecessor still ends", complete(&[&pod], &[&pod]), &only(&wrong), &[]);
     let both = [right(), stored(&other, "o", |_| {})];
-    check(
-        "orphan",
-        complete(&[&other], &[]),
-        &both,
-        &["delete default/a m"],
-    );
-    check(
-        "orphan that still ends",
-        complete(&[], &[&pod]),
-        &only(&right()),
-        &[],
-    );
-    let early = StaticPods {
-        are_complete: false,
-        ..complete(&[], &[])
-    };
+    check("orphan", complete(&[&other], &[]), &both, &["delete default/a m"]);
+    check("orphan that still ends", complete(&[], &[&pod]), &only(&right()), &[]);
+    let early = StaticPods { are_complete: false, ..complete(&[], &[]) };
     check("a source has not spoken", early, &only(&right()), &[]);
     check("not a mirror", complete(&[], &[]), &only(&ordinary), &[]);
-    assert_eq!(
-        plan_mirrors(&complete(&[&pod], &[]), &[], None),
-        [],
-        "no node yet"
-    );
+    assert_eq!(plan_mirrors(&complete(&[&pod], &[]), &[], None), [], "no node yet");
 }
 
 #[test]
 fn identities_translate_both_ways() {
     let pod = static_pod("a");
-    let statics = StaticPods {
-        pods: vec![pod.clone()],
-        ..StaticPods::default()
-    };
+    let statics = StaticPods { pods: vec![pod.clone()], ..StaticPods::default() };
     let translations = plan_translations(&statics, &[stored(&pod, "m", |_| {})]);
     let (mirror, plain) = (PodUid::new("m"), PodUid::new("plain"));
     assert_eq!(translations.to_local(&mirror), pod.uid());
@@ -198,8 +159,7 @@ async fn mirrors_are_made_remade_replaced_and_taken_away() {
     // The node registers while the server is shaky.
     api.refuse_next(ferrolet_ports::ApiErrorKind::Server);
     api.put_node(&node());
-    api.until("a mirror", PATIENCE, |api| made(api).is_some())
-        .await;
+    api.until("a mirror", PATIENCE, |api| made(api).is_some()).await;
     let first = made(&api).unwrap();
     sleep(Duration::from_millis(10)).await;
     assert_eq!(translated.borrow().to_local(&first), static_pod("a").uid());
@@ -208,24 +168,15 @@ async fn mirrors_are_made_remade_replaced_and_taken_away() {
     api.edit_pod(&key, |pod| {
         pod.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(1).0))
     });
-    api.until("another mirror", PATIENCE, |api| {
-        made(api).is_some_and(|uid| uid != first)
-    })
-    .await;
+    api.until("another mirror", PATIENCE, |api| made(api).is_some_and(|uid| uid != first)).await;
     api.remove_pod(&key);
-    api.until("a third mirror", PATIENCE, |api| made(api).is_some())
-        .await;
+    api.until("a third mirror", PATIENCE, |api| made(api).is_some()).await;
 
     // The manifest changes: another identity under the same name.
-    let next = pod("a")
-        .uid("next")
-        .static_file()
-        .container("main", "other")
-        .build();
+    let next = pod("a").uid("next").static_file().container("main", "other").build();
     statics.send_modify(|it| it.pods = vec![next.clone()]);
     let is_next = |api: &FakeClusterApi| {
-        api.pod(&key)
-            .is_some_and(|pod| pod.annotation(HASH_ANNOTATION) == Some("next"))
+        api.pod(&key).is_some_and(|pod| pod.annotation(HASH_ANNOTATION) == Some("next"))
     };
     api.until("the successor's mirror", PATIENCE, is_next).await;
 
@@ -237,8 +188,7 @@ async fn mirrors_are_made_remade_replaced_and_taken_away() {
     sleep(Duration::from_secs(60)).await;
     assert!(is_next(&api));
     statics.send_modify(|it| it.terminating.clear());
-    api.until("the end", PATIENCE, |api| made(api).is_none())
-        .await;
+    api.until("the end", PATIENCE, |api| made(api).is_none()).await;
     task.abort();
     relay.abort();
 }

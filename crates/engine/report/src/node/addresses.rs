@@ -52,9 +52,7 @@ pub(crate) fn addresses(
         (None, _) => vec![find(settings, host)?],
     };
     let hostname = address("Hostname", &settings.hostname);
-    let list = list
-        .drain(..)
-        .map(|ip| address("InternalIP", &ip.to_string()));
+    let list = list.drain(..).map(|ip| address("InternalIP", &ip.to_string()));
     Ok(list.chain([hostname]).collect())
 }
 
@@ -67,10 +65,7 @@ pub fn looks_up_name(settings: &NodeSettings) -> bool {
 /// The node's addresses as its pods show them: internal ones before external ones, the first, and the first of the other
 /// family. Matches upstream's `GetNodeHostIPs`.
 pub fn host_ips(node: &Node) -> Vec<String> {
-    let all = node
-        .status
-        .iter()
-        .flat_map(|it| it.addresses.iter().flatten());
+    let all = node.status.iter().flat_map(|it| it.addresses.iter().flatten());
     let of = |kind: &'static str| {
         let listed = all.clone().filter(move |it| it.type_ == kind);
         listed.filter_map(|it| it.address.parse::<IpAddr>().ok())
@@ -142,8 +137,5 @@ fn check(ip: IpAddr, host: &HostAddresses) -> Result<(), AddressError> {
 }
 
 fn address(kind: &str, text: &str) -> NodeAddress {
-    NodeAddress {
-        type_: kind.to_owned(),
-        address: text.to_owned(),
-    }
+    NodeAddress { type_: kind.to_owned(), address: text.to_owned() }
 }

@@ -27,19 +27,15 @@ pub fn capacity(
         put("pods", Quantity::from_value(i64::from(settings.max_pods)));
         return amounts;
     };
-    put(
-        "cpu",
-        Quantity::from_milli(i64::from(machine.n_cpus) * 1000),
-    );
+    put("cpu", Quantity::from_milli(i64::from(machine.n_cpus) * 1000));
     put(MEMORY, Quantity::from_bytes(signed(machine.memory_bytes)));
     for pages in &machine.huge_pages {
         let size = Quantity::from_bytes(signed(pages.page_bytes));
         let total = signed(pages.page_bytes.saturating_mul(pages.n_pages));
         put(&format!("{HUGE_PAGES}{size}"), Quantity::from_bytes(total));
     }
-    let by_cores = settings
-        .pods_per_core
-        .map_or(u32::MAX, |pods| pods.saturating_mul(machine.n_cpus));
+    let by_cores =
+        settings.pods_per_core.map_or(u32::MAX, |pods| pods.saturating_mul(machine.n_cpus));
     let n_pods = settings.max_pods.min(by_cores);
     put("pods", Quantity::from_value(i64::from(n_pods)));
     if let Some(bytes) = machine.ephemeral_storage_bytes {
@@ -91,9 +87,7 @@ pub fn allocatable(capacity: &Amounts, reserved: &Amounts, devices: &DeviceResou
     for (name, amount) in &devices.allocatable {
         amounts.insert(name.clone(), *amount);
     }
-    let huge = capacity
-        .iter()
-        .filter(|(name, _)| name.starts_with(HUGE_PAGES));
+    let huge = capacity.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES));
     let huge = huge.fold(Quantity::ZERO, |sum, (_, amount)| sum.plus(*amount));
     if let Some(memory) = amounts.get_mut(MEMORY) {
         *memory = at_least_nothing(memory.minus(huge));

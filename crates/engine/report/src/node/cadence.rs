@@ -19,10 +19,7 @@ pub(crate) struct Cadence {
 
 impl Cadence {
     pub(crate) fn new(frequency: Duration) -> Self {
-        Self {
-            frequency,
-            due: None,
-        }
+        Self { frequency, due: None }
     }
 
     /// True when a report is due; always before the first.
@@ -32,11 +29,7 @@ impl Cadence {
 
     /// A report was sent; `chance` lies between 0 and 1.
     pub(crate) fn sent(&mut self, now: Instant, has_changed: bool, chance: f64) {
-        let factor = if has_changed || self.due.is_none() {
-            0.5 + chance
-        } else {
-            1.0
-        };
+        let factor = if has_changed || self.due.is_none() { 0.5 + chance } else { 1.0 };
         self.due = Some(now + self.frequency.mul_f64(factor));
     }
 }

@@ -37,16 +37,8 @@ const MEMORY: Words = Words {
 };
 const DISK: Words = Words {
     kind: "DiskPressure",
-    yes: [
-        "KubeletHasDiskPressure",
-        "kubelet has disk pressure",
-        "NodeHasDiskPressure",
-    ],
-    no: [
-        "KubeletHasNoDiskPressure",
-        "kubelet has no disk pressure",
-        "NodeHasNoDiskPressure",
-    ],
+    yes: ["KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"],
+    no: ["KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"],
 };
 const PID: Words = Words {
     kind: "PIDPressure",
@@ -55,11 +47,7 @@ const PID: Words = Words {
         "kubelet has insufficient PID available",
         "NodeHasInsufficientPID",
     ],
-    no: [
-        "KubeletHasSufficientPID",
-        "kubelet has sufficient PID available",
-        "NodeHasSufficientPID",
-    ],
+    no: ["KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"],
 };
 
 /// Brings the list up to date; answers with the words of the events that follow from it.
@@ -72,11 +60,8 @@ pub(crate) fn update(
 ) -> Vec<&'static str> {
     let mut events = Vec::new();
     let pressure = facts.pressure;
-    for (words, is_short) in [
-        (MEMORY, pressure.memory),
-        (DISK, pressure.disk),
-        (PID, pressure.pid),
-    ] {
+    for (words, is_short) in [(MEMORY, pressure.memory), (DISK, pressure.disk), (PID, pressure.pid)]
+    {
         let status = if is_short { "True" } else { "False" };
         let [reason, message, event] = if is_short { words.yes } else { words.no };
         match find(list, words.kind) {
@@ -124,9 +109,7 @@ fn update_ready(
         Some(old) => {
             let is_same = old.status == status;
             if is_same {
-                ready
-                    .last_transition_time
-                    .clone_from(&old.last_transition_time);
+                ready.last_transition_time.clone_from(&old.last_transition_time);
             }
             *old = ready;
             (!is_same).then_some(event)
@@ -157,11 +140,8 @@ pub fn ready_message(
         faults.push(format!("missing node capacity for resources: {names}"));
     }
     let is_ready = faults.is_empty();
-    let mut message = if is_ready {
-        "kubelet is posting ready status".to_owned()
-    } else {
-        in_one(faults)
-    };
+    let mut message =
+        if is_ready { "kubelet is posting ready status".to_owned() } else { in_one(faults) };
     if let Some(soft) = &facts.soft_faults {
         message = format!("{message}. WARNING: {soft}");
     }
@@ -182,9 +162,7 @@ pub fn runtime_faults(facts: &NodeFacts, now: Timestamp) -> Vec<String> {
     }
     faults.extend(facts.loop_faults.iter().cloned());
     match facts.runtime.last() {
-        Some(RuntimeStatus {
-            runtime, network, ..
-        }) => {
+        Some(RuntimeStatus { runtime, network, .. }) => {
             for (condition, what, kind) in [
                 (runtime, "container runtime", "RuntimeReady"),
                 (network, "container runtime network", "NetworkReady"),
@@ -200,11 +178,7 @@ pub fn runtime_faults(facts: &NodeFacts, now: Timestamp) -> Vec<String> {
 }
 
 fn in_words(condition: &RuntimeCondition, kind: &str) -> String {
-    let RuntimeCondition {
-        is_ok,
-        reason,
-        message,
-    } = condition;
+    let RuntimeCondition { is_ok, reason, message } = condition;
     format!("{kind}={is_ok} reason:{reason} message:{message}")
 }
 

@@ -147,28 +147,14 @@ pub(crate) fn update_node(
     let provided = provided_ip(settings, &facts.addresses);
     annotate(&mut node, PROVIDED_IP_ANNOTATION, provided);
     let previous = node.status.take().unwrap_or_default();
-    let NodeStatusPlan {
-        status,
-        events,
-        rebooted,
-        address_fault,
-    } = node_status(settings, facts, &previous, now);
+    let NodeStatusPlan { status, events, rebooted, address_fault } =
+        node_status(settings, facts, &previous, now);
     node.status = Some(status);
-    NodePlan {
-        node,
-        events,
-        rebooted,
-        address_fault,
-    }
+    NodePlan { node, events, rebooted, address_fault }
 }
 
 fn labels(settings: &NodeSettings) -> BTreeMap<String, String> {
-    let NodeSettings {
-        hostname,
-        operating_system,
-        architecture,
-        ..
-    } = settings;
+    let NodeSettings { hostname, operating_system, architecture, .. } = settings;
     let own = [
         (HOSTNAME, hostname),
         (OS, operating_system),

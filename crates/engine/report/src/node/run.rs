@@ -122,11 +122,7 @@ impl Keeper {
             return;
         }
         self.retry_at = None;
-        let outcome = if self.is_registered {
-            self.report().await
-        } else {
-            self.register().await
-        };
+        let outcome = if self.is_registered { self.report().await } else { self.register().await };
         match outcome {
             Ok(()) => self.n_failures = 0,
             Err(error) => {
@@ -167,10 +163,7 @@ impl Keeper {
             }
             // A node that we may not create may still be there.
             Err(error)
-                if matches!(
-                    error.kind,
-                    ApiErrorKind::AlreadyExists | ApiErrorKind::Forbidden
-                ) => {}
+                if matches!(error.kind, ApiErrorKind::AlreadyExists | ApiErrorKind::Forbidden) => {}
             Err(error) => return Err(error),
         }
         let existing = self.doors.api.get_node().await?;
@@ -236,8 +229,7 @@ impl Keeper {
         if node.status.as_ref().is_some_and(is_ready) {
             self.doors.startup.ready(self.doors.clock.now());
         }
-        self.cadence
-            .sent(Instant::now(), is_changed, fastrand::f64());
+        self.cadence.sent(Instant::now(), is_changed, fastrand::f64());
         for event in plan.events {
             self.doors.events.record(event);
         }
@@ -257,10 +249,8 @@ impl Keeper {
         if known.is_some_and(|known| is_older(&node.metadata, &known.metadata)) {
             return;
         }
-        let is_unschedulable = node
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.unschedulable == Some(true));
+        let is_unschedulable =
+            node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
         if is_unschedulable != self.is_unschedulable {
             self.is_unschedulable = is_unschedulable;
             let event = say::schedulable(&self.doors.settings.name, is_unschedulable);

@@ -4,11 +4,7 @@ use ferrolet_ports::{Event, EventKind, EventObject};
 
 /// The agent started.
 pub fn starting() -> Event {
-    event(
-        EventKind::Normal,
-        "Starting",
-        "Starting kubelet.".to_owned(),
-    )
+    event(EventKind::Normal, "Starting", "Starting kubelet.".to_owned())
 }
 
 /// The limit across all pods is in force.
@@ -20,11 +16,7 @@ pub fn allocatable_enforced() -> Event {
 /// The limit across all pods could not be set on this cgroup.
 pub fn allocatable_not_enforced(cgroup: &str, cause: &str) -> Event {
     let message = format!("Failed to update Node Allocatable Limits {cgroup:?}: {cause}");
-    event(
-        EventKind::Warning,
-        "FailedNodeAllocatableEnforcement",
-        message,
-    )
+    event(EventKind::Warning, "FailedNodeAllocatableEnforcement", message)
 }
 
 /// The machine was booted since the API last heard of it.
@@ -35,11 +27,7 @@ pub(crate) fn rebooted(node: &str, boot_id: &str) -> Event {
 
 /// The scheduler may or may not use the node.
 pub(crate) fn schedulable(node: &str, is_unschedulable: bool) -> Event {
-    let reason = if is_unschedulable {
-        "NodeNotSchedulable"
-    } else {
-        "NodeSchedulable"
-    };
+    let reason = if is_unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
     status_is_now(node, reason)
 }
 
@@ -50,10 +38,5 @@ pub(crate) fn status_is_now(node: &str, reason: &str) -> Event {
 }
 
 fn event(kind: EventKind, reason: &str, message: String) -> Event {
-    Event {
-        object: EventObject::Node,
-        kind,
-        reason: reason.to_owned(),
-        message,
-    }
+    Event { object: EventObject::Node, kind, reason: reason.to_owned(), message }
 }

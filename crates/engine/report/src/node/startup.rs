@@ -27,13 +27,7 @@ type Part = (&'static str, f64);
 impl Startup {
     /// A machine that booted and an agent that started at these moments.
     pub fn new(booted: Option<Timestamp>, started: Timestamp) -> Self {
-        Self {
-            booted,
-            started,
-            attempted: None,
-            made: None,
-            is_over: false,
-        }
+        Self { booted, started, attempted: None, made: None, is_over: false }
     }
 
     /// The node is about to be made.
@@ -58,18 +52,12 @@ impl Startup {
         self.made = Some(now);
         let before_us = self.booted.map(|booted| self.started.since(booted));
         let parts = [
-            (
-                "kubelet_node_startup_pre_kubelet_duration_seconds",
-                before_us,
-            ),
+            ("kubelet_node_startup_pre_kubelet_duration_seconds", before_us),
             (
                 "kubelet_node_startup_pre_registration_duration_seconds",
                 Some(attempted.since(self.started)),
             ),
-            (
-                "kubelet_node_startup_registration_duration_seconds",
-                Some(now.since(attempted)),
-            ),
+            ("kubelet_node_startup_registration_duration_seconds", Some(now.since(attempted))),
         ];
         let known = parts.into_iter().filter_map(|(name, it)| Some((name, it?)));
         known.map(|(name, it)| (name, it.as_secs_f64())).collect()
@@ -104,9 +92,7 @@ mod tests {
             name.trim_end_matches("duration_seconds").to_owned()
         };
         let parts = parts.into_iter();
-        parts
-            .map(|(name, it)| format!("{}{it}", short(name)))
-            .collect()
+        parts.map(|(name, it)| format!("{}{it}", short(name))).collect()
     }
 
     #[test]
@@ -115,10 +101,7 @@ mod tests {
         startup.attempted(at(131));
         startup.attempted(at(139));
         let made = brief(startup.parts_until_made(at(141)));
-        assert_eq!(
-            made,
-            ["pre_kubelet_30", "pre_registration_1", "registration_10"]
-        );
+        assert_eq!(made, ["pre_kubelet_30", "pre_registration_1", "registration_10"]);
         assert!(startup.parts_until_made(at(150)).is_empty());
         let ready = brief(startup.parts_until_ready(at(145)));
         assert_eq!(ready, ["post_registration_4", "45"]);

@@ -61,14 +61,10 @@ pub fn node_status(
     let old_boot = previous.node_info.as_ref().map(|info| &info.boot_id);
     let is_other_boot =
         |machine: &&Machine| old_boot.is_some_and(|old| !old.is_empty() && *old != machine.boot_id);
-    let rebooted = machine
-        .filter(is_other_boot)
-        .map(|machine| machine.boot_id.clone());
+    let rebooted = machine.filter(is_other_boot).map(|machine| machine.boot_id.clone());
     status.node_info = Some(node_info(settings, facts, previous));
     status.daemon_endpoints = Some(NodeDaemonEndpoints {
-        kubelet_endpoint: Some(DaemonEndpoint {
-            port: i32::from(settings.kubelet_port),
-        }),
+        kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(settings.kubelet_port) }),
     });
     if let Some(list) = &facts.images {
         status.images = Some(images(list, settings.max_images)).filter(|it| !it.is_empty());
@@ -96,15 +92,8 @@ pub fn node_status(
     }
     status.declared_features =
         Some(settings.declared_features.clone()).filter(|list| !list.is_empty());
-    let events = said
-        .into_iter()
-        .map(|reason| say::status_is_now(&settings.name, reason));
-    NodeStatusPlan {
-        status,
-        events: events.collect(),
-        rebooted,
-        address_fault,
-    }
+    let events = said.into_iter().map(|reason| say::status_is_now(&settings.name, reason));
+    NodeStatusPlan { status, events: events.collect(), rebooted, address_fault }
 }
 
 /// True when two statuses differ in more than their heartbeats.
@@ -187,8 +176,7 @@ fn images(images: &[ImageInfo], limit: Option<u32>) -> Vec<ContainerImage> {
 }
 
 pub(crate) fn in_api(amounts: &Amounts) -> std::collections::BTreeMap<String, ApiQuantity> {
-    let written = amounts
-        .iter()
-        .map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string())));
+    let written =
+        amounts.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string())));
     written.collect()
 }

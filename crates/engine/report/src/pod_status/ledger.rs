@@ -100,10 +100,7 @@ pub(crate) enum Outcome {
     /// The copy was too old; here is a fresh one.
     Stale(Pod),
     /// It did not work; `written` when only the deletion did not.
-    Failed {
-        written: Option<Pod>,
-        error: ApiError,
-    },
+    Failed { written: Option<Pod>, error: ApiError },
 }
 
 impl Ledger {
@@ -120,10 +117,9 @@ impl Ledger {
         }
         let before = known.map(|entry| &entry.update.pod);
         let before = before.or_else(|| self.api.get(&uid));
-        if let (Some(old), Some(new)) = (
-            before.and_then(|pod| pod.status.as_ref()),
-            &update.pod.status,
-        ) {
+        if let (Some(old), Some(new)) =
+            (before.and_then(|pod| pod.status.as_ref()), &update.pod.status)
+        {
             check_transition(&update.pod, old, new)?;
         }
         match self.entries.get_mut(&uid) {
@@ -189,11 +185,7 @@ impl Ledger {
     /// The watch says that this object is gone.
     pub(crate) fn note_api_gone(&mut self, pod: &Pod) {
         let uid = shown_pod(pod);
-        if self
-            .api
-            .get(&uid)
-            .is_some_and(|known| known.uid() == pod.uid())
-        {
+        if self.api.get(&uid).is_some_and(|known| known.uid() == pod.uid()) {
             self.lose(&uid);
         }
     }
@@ -349,10 +341,7 @@ impl Ledger {
                     Some(away) => (away.pause * 2).min(AWAY_LONGEST),
                     None => AWAY_FIRST,
                 };
-                self.away = Some(Away {
-                    until: now + pause,
-                    pause,
-                });
+                self.away = Some(Away { until: now + pause, pause });
             }
             ApiErrorKind::TooManyRequests { retry_after } => {
                 self.is_back();

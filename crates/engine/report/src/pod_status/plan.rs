@@ -70,10 +70,7 @@ pub(crate) fn urgency(api: &Pod, update: &StatusUpdate) -> Urgency {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
+    let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     ready.any(|condition| condition.status == "True")
 }
@@ -106,9 +103,7 @@ fn keep_times(old: &PodStatus, computed: &mut PodStatus) {
         let mut known = old.conditions.iter().flatten();
         let same = |it: &&_| same_state(it, condition);
         if let Some(same) = known.find(same) {
-            condition
-                .last_transition_time
-                .clone_from(&same.last_transition_time);
+            condition.last_transition_time.clone_from(&same.last_transition_time);
         }
     }
 }

@@ -127,10 +127,7 @@ async fn write(api: &dyn ClusterApi, job: &Job, now: Timestamp) -> Outcome {
                 return look_again(api, job).await;
             }
             Err(error) => {
-                return Outcome::Failed {
-                    written: None,
-                    error,
-                };
+                return Outcome::Failed { written: None, error };
             }
         }
     }
@@ -141,10 +138,7 @@ async fn write(api: &dyn ClusterApi, job: &Job, now: Timestamp) -> Outcome {
     match api.delete_pod(&key, &job.api.uid(), no_grace).await {
         Ok(()) => Outcome::Deleted(current),
         Err(error) if error.is_not_found() || error.kind == ApiErrorKind::Conflict => Outcome::Gone,
-        Err(error) => Outcome::Failed {
-            written: Some(current),
-            error,
-        },
+        Err(error) => Outcome::Failed { written: Some(current), error },
     }
 }
 
@@ -154,10 +148,7 @@ async fn look_again(api: &dyn ClusterApi, job: &Job) -> Outcome {
         Ok(pod) if pod.uid() == job.api.uid() => Outcome::Stale(pod),
         Ok(_) => Outcome::Gone,
         Err(error) if error.is_not_found() => Outcome::Gone,
-        Err(error) => Outcome::Failed {
-            written: None,
-            error,
-        },
+        Err(error) => Outcome::Failed { written: None, error },
     }
 }
 

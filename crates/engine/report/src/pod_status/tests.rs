@@ -47,12 +47,7 @@ impl Scene {
     fn begin() -> Self {
         let (world, api) = (World::new(), FakeClusterApi::new("node"));
         let reporter = StatusReporter::new();
-        let writing = run(
-            reporter.clone(),
-            Arc::new(api.clone()),
-            world.clock(),
-            N_WRITERS,
-        );
+        let writing = run(reporter.clone(), Arc::new(api.clone()), world.clock(), N_WRITERS);
         let (mut watch, notes) = (api.watch_pods(), reporter.clone());
         let watching = async move {
             loop {
@@ -62,11 +57,7 @@ impl Scene {
                 }
             }
         };
-        Self {
-            tasks: [tokio::spawn(writing), tokio::spawn(watching)],
-            api,
-            reporter,
-        }
+        Self { tasks: [tokio::spawn(writing), tokio::spawn(watching)], api, reporter }
     }
 
     /// A pod with one container, in the API and in the watch.
@@ -88,18 +79,12 @@ impl Scene {
     fn tell(&self, pod: &Pod, version: u64, status: PodStatus, remains: Remains) {
         let mut shown = api::Pod::clone(pod);
         shown.status = Some(status);
-        self.reporter.publish(StatusUpdate {
-            pod: Arc::new(shown),
-            version,
-            remains,
-        });
+        self.reporter.publish(StatusUpdate { pod: Arc::new(shown), version, remains });
     }
 
     async fn until_phase(&self, key: &PodKey, phase: &str) {
         let is_so = |api: &FakeClusterApi| phase_of(api, key).as_deref() == Some(phase);
-        self.api
-            .until(&format!("{key} to be {phase}"), PATIENCE, is_so)
-            .await;
+        self.api.until(&format!("{key} to be {phase}"), PATIENCE, is_so).await;
     }
 
     async fn until_quiet(&self) {
@@ -144,28 +129,19 @@ fn status(phase: &str, ready: &str, state: ContainerState) -> PodStatus {
 
 fn waiting() -> PodStatus {
     let waiting = Some(ContainerStateWaiting::default());
-    let state = ContainerState {
-        waiting,
-        ..ContainerState::default()
-    };
+    let state = ContainerState { waiting, ..ContainerState::default() };
     status("Pending", "False", state)
 }
 
 fn running() -> PodStatus {
     let running = Some(ContainerStateRunning::default());
-    let state = ContainerState {
-        running,
-        ..ContainerState::default()
-    };
+    let state = ContainerState { running, ..ContainerState::default() };
     status("Running", "True", state)
 }
 
 fn ended(phase: &str) -> PodStatus {
     let terminated = Some(ContainerStateTerminated::default());
-    let state = ContainerState {
-        terminated,
-        ..ContainerState::default()
-    };
+    let state = ContainerState { terminated, ..ContainerState::default() };
     status(phase, "False", state)
 }
 
@@ -199,9 +175,7 @@ async fn statuses_of_one_pod_arrive_in_order_and_the_latest_wins() {
     scene.until_quiet().await;
     let patches = scene.patches(&pod.key());
     let message = |it: &Request| {
-        it.patch.as_ref().unwrap()["status"]["message"]
-            .as_str()
-            .map(|text| text.parse().unwrap())
+        it.patch.as_ref().unwrap()["status"]["message"].as_str().map(|text| text.parse().unwrap())
     };
     let messages: Vec<u64> = patches.iter().filter_map(message).collect();
     assert!(messages.is_sorted() && messages.len() < 10, "{messages:?}");
@@ -226,11 +200,7 @@ async fn pods_are_written_in_parallel_and_transitions_go_first() {
     assert_eq!(began.elapsed(), Duration::from_millis(100));
     scene.until_quiet().await;
     assert_eq!(scene.api.most_under_way(), N_WRITERS);
-    assert!(
-        began.elapsed() <= Duration::from_millis(520),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= Duration::from_millis(520), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,11 +226,7 @@ async fn a_server_that_is_away_for_minutes_gets_everything_afterwards() {
     for pod in &pods {
         scene.until_phase(&pod.key(), "Running").await;
     }
-    assert!(
-        began.elapsed() <= Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,9 +256,7 @@ async fn a_pod_that_is_over_and_deleted_leaves_the_api_when_nothing_is_left_here
     let key = pod.key();
     scene.publish(&pod, 1, running());
     scene.until_phase(&key, "Running").await;
-    scene
-        .api
-        .edit_pod(&key, |pod| pod.metadata.deletion_timestamp = Some(now()));
+    scene.api.edit_pod(&key, |pod| pod.metadata.deletion_timestamp = Some(now()));
     // Over, but a container may still run: nobody is told yet.
     let mut over = running();
     over.phase = Some("Failed".to_owned());
@@ -308,19 +272,9 @@ async fn a_pod_that_is_over_and_deleted_leaves_the_api_when_nothing_is_left_here
     sleep(Duration::from_secs(60)).await;
     assert!(scene.api.pod(&key).is_some());
     scene.settle(&pod, 5, ended("Failed"));
-    scene
-        .api
-        .until("deletion", PATIENCE, |api| api.pod(&key).is_none())
-        .await;
+    scene.api.until("deletion", PATIENCE, |api| api.pod(&key).is_none()).await;
     scene.reporter.forget(&pod.uid());
-    assert_eq!(
-        scene
-            .verbs()
-            .iter()
-            .filter(|it| **it == "delete pod")
-            .count(),
-        1
-    );
+    assert_eq!(scene.verbs().iter().filter(|it| **it == "delete pod").count(), 1);
     assert_eq!(scene.reporter.n_pending(), 0);
 }
 
@@ -333,17 +287,9 @@ async fn a_deletion_asked_for_after_the_end_and_one_that_fails_at_first_both_hap
     scene.until_phase(&key, "Succeeded").await;
     scene.until_quiet().await;
     scene.api.refuse_next(ApiErrorKind::Server);
-    scene
-        .api
-        .edit_pod(&key, |pod| pod.metadata.deletion_timestamp = Some(now()));
-    scene
-        .api
-        .until("deletion", PATIENCE, |api| api.pod(&key).is_none())
-        .await;
-    assert_eq!(
-        scene.verbs(),
-        ["patch pod status", "delete pod", "delete pod"]
-    );
+    scene.api.edit_pod(&key, |pod| pod.metadata.deletion_timestamp = Some(now()));
+    scene.api.until("deletion", PATIENCE, |api| api.pod(&key).is_none()).await;
+    assert_eq!(scene.verbs(), ["patch pod status", "delete pod", "delete pod"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,11 +308,7 @@ async fn a_pod_that_took_the_name_is_left_alone() {
     scene.api.remove_pod(&old.key());
     scene.publish(&old, 2, waiting());
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(
-        scene.verbs().len(),
-        2,
-        "a pod without an object in the API waits"
-    );
+    assert_eq!(scene.verbs().len(), 2, "a pod without an object in the API waits");
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,9 +322,9 @@ async fn what_somebody_else_changed_is_repaired_at_most_every_ten_seconds() {
     let n = scene.patches(&key).len();
     for _ in 0..30 {
         sleep(Duration::from_secs(1)).await;
-        scene.api.edit_pod(&key, |pod| {
-            pod.status.as_mut().unwrap().phase = Some("Unknown".to_owned())
-        });
+        scene
+            .api
+            .edit_pod(&key, |pod| pod.status.as_mut().unwrap().phase = Some("Unknown".to_owned()));
     }
     scene.until_phase(&key, "Running").await;
     let repairs = scene.patches(&key).len() - n;
@@ -395,13 +337,7 @@ async fn what_somebody_else_changed_is_repaired_at_most_every_ten_seconds() {
             status: "True".to_owned(),
             ..PodCondition::default()
         };
-        pod.status
-            .as_mut()
-            .unwrap()
-            .conditions
-            .as_mut()
-            .unwrap()
-            .push(gate);
+        pod.status.as_mut().unwrap().conditions.as_mut().unwrap().push(gate);
     });
     sleep(Duration::from_secs(60)).await;
     assert_eq!(scene.patches(&key).len() - n, repairs);
@@ -443,20 +379,14 @@ async fn the_status_of_a_static_pod_goes_to_each_mirror_that_shows_it() {
 #[tokio::test(start_paused = true)]
 async fn a_container_that_ended_for_good_is_not_brought_back() {
     let scene = Scene::begin();
-    let pod = pod("a")
-        .container("main", "image")
-        .restart_policy(RestartPolicy::Never)
-        .build();
+    let pod = pod("a").container("main", "image").restart_policy(RestartPolicy::Never).build();
     let pod = scene.api.put_pod(&pod);
     sleep(Duration::from_millis(1)).await;
     scene.settle(&pod, 1, ended("Succeeded"));
     scene.until_phase(&pod.key(), "Succeeded").await;
     scene.publish(&pod, 2, running());
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(
-        phase_of(&scene.api, &pod.key()).as_deref(),
-        Some("Succeeded")
-    );
+    assert_eq!(phase_of(&scene.api, &pod.key()).as_deref(), Some("Succeeded"));
     assert_eq!(scene.patches(&pod.key()).len(), 1);
 }
 
@@ -464,9 +394,9 @@ async fn a_container_that_ended_for_good_is_not_brought_back() {
 async fn an_observed_generation_never_falls() {
     let scene = Scene::begin();
     let pod = scene.add("a").await;
-    scene.api.edit_pod(&pod.key(), |pod| {
-        pod.status.as_mut().unwrap().observed_generation = Some(3)
-    });
+    scene
+        .api
+        .edit_pod(&pod.key(), |pod| pod.status.as_mut().unwrap().observed_generation = Some(3));
     sleep(Duration::from_millis(1)).await;
     let check = async |version: u64, generation: i64, expected: i64| {
         let mut status = running();
@@ -475,10 +405,7 @@ async fn an_observed_generation_never_falls() {
         scene.publish(&pod, version, status);
         scene.until_quiet().await;
         let stored = scene.api.pod(&pod.key()).unwrap();
-        assert_eq!(
-            stored.status.as_ref().unwrap().observed_generation,
-            Some(expected)
-        );
+        assert_eq!(stored.status.as_ref().unwrap().observed_generation, Some(expected));
     };
     check(1, 2, 3).await;
     check(2, 4, 4).await;
@@ -493,11 +420,7 @@ async fn a_change_that_overtakes_our_own_answer_is_repaired_too() {
         pod.status = Some(status);
         Arc::new(pod)
     };
-    let update = StatusUpdate {
-        pod: copy("1", running()),
-        version: 1,
-        remains: Remains::Active,
-    };
+    let update = StatusUpdate { pod: copy("1", running()), version: 1, remains: Remains::Active };
     let check = |overtaking: Option<Pod>, is_repaired: bool| {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         ledger.note_api_pod(&copy("1", waiting()), now);
@@ -537,11 +460,7 @@ async fn a_patch_from_an_old_copy_is_followed_by_one_from_its_answer() {
     };
     let (mut ledger, now) = (Ledger::default(), Instant::now());
     ledger.note_api_pod(&copy("1", waiting()), now);
-    let update = StatusUpdate {
-        pod: copy("1", running()),
-        version: 1,
-        remains: Remains::Active,
-    };
+    let update = StatusUpdate { pod: copy("1", running()), version: 1, remains: Remains::Active };
     ledger.publish(update, now).unwrap();
     let mut at = now;
     // The pauses double for as long as somebody writes against us.
@@ -589,9 +508,7 @@ async fn no_last_word_is_lost_whatever_the_server_does() {
                 4 => scene.api.edit_pod(&pods[n].key(), |pod| {
                     pod.status.as_mut().unwrap().message = Some("meddled".to_owned());
                 }),
-                5 => scene
-                    .api
-                    .set_latency(Duration::from_millis(chance.u64(..300))),
+                5 => scene.api.set_latency(Duration::from_millis(chance.u64(..300))),
                 _ => {
                     let mut status = if chance.bool() { running() } else { waiting() };
                     last[n] = format!("{seed} {version}");
@@ -610,10 +527,7 @@ async fn no_last_word_is_lost_whatever_the_server_does() {
             })
         };
         let what = format!("every last word with seed {seed}");
-        scene
-            .api
-            .until(&what, Duration::from_secs(120), is_all_there)
-            .await;
+        scene.api.until(&what, Duration::from_secs(120), is_all_there).await;
     }
 }
 

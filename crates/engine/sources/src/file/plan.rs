@@ -42,12 +42,7 @@ pub struct Scanned {
 impl FileSet {
     /// Nothing known yet, on the node of that name.
     pub fn new(node: impl Into<String>) -> Self {
-        Self {
-            node: node.into(),
-            files: BTreeMap::new(),
-            path_fault: None,
-            has_sent: false,
-        }
+        Self { node: node.into(), files: BTreeMap::new(), path_fault: None, has_sent: false }
     }
 
     /// Judges a reading of `path`.
@@ -59,9 +54,7 @@ impl FileSet {
             Err(fault) => {
                 if self.path_fault.as_ref() != Some(&fault) {
                     let message = format!("cannot read the manifest path: {fault}");
-                    scanned
-                        .notices
-                        .push(Notice::new(PodSource::File, path, message));
+                    scanned.notices.push(Notice::new(PodSource::File, path, message));
                 }
                 self.path_fault = Some(fault);
                 return scanned;
@@ -101,11 +94,7 @@ impl FileSet {
     fn whole(&self) -> SourceUpdate {
         SourceUpdate {
             source: PodSource::File,
-            pods: self
-                .files
-                .values()
-                .filter_map(|known| known.pod.clone())
-                .collect(),
+            pods: self.files.values().filter_map(|known| known.pod.clone()).collect(),
             is_provisional: false,
         }
     }
@@ -169,7 +158,5 @@ fn is_editor_leftover(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     file.ends_with('~')
         || file.starts_with('#')
-        || [".swp", ".swo", ".swx", ".bak", ".orig", ".tmp"]
-            .iter()
-            .any(|end| file.ends_with(end))
+        || [".swp", ".swo", ".swx", ".bak", ".orig", ".tmp"].iter().any(|end| file.ends_with(end))
 }

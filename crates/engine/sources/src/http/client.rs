@@ -61,9 +61,7 @@ impl HttpClient {
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
         roots_pem: &[u8],
     ) -> Result<Self, ClientError> {
-        let bad_url = || ClientError::Url {
-            url: url.to_owned(),
-        };
+        let bad_url = || ClientError::Url { url: url.to_owned() };
         let uri: Uri = url.parse().map_err(|_| bad_url())?;
         let is_tls = match (uri.scheme_str(), uri.host()) {
             (Some("http"), Some(_)) => false,
@@ -73,9 +71,7 @@ impl HttpClient {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(roots_pem).flatten());
         if is_tls && roots.is_empty() {
-            return Err(ClientError::Roots {
-                url: url.to_owned(),
-            });
+            return Err(ClientError::Roots { url: url.to_owned() });
         }
         let tls = ClientConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
@@ -89,10 +85,7 @@ impl HttpClient {
             .build();
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            let bad = |_| ClientError::Header {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            };
+            let bad = |_| ClientError::Header { name: name.to_owned(), value: value.to_owned() };
             let name: HeaderName = name.parse().map_err(|_| bad(()))?;
             let value: HeaderValue = value.parse().map_err(|_| bad(()))?;
             map.append(name, value);
@@ -107,18 +100,13 @@ impl HttpClient {
     async fn ask(&self) -> Result<Answer, String> {
         let mut url = self.url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let mut request = Request::get(url.clone())
-                .body(Empty::new())
-                .map_err(|error| error.to_string())?;
+            let mut request =
+                Request::get(url.clone()).body(Empty::new()).map_err(|error| error.to_string())?;
             // Whom the headers were meant for is known only for the configured server.
             if url.authority() == self.url.authority() {
                 request.headers_mut().clone_from(&self.headers);
             }
-            let response = self
-                .client
-                .request(request)
-                .await
-                .map_err(|error| chain(&error))?;
+            let response = self.client.request(request).await.map_err(|error| chain(&error))?;
             let status = response.status();
             if let (true, Some(target)) =
                 (status.is_redirection(), response.headers().get(LOCATION))
@@ -126,14 +114,9 @@ impl HttpClient {
                 url = redirected(&url, target).ok_or("redirected to something that is no URL")?;
                 continue;
             }
-            let body = Limited::new(response.into_body(), MAX_BYTES)
-                .collect()
-                .await;
+            let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
             let body = body.map_err(|error| chain(&*error))?.to_bytes().to_vec();
-            return Ok(Answer {
-                status: status.as_u16(),
-                body,
-            });
+            return Ok(Answer { status: status.as_u16(), body });
         }
         Err(format!("redirected more than {MAX_REDIRECTS} times"))
     }
@@ -149,9 +132,7 @@ impl Fetch for HttpClient {
 fn redirected(from: &Uri, target: &HeaderValue) -> Option<Uri> {
     let target: Uri = target.to_str().ok()?.parse().ok()?;
     let mut parts = target.into_parts();
-    parts
-        .path_and_query
-        .get_or_insert_with(|| "/".parse().expect("a slash is a path"));
+    parts.path_and_query.get_or_insert_with(|| "/".parse().expect("a slash is a path"));
     if parts.authority.is_none() {
         parts.authority = from.authority().cloned();
     }
@@ -164,8 +145,5 @@ fn redirected(from: &Uri, target: &HeaderValue) -> Option<Uri> {
 /// An error with all its causes, in one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

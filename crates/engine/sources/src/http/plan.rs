@@ -31,13 +31,7 @@ pub struct Answered {
 impl UrlSet {
     /// Nothing known yet.
     pub fn new(url: impl Into<String>, node: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            node: node.into(),
-            judged: None,
-            last_sent: None,
-            n_failures: 0,
-        }
+        Self { url: url.into(), node: node.into(), judged: None, last_sent: None, n_failures: 0 }
     }
 
     /// Judges what came of a request.
@@ -70,10 +64,7 @@ impl UrlSet {
     ) -> Result<(), String> {
         let answer = answer.map_err(|fault| format!("cannot read the manifest URL: {fault}"))?;
         if answer.status != 200 {
-            return Err(format!(
-                "the manifest URL answers with status {}",
-                answer.status
-            ));
+            return Err(format!("the manifest URL answers with status {}", answer.status));
         }
         if answer.body.is_empty() {
             self.judged = None;
@@ -90,9 +81,7 @@ impl UrlSet {
             Ok(reading) => {
                 self.judged = Some((content, None));
                 let warnings = reading.warnings.into_iter();
-                answered
-                    .notices
-                    .extend(warnings.map(|warning| self.notice(warning)));
+                answered.notices.extend(warnings.map(|warning| self.notice(warning)));
                 self.send(reading.pods, answered);
                 Ok(())
             }
@@ -105,11 +94,7 @@ impl UrlSet {
     }
 
     fn send(&mut self, pods: Vec<ferrolet_types::SourcedPod>, answered: &mut Answered) {
-        let update = SourceUpdate {
-            source: PodSource::Http,
-            pods,
-            is_provisional: false,
-        };
+        let update = SourceUpdate { source: PodSource::Http, pods, is_provisional: false };
         if self.last_sent.as_ref() != Some(&update) {
             self.last_sent = Some(update.clone());
             answered.update = Some(update);

@@ -119,11 +119,7 @@ fn write_quantity(out: &mut String, quantity: Option<InMemory>) {
     });
     let (value, scale, big) = match &quantity.amount {
         Amount::Fast { value, scale } => (*value, *scale, "<nil>".to_owned()),
-        Amount::Big {
-            is_negative,
-            unscaled,
-            scale,
-        } => {
+        Amount::Big { is_negative, unscaled, scale } => {
             let big = format!(
                 "{{unscaled:(big.Int){{neg:(bool){is_negative} abs:(big.nat)[{}]}} scale:(inf.Scale){scale}}}",
                 words(*unscaled)

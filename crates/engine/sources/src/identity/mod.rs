@@ -51,13 +51,7 @@ pub(crate) fn assign(pod: &mut Pod, node: &str, origin: Origin<'_>) {
     let name = pod.metadata.name.get_or_insert_default();
     name.push('-');
     name.push_str(&node.to_lowercase());
-    if pod
-        .metadata
-        .namespace
-        .as_deref()
-        .unwrap_or_default()
-        .is_empty()
-    {
+    if pod.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
         pod.metadata.namespace = Some("default".to_owned());
     }
     let annotations = pod.metadata.annotations.get_or_insert_default();

@@ -26,11 +26,7 @@ pub(crate) enum Amount {
     /// `value × 10^scale`.
     Fast { value: i64, scale: i32 },
     /// `unscaled × 10^-scale`, of any size upstream, of 128 bits here.
-    Big {
-        is_negative: bool,
-        unscaled: u128,
-        scale: i32,
-    },
+    Big { is_negative: bool, unscaled: u128, scale: i32 },
 }
 
 const DECIMAL_SI: &str = "DecimalSI";
@@ -79,12 +75,7 @@ pub(crate) fn parse(text: &str) -> Option<InMemory> {
             } else {
                 scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0')
             };
-            return Some(fast(
-                value,
-                scale,
-                format,
-                if is_canonical { text } else { "" },
-            ));
+            return Some(fast(value, scale, format, if is_canonical { text } else { "" }));
         }
     }
     Some(big(&parts, is_binary, exponent, format))
@@ -100,11 +91,7 @@ impl InMemory {
                 let value = value / divisor + (value % divisor).signum();
                 fast(value, MILLI, self.format, "")
             }
-            Amount::Big {
-                is_negative,
-                unscaled,
-                scale,
-            } => Self {
+            Amount::Big { is_negative, unscaled, scale } => Self {
                 amount: Amount::Big {
                     is_negative,
                     unscaled: rescale(unscaled, scale, -MILLI),
@@ -118,24 +105,16 @@ impl InMemory {
 }
 
 fn fast(value: i64, scale: i32, format: &'static str, text: &str) -> InMemory {
-    InMemory {
-        amount: Amount::Fast { value, scale },
-        text: text.to_owned(),
-        format,
-    }
+    InMemory { amount: Amount::Fast { value, scale }, text: text.to_owned(), format }
 }
 
 /// The slow representation: exact, rounded up to billionths, capped where the notation is binary.
 fn big(parts: &Parts<'_>, is_binary: bool, exponent: i32, format: &'static str) -> InMemory {
     let digits = parts.value.trim_start_matches(['+', '-']);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let mut unscaled = whole
-        .bytes()
-        .chain(fraction.bytes())
-        .fold(0_u128, |sum, digit| {
-            sum.saturating_mul(10)
-                .saturating_add(u128::from(digit.saturating_sub(b'0')))
-        });
+    let mut unscaled = whole.bytes().chain(fraction.bytes()).fold(0_u128, |sum, digit| {
+        sum.saturating_mul(10).saturating_add(u128::from(digit.saturating_sub(b'0')))
+    });
     let mut scale = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
     if is_binary {
         unscaled = unscaled.saturating_mul(1 << exponent);
@@ -156,11 +135,7 @@ fn big(parts: &Parts<'_>, is_binary: bool, exponent: i32, format: &'static str) 
         }
     }
     InMemory {
-        amount: Amount::Big {
-            is_negative: parts.is_negative && unscaled != 0,
-            unscaled,
-            scale,
-        },
+        amount: Amount::Big { is_negative: parts.is_negative && unscaled != 0, unscaled, scale },
         text: String::new(),
         format,
     }
@@ -170,11 +145,7 @@ fn big(parts: &Parts<'_>, is_binary: bool, exponent: i32, format: &'static str) 
 fn rescale(unscaled: u128, from: i32, to: i32) -> u128 {
     let steps = from.abs_diff(to).min(38);
     let factor = 10_u128.pow(steps);
-    if to >= from {
-        unscaled.saturating_mul(factor)
-    } else {
-        unscaled.div_ceil(factor)
-    }
+    if to >= from { unscaled.saturating_mul(factor) } else { unscaled.div_ceil(factor) }
 }
 
 fn split(text: &str) -> Option<Parts<'_>> {
@@ -183,13 +154,7 @@ fn split(text: &str) -> Option<Parts<'_>> {
     let significant = unsigned.trim_start_matches('0');
     if significant.is_empty() {
         // Zeros only, or nothing but a sign, which upstream takes for zero.
-        return Some(Parts {
-            is_negative,
-            value: "0",
-            whole: "0",
-            fraction: "",
-            suffix: "",
-        });
+        return Some(Parts { is_negative, value: "0", whole: "0", fraction: "", suffix: "" });
     }
     let not_digit = |c: char| !c.is_ascii_digit();
     let whole_end = significant.find(not_digit).unwrap_or(significant.len());

@@ -11,9 +11,7 @@ use crate::{
 };
 
 fn golden(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 fn defaulted(name: &str) -> Pod {
@@ -30,11 +28,7 @@ fn vectors() -> Vec<(String, String, String)> {
     lines
         .map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            (
-                words[0].to_owned(),
-                words[1].to_owned(),
-                words[2].to_owned(),
-            )
+            (words[0].to_owned(), words[1].to_owned(), words[2].to_owned())
         })
         .collect()
 }
@@ -62,9 +56,7 @@ fn static_pods_have_upstreams_uid() {
 fn without_empties(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let kept = fields
-                .iter()
-                .map(|(name, field)| (name.clone(), without_empties(field)));
+            let kept = fields.iter().map(|(name, field)| (name.clone(), without_empties(field)));
             Value::Object(kept.filter(|(_, field)| !is_empty(field)).collect())
         }
         Value::Array(items) => Value::Array(items.iter().map(without_empties).collect()),
@@ -97,24 +89,12 @@ fn a_manifest_becomes_the_pod_that_upstream_makes_of_it() {
             read(&bytes, Origin::File(&path), "node-a").unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut pod = (*reading.pods[0].pod).clone();
         let uid = pod.metadata.uid.take().unwrap();
-        let hash = pod
-            .metadata
-            .annotations
-            .as_mut()
-            .unwrap()
-            .remove(HASH_ANNOTATION);
+        let hash = pod.metadata.annotations.as_mut().unwrap().remove(HASH_ANNOTATION);
         assert_eq!(hash, Some(uid), "{name}");
         let mut found = serde_json::to_value(&pod).unwrap();
-        found
-            .as_object_mut()
-            .unwrap()
-            .retain(|field, _| field != "kind" && field != "apiVersion");
+        found.as_object_mut().unwrap().retain(|field, _| field != "kind" && field != "apiVersion");
         let expected: Value = serde_json::from_str(&expected).unwrap();
-        assert_eq!(
-            without_empties(&found),
-            without_empties(&expected),
-            "{name}"
-        );
+        assert_eq!(without_empties(&found), without_empties(&expected), "{name}");
         n_compared += 1;
     }
     assert!(n_compared >= 15, "{n_compared}");

@@ -75,11 +75,7 @@ pub(super) fn unknown(path: &str, name: &str, value: &Value, near: Option<&str>)
 
 /// The path of the field `name` below `path`.
 pub(super) fn child(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn check_object(

@@ -122,11 +122,7 @@ fn decode_list(list: Value) -> Result<Vec<Pod>, ManifestError> {
             Err(other) => return Err(other),
         }
     }
-    if faults.is_empty() {
-        Ok(pods)
-    } else {
-        Err(ManifestError::Faults(faults))
-    }
+    if faults.is_empty() { Ok(pods) } else { Err(ManifestError::Faults(faults)) }
 }
 
 fn decode_pod(mut value: Value, path: &str, header: Header) -> Result<Pod, ManifestError> {

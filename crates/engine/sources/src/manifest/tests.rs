@@ -7,12 +7,7 @@ fn check(text: &str, expect: Expect, message: &str) {
 fn check_bytes(bytes: &[u8], expect: Expect, message: &str) {
     let found = decode(bytes, expect).map(|pods| pods.len());
     let found = found.map_err(|error| error.to_string());
-    assert_eq!(
-        found,
-        Err(message.to_owned()),
-        "{}",
-        String::from_utf8_lossy(bytes)
-    );
+    assert_eq!(found, Err(message.to_owned()), "{}", String::from_utf8_lossy(bytes));
 }
 
 /// A pod with one container, whose fields are `container` and whose own are `spec`.
@@ -34,16 +29,10 @@ fn a_pod_reads_from_yaml_and_from_json() {
 
 #[test]
 fn empty_documents_around_a_pod_do_not_matter() {
-    let text = format!(
-        "---\n# nothing\n---\n{}---\n",
-        pod("hostNetwork: no", "image: b")
-    );
+    let text = format!("---\n# nothing\n---\n{}---\n", pod("hostNetwork: no", "image: b"));
     assert_eq!(decode(text.as_bytes(), Expect::OnePod).unwrap().len(), 1);
     let with_mark = format!("\u{feff}{}", pod("hostNetwork: no", "image: b"));
-    assert_eq!(
-        decode(with_mark.as_bytes(), Expect::OnePod).unwrap().len(),
-        1
-    );
+    assert_eq!(decode(with_mark.as_bytes(), Expect::OnePod).unwrap().len(), 1);
 }
 
 #[test]
@@ -134,68 +123,37 @@ fn numbers_are_read_as_go_reads_them() {
     let pod = decode(text.as_bytes(), Expect::OnePod).unwrap().remove(0);
     let spec = pod.spec.unwrap();
     assert_eq!(spec.termination_grace_period_seconds, Some(10));
-    let limits = spec.containers[0]
-        .resources
-        .clone()
-        .unwrap()
-        .limits
-        .unwrap();
-    let limits: Vec<_> = limits
-        .iter()
-        .map(|(name, it)| (name.as_str(), it.0.as_str()))
-        .collect();
+    let limits = spec.containers[0].resources.clone().unwrap().limits.unwrap();
+    let limits: Vec<_> = limits.iter().map(|(name, it)| (name.as_str(), it.0.as_str())).collect();
     assert_eq!(limits, [("a/b", "0.5"), ("cpu", "1"), ("memory", "1000")]);
-    assert_eq!(
-        spec.containers[0].args,
-        Some(vec!["a".to_owned(), String::new()])
-    );
+    assert_eq!(spec.containers[0].args, Some(vec!["a".to_owned(), String::new()]));
 }
 
 #[test]
 fn what_is_no_manifest_is_refused_with_one_message() {
     check("", Expect::OnePod, "the manifest is empty");
-    check(
-        "  \n# only a comment\n---\n",
-        Expect::OnePod,
-        "the manifest is empty",
-    );
-    check(
-        "just text",
-        Expect::OnePod,
-        "expected an object, found \"just text\"",
-    );
+    check("  \n# only a comment\n---\n", Expect::OnePod, "the manifest is empty");
+    check("just text", Expect::OnePod, "expected an object, found \"just text\"");
     check("[1]", Expect::OnePod, "expected an object, found [1]");
     check(
         "kind: Deployment\napiVersion: apps/v1",
         Expect::OnePod,
         "kind: invalid value \"Deployment\": a manifest file holds one Pod",
     );
-    check(
-        "a: b",
-        Expect::OnePod,
-        "kind: missing; a manifest file holds one Pod",
-    );
+    check("a: b", Expect::OnePod, "kind: missing; a manifest file holds one Pod");
     check(
         "kind: PodList\napiVersion: v1\nitems: []",
         Expect::OnePod,
         "kind: invalid value \"PodList\": a manifest file holds one Pod",
     );
-    check(
-        "kind: Pod",
-        Expect::OnePod,
-        "apiVersion: missing; expected v1",
-    );
+    check("kind: Pod", Expect::OnePod, "apiVersion: missing; expected v1");
     check(
         "kind: Pod\napiVersion: v2",
         Expect::Pods,
         "apiVersion: invalid value \"v2\": must be v1",
     );
     let twice = format!("{0}---\n{0}", pod("hostNetwork: no", "image: b"));
-    check(
-        &twice,
-        Expect::OnePod,
-        "the manifest holds 2 YAML documents where one is expected",
-    );
+    check(&twice, Expect::OnePod, "the manifest holds 2 YAML documents where one is expected");
     check_bytes(
         b"\x7fELF\x02\x01\x01\x00\x00",
         Expect::OnePod,
@@ -206,11 +164,7 @@ fn what_is_no_manifest_is_refused_with_one_message() {
         Expect::OnePod,
         "the manifest is not text: byte 0xff at offset 6",
     );
-    check_bytes(
-        &vec![b' '; MAX_BYTES + 1],
-        Expect::OnePod,
-        "the manifest is larger than 10 MiB",
-    );
+    check_bytes(&vec![b' '; MAX_BYTES + 1], Expect::OnePod, "the manifest is larger than 10 MiB");
 }
 
 #[test]
@@ -226,10 +180,7 @@ fn broken_texts_say_where_they_break() {
     ] {
         match decode(text.as_bytes(), Expect::OnePod) {
             Err(ManifestError::Syntax(message)) => {
-                assert!(
-                    message.contains("line") && !message.contains('\n'),
-                    "{text}: {message}"
-                );
+                assert!(message.contains("line") && !message.contains('\n'), "{text}: {message}");
             }
             other => panic!("{text}: {other:?}"),
         }
@@ -246,9 +197,8 @@ fn a_duplicate_key_is_named() {
 fn a_truncated_manifest_is_refused_wherever_it_was_cut() {
     let text = pod("hostNetwork: true", "image: busybox");
     let whole = text.trim_end().len();
-    let n_good = (0..whole)
-        .filter(|cut| decode(&text.as_bytes()[..*cut], Expect::OnePod).is_ok())
-        .count();
+    let n_good =
+        (0..whole).filter(|cut| decode(&text.as_bytes()[..*cut], Expect::OnePod).is_ok()).count();
     // Some cuts leave a smaller pod that is well formed; validation refuses it for what is missing.
     assert!(n_good < whole / 2, "{n_good} of {whole}");
 }
@@ -272,10 +222,7 @@ fn deep_nesting_is_refused_without_overflowing() {
     let yaml = format!("kind: Pod\nx: {}", "[".repeat(100_000));
     let json = format!("{{\"kind\": \"Pod\", \"x\": {}", "[".repeat(100_000));
     for text in [yaml, json] {
-        assert!(matches!(
-            decode(text.as_bytes(), Expect::OnePod),
-            Err(ManifestError::Syntax(_))
-        ));
+        assert!(matches!(decode(text.as_bytes(), Expect::OnePod), Err(ManifestError::Syntax(_))));
     }
 }
 

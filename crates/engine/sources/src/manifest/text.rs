@@ -30,11 +30,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, ManifestError> {
     }
     let documents: Vec<Unique> = serde_saphyr::from_multiple_with_options(text, options())
         .map_err(|error| ManifestError::Syntax(one_line(&error.to_string())))?;
-    let mut values: Vec<Value> = documents
-        .into_iter()
-        .map(|document| document.0)
-        .filter(|value| !value.is_null())
-        .collect();
+    let mut values: Vec<Value> =
+        documents.into_iter().map(|document| document.0).filter(|value| !value.is_null()).collect();
     match values.len() {
         0 => Err(ManifestError::Empty),
         1 => Ok(values.remove(0)),

@@ -20,10 +20,7 @@ fn from_file(pods: Vec<(&str, ApiPod)>) -> SourceUpdate {
         source: PodSource::File,
         pods: pods
             .into_iter()
-            .map(|(origin, pod)| SourcedPod {
-                origin: origin.into(),
-                pod: Arc::new(pod),
-            })
+            .map(|(origin, pod)| SourcedPod { origin: origin.into(), pod: Arc::new(pod) })
             .collect(),
         is_provisional: false,
     }
@@ -51,23 +48,14 @@ fn words(merged: &Merged) -> Vec<String> {
 #[test]
 fn pods_come_change_and_go() {
     let mut merger = Merger::new([PodSource::File]);
-    let merged = apply(
-        &mut merger,
-        from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]),
-    );
+    let merged = apply(&mut merger, from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]));
     assert_eq!(words(&merged), ["+a", "+b"]);
-    let same = apply(
-        &mut merger,
-        from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]),
-    );
+    let same = apply(&mut merger, from_file(vec![("1", pod("a", "a")), ("2", pod("b", "b"))]));
     assert_eq!((words(&same).len(), same.is_first), (0, false));
 
     let mut relabelled = pod("b", "b");
     relabelled.metadata.labels = Some([("x".to_owned(), "y".to_owned())].into());
-    let merged = apply(
-        &mut merger,
-        from_file(vec![("2", relabelled), ("3", pod("c", "c"))]),
-    );
+    let merged = apply(&mut merger, from_file(vec![("2", relabelled), ("3", pod("c", "c"))]));
     assert_eq!(words(&merged), ["-a", "+c", "~b"]);
 }
 
@@ -79,10 +67,7 @@ fn a_pod_told_again_is_the_one_that_was_held() {
     assert_eq!(words(&apply(&mut merger, told)).len(), 0);
     let gone = apply(&mut merger, from_file(vec![]));
     assert_eq!(words(&gone), ["-a"]);
-    assert!(Arc::ptr_eq(
-        first.changes.changes[0].pod(),
-        gone.changes.changes[0].pod()
-    ));
+    assert!(Arc::ptr_eq(first.changes.changes[0].pod(), gone.changes.changes[0].pod()));
 }
 
 #[test]
@@ -91,21 +76,12 @@ fn new_pods_are_marked_with_source_and_time_and_keep_their_time() {
     let merged = apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
     let first = merged.changes.changes[0].pod().clone();
     assert_eq!(first.source(), PodSource::File);
-    assert_eq!(
-        first.annotation(SEEN_ANNOTATION),
-        Some("2023-11-14T22:13:20Z")
-    );
+    assert_eq!(first.annotation(SEEN_ANNOTATION), Some("2023-11-14T22:13:20Z"));
     let mut edited = pod("a", "a");
     edited.spec.as_mut().unwrap().hostname = Some("h".to_owned());
-    let later = merger.apply(
-        from_file(vec![("1", edited)]),
-        Timestamp::from_second(NOW + 9),
-    );
+    let later = merger.apply(from_file(vec![("1", edited)]), Timestamp::from_second(NOW + 9));
     assert_eq!(words(&later), ["~a"]);
-    let seen = later.changes.changes[0]
-        .pod()
-        .annotation(SEEN_ANNOTATION)
-        .map(str::to_owned);
+    let seen = later.changes.changes[0].pod().annotation(SEEN_ANNOTATION).map(str::to_owned);
     assert_eq!(seen.as_deref(), Some("2023-11-14T22:13:20Z"));
 }
 
@@ -121,10 +97,7 @@ fn deletion_and_status_are_told_apart_from_updates() {
     let time = serde_json::from_str("\"2024-01-01T00:00:00Z\"").unwrap();
     leaving.metadata.deletion_timestamp = Some(time);
     let mut reported = pod("b", "b");
-    reported.status = Some(PodStatus {
-        phase: Some("Running".to_owned()),
-        ..PodStatus::default()
-    });
+    reported.status = Some(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
     let merged = apply(&mut merger, api(vec![leaving.clone(), reported.clone()]));
     assert_eq!(words(&merged), ["!a", "?b"]);
     assert!(words(&apply(&mut merger, api(vec![leaving, reported]))).is_empty());
@@ -141,12 +114,7 @@ fn an_edited_manifest_is_another_pod() {
 #[test]
 fn of_two_pods_with_one_name_the_first_file_wins_and_the_other_is_reported_once() {
     let mut merger = Merger::new([PodSource::File]);
-    let both = || {
-        from_file(vec![
-            ("/m/1.yaml", pod("a", "x")),
-            ("/m/2.yaml", pod("a", "y")),
-        ])
-    };
+    let both = || from_file(vec![("/m/1.yaml", pod("a", "x")), ("/m/2.yaml", pod("a", "y"))]);
     let merged = apply(&mut merger, both());
     assert_eq!(words(&merged), ["+x"]);
     assert_eq!(
@@ -161,25 +129,16 @@ fn of_two_pods_with_one_name_the_first_file_wins_and_the_other_is_reported_once(
     // When the winner goes, the other takes its place; when the clash comes back it is news again.
     let alone = apply(&mut merger, from_file(vec![("/m/2.yaml", pod("a", "y"))]));
     assert_eq!(words(&alone), ["-x", "+y"]);
-    assert_eq!(
-        apply(&mut merger, both()).notices[0].origin,
-        "/m/1.yaml".into()
-    );
+    assert_eq!(apply(&mut merger, both()).notices[0].origin, "/m/1.yaml".into());
 }
 
 #[test]
 fn the_pod_that_is_there_already_keeps_its_name_even_when_its_file_is_edited() {
     let mut merger = Merger::new([PodSource::File]);
     apply(&mut merger, from_file(vec![("2", pod("a", "y"))]));
-    let merged = apply(
-        &mut merger,
-        from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y"))]),
-    );
+    let merged = apply(&mut merger, from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y"))]));
     assert_eq!((words(&merged).len(), merged.notices.len()), (0, 1));
-    let edited = apply(
-        &mut merger,
-        from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y2"))]),
-    );
+    let edited = apply(&mut merger, from_file(vec![("1", pod("a", "x")), ("2", pod("a", "y2"))]));
     assert_eq!(words(&edited), ["-y", "+y2"]);
 }
 
@@ -193,38 +152,21 @@ fn of_a_set_that_holds_the_same_pods_only_what_is_held_and_was_edited_changes() 
     let mut merger = Merger::new([PodSource::File]);
     let set =
         |a: ApiPod, loser: ApiPod, b: ApiPod| from_file(vec![("1", a), ("2", loser), ("3", b)]);
-    apply(
-        &mut merger,
-        set(pod("a", "a"), pod("a", "loser"), pod("b", "b")),
-    );
-    let merged = apply(
-        &mut merger,
-        set(pod("a", "a"), labelled("a", "loser"), labelled("b", "b")),
-    );
-    assert_eq!(
-        (words(&merged), merged.notices),
-        (vec!["~b".to_owned()], vec![])
-    );
-    let merged = apply(
-        &mut merger,
-        set(labelled("a", "a"), pod("a", "loser"), labelled("b", "b")),
-    );
+    apply(&mut merger, set(pod("a", "a"), pod("a", "loser"), pod("b", "b")));
+    let merged = apply(&mut merger, set(pod("a", "a"), labelled("a", "loser"), labelled("b", "b")));
+    assert_eq!((words(&merged), merged.notices), (vec!["~b".to_owned()], vec![]));
+    let merged = apply(&mut merger, set(labelled("a", "a"), pod("a", "loser"), labelled("b", "b")));
     assert_eq!(words(&merged), ["~a"]);
     // Its file gone, the name goes to the other one, as it was told last.
-    let merged = apply(
-        &mut merger,
-        from_file(vec![("2", pod("a", "loser")), ("3", labelled("b", "b"))]),
-    );
+    let merged =
+        apply(&mut merger, from_file(vec![("2", pod("a", "loser")), ("3", labelled("b", "b"))]));
     assert_eq!(words(&merged), ["-a", "+loser"]);
 }
 
 #[test]
 fn one_uid_twice_is_a_clash_too() {
     let mut merger = Merger::new([PodSource::File]);
-    let merged = apply(
-        &mut merger,
-        from_file(vec![("1", pod("a", "u")), ("2", pod("b", "u"))]),
-    );
+    let merged = apply(&mut merger, from_file(vec![("1", pod("a", "u")), ("2", pod("b", "u"))]));
     assert_eq!(words(&merged), ["+u"]);
     assert!(merged.notices[0].message.contains("same uid"));
 }
@@ -235,11 +177,7 @@ fn sources_are_ready_when_each_has_spoken() {
     assert!(!merger.sources_ready());
     let merged = apply(&mut merger, from_file(vec![]));
     assert!(merged.is_first && !merged.changes.all_sources_ready);
-    let http = SourceUpdate {
-        source: PodSource::Http,
-        pods: vec![],
-        is_provisional: false,
-    };
+    let http = SourceUpdate { source: PodSource::Http, pods: vec![], is_provisional: false };
     let merged = apply(&mut merger, http);
     assert!(merged.is_first && merged.changes.all_sources_ready && merger.sources_ready());
 }
@@ -247,10 +185,7 @@ fn sources_are_ready_when_each_has_spoken() {
 #[test]
 fn a_stand_in_runs_pods_without_making_its_source_ready() {
     let mut merger = Merger::new([PodSource::File]);
-    let provisional = |pods| SourceUpdate {
-        is_provisional: true,
-        ..from_file(pods)
-    };
+    let provisional = |pods| SourceUpdate { is_provisional: true, ..from_file(pods) };
     let (a, b) = (|| ("1", pod("a", "a")), || ("2", pod("b", "b")));
     let merged = apply(&mut merger, provisional(vec![a(), b()]));
     assert_eq!(words(&merged), ["+a", "+b"]);
@@ -268,11 +203,7 @@ fn a_stand_in_runs_pods_without_making_its_source_ready() {
 fn sources_do_not_see_each_others_pods() {
     let mut merger = Merger::new([PodSource::File, PodSource::Http]);
     apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
-    let http = SourceUpdate {
-        source: PodSource::Http,
-        pods: vec![],
-        is_provisional: false,
-    };
+    let http = SourceUpdate { source: PodSource::Http, pods: vec![], is_provisional: false };
     assert!(words(&apply(&mut merger, http)).is_empty());
 }
 

@@ -76,8 +76,7 @@ impl ClusterObjects for Objects {
         let asked = async move {
             let answer = self.inner.get_secret(namespace, name).await;
             if let Some(told) = conclusive(&answer) {
-                self.shared
-                    .change(|ledger| ledger.note_secret(namespace, name, told));
+                self.shared.change(|ledger| ledger.note_secret(namespace, name, told));
             }
             answer
         };
@@ -90,14 +89,11 @@ impl ClusterObjects for Objects {
         namespace: &'a str,
         name: &'a str,
     ) -> Fut<'a, Result<Arc<ConfigMap>, ApiError>> {
-        let noted = self
-            .shared
-            .look(|ledger| ledger.config_map(namespace, name));
+        let noted = self.shared.look(|ledger| ledger.config_map(namespace, name));
         let asked = async move {
             let answer = self.inner.get_config_map(namespace, name).await;
             if let Some(told) = conclusive(&answer) {
-                self.shared
-                    .change(|ledger| ledger.note_config_map(namespace, name, told));
+                self.shared.change(|ledger| ledger.note_config_map(namespace, name, told));
             }
             answer
         };
@@ -151,8 +147,7 @@ impl ClusterLookups for Lookups {
 impl StatusSink for Sink {
     fn publish(&self, update: StatusUpdate) {
         let (uid, status) = (update.pod.uid(), update.pod.status.as_ref());
-        self.shared
-            .change(|ledger| ledger.note_status(&uid, status));
+        self.shared.change(|ledger| ledger.note_status(&uid, status));
         self.inner.publish(update);
     }
 

@@ -74,10 +74,9 @@ pub(super) enum Job {
 /// Decides about one pod's copy. A status that we published counts even if the API has never seen it.
 pub(super) fn judge(pod: &Pod, published: Option<&PodStatus>) -> Verdict {
     let ours = published.and_then(|status| status.phase.as_deref());
-    let is_over = [Phase::Succeeded, Phase::Failed]
-        .iter()
-        .any(|phase| ours == Some(phase.as_str()))
-        || pod.api_phase().is_some_and(Phase::is_terminal);
+    let is_over =
+        [Phase::Succeeded, Phase::Failed].iter().any(|phase| ours == Some(phase.as_str()))
+            || pod.api_phase().is_some_and(Phase::is_terminal);
     if pod.is_mirror() || pod.is_static() || pod.deletion_time().is_some() || is_over {
         return Verdict::Drop;
     }
@@ -107,11 +106,9 @@ impl Ledger {
         let (uid, namespace) = (pod.uid(), pod.key().namespace);
         let place = |name| (namespace.to_string(), name);
         let secrets = record.secrets.into_iter();
-        self.secrets
-            .extend(secrets.map(|(name, object)| (place(name), object)));
+        self.secrets.extend(secrets.map(|(name, object)| (place(name), object)));
         let config_maps = record.config_maps.into_iter();
-        self.config_maps
-            .extend(config_maps.map(|(name, object)| (place(name), object)));
+        self.config_maps.extend(config_maps.map(|(name, object)| (place(name), object)));
         self.tokens.extend(record.tokens);
         self.stored.insert(uid.clone(), Some(digest));
         let known = Known {
@@ -132,9 +129,7 @@ impl Ledger {
     /// The pods that have to run as far as their copies say.
     pub(super) fn startable(&self) -> Vec<Pod> {
         let pods = self.pods.values().map(|known| &known.pod);
-        pods.filter(|pod| judge(pod, None) != Verdict::Drop)
-            .cloned()
-            .collect()
+        pods.filter(|pod| judge(pod, None) != Verdict::Drop).cloned().collect()
     }
 
     /// True once the API has told its own set.
@@ -160,19 +155,12 @@ impl Ledger {
                         services: Vec::new(),
                         runtime_handler: None,
                     });
-                    Known {
-                        pod: pod.clone(),
-                        names,
-                        ..known
-                    }
+                    Known { pod: pod.clone(), names, ..known }
                 }
             };
             self.pods.insert(uid, known);
         }
-        let strays = self
-            .stored
-            .keys()
-            .filter(|uid| !self.pods.contains_key(*uid));
+        let strays = self.stored.keys().filter(|uid| !self.pods.contains_key(*uid));
         self.due.extend(strays.cloned());
         if !before.is_empty() {
             self.forget_unnamed();
@@ -236,9 +224,8 @@ impl Ledger {
     /// Every service that some copy names, each once; `None` without any copy.
     pub(super) fn services(&self) -> Option<Vec<Arc<Service>>> {
         let all = self.pods.values().flat_map(|known| &known.services);
-        let by_place: BTreeMap<_, _> = all
-            .map(|it| ((&it.metadata.namespace, &it.metadata.name), it.clone()))
-            .collect();
+        let by_place: BTreeMap<_, _> =
+            all.map(|it| ((&it.metadata.namespace, &it.metadata.name), it.clone())).collect();
         (!self.pods.is_empty()).then(|| by_place.into_values().collect())
     }
 
@@ -258,8 +245,7 @@ impl Ledger {
     /// The runtime classes of pods whose copies are due.
     pub(super) fn classes_due(&self) -> BTreeSet<String> {
         let pods = self.due.iter().filter_map(|uid| self.pods.get(uid));
-        pods.filter_map(|it| class_of(&it.pod).map(str::to_owned))
-            .collect()
+        pods.filter_map(|it| class_of(&it.pod).map(str::to_owned)).collect()
     }
 
     /// Everything that is due, taken.
@@ -316,9 +302,7 @@ impl Ledger {
         Some(Record {
             secrets: named(&self.secrets, &namespace, &known.names.secrets),
             config_maps: named(&self.config_maps, &namespace, &known.names.config_maps),
-            tokens: tokens
-                .map(|(ask, token)| (ask.clone(), token.clone()))
-                .collect(),
+            tokens: tokens.map(|(ask, token)| (ask.clone(), token.clone())).collect(),
             services,
             runtime_handler: handler.or_else(|| known.runtime_handler.clone()),
             pod,
@@ -343,8 +327,7 @@ impl Ledger {
             config_maps.extend(known.names.config_maps.iter().map(place));
         }
         self.secrets.retain(|place, _| secrets.contains(place));
-        self.config_maps
-            .retain(|place, _| config_maps.contains(place));
+        self.config_maps.retain(|place, _| config_maps.contains(place));
         let pods = &self.pods;
         self.tokens.retain(|ask, _| {
             let bound = ask.bound_pod.as_ref();
@@ -358,9 +341,7 @@ fn class_of(pod: &k8s_openapi::api::core::v1::Pod) -> Option<&str> {
 }
 
 fn is_bound_to(ask: &TokenAsk, uid: &PodUid) -> bool {
-    ask.bound_pod
-        .as_ref()
-        .is_some_and(|(_, bound)| bound == uid)
+    ask.bound_pod.as_ref().is_some_and(|(_, bound)| bound == uid)
 }
 
 fn is_news<T: PartialEq>(

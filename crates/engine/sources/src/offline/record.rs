@@ -120,10 +120,7 @@ impl Record {
                 lifetime: it.lifetime_seconds.map(Duration::from_secs),
                 bound_pod: Some((key.clone(), uid.clone())),
             };
-            let token = Token {
-                text: it.token,
-                expires: Timestamp(it.expires.0),
-            };
+            let token = Token { text: it.token, expires: Timestamp(it.expires.0) };
             (ask, token)
         });
         Ok(Self {
@@ -155,10 +152,7 @@ pub(super) fn visible(pod: &ApiPod, services: &[Arc<Service>]) -> Vec<Arc<Servic
 }
 
 fn unparsed(error: serde_json::Error) -> RecordError {
-    RecordError::Parse {
-        line: error.line(),
-        column: error.column(),
-    }
+    RecordError::Parse { line: error.line(), column: error.column() }
 }
 
 fn bare_pod(pod: &ApiPod) -> ApiPod {
@@ -195,11 +189,7 @@ fn bare_service(service: &Service) -> Service {
         ports: spec.ports.clone(),
         ..ServiceSpec::default()
     });
-    Service {
-        metadata: bare_meta(&service.metadata),
-        spec,
-        ..Service::default()
-    }
+    Service { metadata: bare_meta(&service.metadata), spec, ..Service::default() }
 }
 
 fn bare_meta(meta: &ObjectMeta) -> ObjectMeta {
@@ -215,14 +205,10 @@ fn each<T>(
     bare: impl Fn(&T) -> T,
 ) -> BTreeMap<String, Option<T>> {
     let objects = objects.iter();
-    objects
-        .map(|(name, object)| (name.clone(), object.as_deref().map(&bare)))
-        .collect()
+    objects.map(|(name, object)| (name.clone(), object.as_deref().map(&bare))).collect()
 }
 
 fn shared<T>(objects: BTreeMap<String, Option<T>>) -> BTreeMap<String, Option<Arc<T>>> {
     let objects = objects.into_iter();
-    objects
-        .map(|(name, object)| (name, object.map(Arc::new)))
-        .collect()
+    objects.map(|(name, object)| (name, object.map(Arc::new))).collect()
 }

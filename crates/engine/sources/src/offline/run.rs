@@ -69,10 +69,7 @@ impl Offline {
             Err(error) => tracing::warn!(%error, "Copies of pods cannot be read"),
         }
         Self {
-            shared: Arc::new(Shared {
-                ledger: Mutex::new(ledger),
-                has_work: Notify::new(),
-            }),
+            shared: Arc::new(Shared { ledger: Mutex::new(ledger), has_work: Notify::new() }),
             store,
             spoken: Arc::new(watch::channel(false).0),
         }
@@ -119,15 +116,9 @@ impl Offline {
             "The API server is away, starting pods from their copies on disk"
         );
         let origin: Arc<str> = "offline".into();
-        let sourced = pods.into_iter().map(|pod| SourcedPod {
-            origin: origin.clone(),
-            pod,
-        });
-        let update = SourceUpdate {
-            source: PodSource::Api,
-            pods: sourced.collect(),
-            is_provisional: true,
-        };
+        let sourced = pods.into_iter().map(|pod| SourcedPod { origin: origin.clone(), pod });
+        let update =
+            SourceUpdate { source: PodSource::Api, pods: sourced.collect(), is_provisional: true };
         // Without a merge there is no agent left to tell.
         updates.send(update).await.ok();
     }
@@ -169,10 +160,7 @@ impl Offline {
             Job::Write(uid, record) => {
                 let done = self.write(&uid, &record).await;
                 // One that can be tried again stays as it was: an older copy is better than none.
-                if done
-                    .as_ref()
-                    .is_err_and(|error| error.retry == Retry::Never)
-                {
+                if done.as_ref().is_err_and(|error| error.retry == Retry::Never) {
                     self.remove(&uid).await.ok();
                 }
                 (uid, done)
@@ -197,8 +185,7 @@ impl Offline {
             return Ok(());
         }
         self.store.write(uid, &content).await?;
-        self.shared
-            .change(|ledger| ledger.note_written(uid.clone(), digest));
+        self.shared.change(|ledger| ledger.note_written(uid.clone(), digest));
         Ok(())
     }
 }
@@ -206,19 +193,15 @@ impl Offline {
 fn load(ledger: &mut Ledger, copies: Vec<StoredCopy>) {
     if copies.len() > MOST_COPIES {
         let n_copies = copies.len();
-        tracing::warn!(
-            n_copies,
-            most = MOST_COPIES,
-            "Too many copies of pods, reading the first"
-        );
+        tracing::warn!(n_copies, most = MOST_COPIES, "Too many copies of pods, reading the first");
     }
     for StoredCopy { uid, content } in copies.into_iter().take(MOST_COPIES) {
-        let read = content
-            .map_err(|error| error.to_string())
-            .and_then(|content| match Record::decode(&uid, &content) {
+        let read = content.map_err(|error| error.to_string()).and_then(|content| {
+            match Record::decode(&uid, &content) {
                 Ok(record) => Ok((record, digest(&content))),
                 Err(error) => Err(error.to_string()),
-            });
+            }
+        });
         match read {
             Ok((record, digest)) => ledger.load(record, digest),
             Err(cause) => {

@@ -55,10 +55,9 @@ impl FakeStore {
 impl OfflineStore for FakeStore {
     fn read_all(&self) -> Fut<'_, Result<Vec<StoredCopy>, HostError>> {
         let files = self.files.lock().unwrap();
-        let copies = files.iter().map(|(uid, content)| StoredCopy {
-            uid: uid.clone(),
-            content: Ok(content.clone()),
-        });
+        let copies = files
+            .iter()
+            .map(|(uid, content)| StoredCopy { uid: uid.clone(), content: Ok(content.clone()) });
         Box::pin(std::future::ready(Ok(copies.collect())))
     }
 
@@ -105,10 +104,7 @@ impl StatusSink for NoSink {
 fn named_by(pod: &Pod) -> Named {
     let volumes = pod.spec_ref().volumes.iter().flatten();
     let secrets = volumes.filter_map(|it| it.secret.as_ref()?.secret_name.clone());
-    Named {
-        secrets: secrets.collect(),
-        ..Named::default()
-    }
+    Named { secrets: secrets.collect(), ..Named::default() }
 }
 
 fn service(namespace: &str, name: &str) -> Arc<Service> {
@@ -158,10 +154,7 @@ impl Life {
 
     fn publish(&self, pod: &Pod, phase: &str) {
         let mut shown = (**pod).clone();
-        shown.status = Some(PodStatus {
-            phase: Some(phase.to_owned()),
-            ..PodStatus::default()
-        });
+        shown.status = Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
         self.sink.publish(StatusUpdate {
             pod: Arc::new(shown),
             version: 1,
@@ -189,10 +182,8 @@ fn with_secret(name: &str) -> PodBuilder {
         .uid(name)
         .container("main", "image")
         .edit_container("main", |container| {
-            container.volume_mounts = Some(vec![VolumeMount {
-                name: "keys".to_owned(),
-                ..VolumeMount::default()
-            }]);
+            container.volume_mounts =
+                Some(vec![VolumeMount { name: "keys".to_owned(), ..VolumeMount::default() }]);
         })
         .edit_spec(|spec| {
             spec.runtime_class_name = Some("fast".to_owned());
@@ -224,10 +215,8 @@ async fn settle() {
 #[test]
 fn only_pods_that_have_to_run_keep_a_copy() {
     let check = |name: &str, pod: Pod, published: Option<&str>, expected: Verdict| {
-        let status = published.map(|phase| PodStatus {
-            phase: Some(phase.to_owned()),
-            ..PodStatus::default()
-        });
+        let status = published
+            .map(|phase| PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
         assert_eq!(judge(&pod, status.as_ref()), expected, "{name}");
     };
     let plain = || pod("a").container("main", "image");
@@ -243,16 +232,8 @@ fn only_pods_that_have_to_run_keep_a_copy() {
         ("failed, untold", plain().build(), Some("Failed")),
         ("ended", told("Succeeded").build(), None),
         ("failed", told("Failed").build(), Some("Running")),
-        (
-            "leaving",
-            plain().deleting(Timestamp::from_second(1), 30).build(),
-            Some("Running"),
-        ),
-        (
-            "a mirror",
-            plain().annotation(MIRROR_ANNOTATION, "x").build(),
-            Some("Running"),
-        ),
+        ("leaving", plain().deleting(Timestamp::from_second(1), 30).build(), Some("Running")),
+        ("a mirror", plain().annotation(MIRROR_ANNOTATION, "x").build(), Some("Running")),
         ("static", plain().static_file().build(), Some("Running")),
     ];
     for (name, pod, published) in over {
@@ -280,15 +261,9 @@ fn a_copy_that_is_damaged_is_refused_without_quoting_it() {
         (Vec::new(), "parse it"),
         (b"null".to_vec(), "parse it"),
         (good[..good.len() / 2].to_vec(), "parse it"),
-        (
-            swapped("\"version\":1", "\"version\":2"),
-            "its version is 2",
-        ),
+        (swapped("\"version\":1", "\"version\":2"), "its version is 2"),
         (swapped("\"uid\":\"a\"", "\"uid\":\"b\""), "it holds pod"),
-        (
-            swapped("\"secrets\":{}", "\"secrets\":{\"s\":\"hush\"}"),
-            "parse it",
-        ),
+        (swapped("\"secrets\":{}", "\"secrets\":{\"s\":\"hush\"}"), "parse it"),
     ] {
         let error = Record::decode(&uid, &content).err().unwrap().to_string();
         assert!(error.starts_with(complaint), "{error}");
@@ -324,11 +299,7 @@ fn a_pod_sees_the_services_of_its_namespace_and_the_api_servers() {
     check(
         "elsewhere",
         Some(true),
-        &[
-            "default/kubernetes",
-            "elsewhere/kubernetes",
-            "elsewhere/web",
-        ],
+        &["default/kubernetes", "elsewhere/kubernetes", "elsewhere/web"],
     );
 }
 

@@ -69,11 +69,7 @@ fn validate_one(
         faults.push(Fault::required(format!("{path}.image")));
     } else if text(&container.image).trim() != text(&container.image) {
         let rule = "must not have leading or trailing white space";
-        faults.push(Fault::invalid(
-            format!("{path}.image"),
-            text(&container.image),
-            rule,
-        ));
+        faults.push(Fault::invalid(format!("{path}.image"), text(&container.image), rule));
     }
     faults.check_word(
         format!("{path}.imagePullPolicy"),
@@ -180,10 +176,7 @@ fn validate_variable(path: &str, variable: &EnvVar, faults: &mut Faults) {
     match n_sources.into_iter().filter(|is_set| *is_set).count() {
         0 => faults.push(Fault::new(&path, "must name a source, such as fieldRef")),
         1 if !text(&variable.value).is_empty() => {
-            faults.push(Fault::forbidden(
-                &path,
-                "may not be set together with value",
-            ));
+            faults.push(Fault::forbidden(&path, "may not be set together with value"));
         }
         1 => {}
         _ => faults.push(Fault::forbidden(&path, "may not have more than one source")),
@@ -230,10 +223,7 @@ fn validate_mounts(
         if mount.mount_path.is_empty() {
             faults.push(Fault::required(format!("{path}.mountPath")));
         } else if !seen.insert(&mount.mount_path) {
-            faults.push(Fault::duplicate(
-                format!("{path}.mountPath"),
-                &mount.mount_path,
-            ));
+            faults.push(Fault::duplicate(format!("{path}.mountPath"), &mount.mount_path));
         }
         let (sub_path, expression) = (text(&mount.sub_path), text(&mount.sub_path_expr));
         if !sub_path.is_empty() {
@@ -248,11 +238,7 @@ fn validate_mounts(
         }
         if let Some(propagation) = mount.mount_propagation.as_deref() {
             let path = format!("{path}.mountPropagation");
-            faults.check_word(
-                &path,
-                propagation,
-                &["None", "HostToContainer", "Bidirectional"],
-            );
+            faults.check_word(&path, propagation, &["None", "HostToContainer", "Bidirectional"]);
             let context = container.security_context.as_ref();
             let is_privileged = context.is_some_and(|it| it.privileged == Some(true));
             if propagation == "Bidirectional" && !is_privileged {
@@ -268,18 +254,12 @@ fn check_proc_mount(path: &str, spec: &PodSpec, container: &Container, faults: &
     let is_unmasked = context.is_some_and(|it| it.proc_mount.as_deref() == Some("Unmasked"));
     if is_unmasked && spec.host_users != Some(false) {
         let why = "Unmasked is for pods with hostUsers false only";
-        faults.push(Fault::forbidden(
-            format!("{path}.securityContext.procMount"),
-            why,
-        ));
+        faults.push(Fault::forbidden(format!("{path}.securityContext.procMount"), why));
     }
 }
 
 fn validate_security(path: &str, context: &SecurityContext, faults: &mut Faults) {
-    for (field, id) in [
-        ("runAsUser", context.run_as_user),
-        ("runAsGroup", context.run_as_group),
-    ] {
+    for (field, id) in [("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)] {
         if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
             let rule = "must be between 0 and 2147483647";
             faults.push(Fault::invalid(format!("{path}.{field}"), id, rule));
@@ -287,10 +267,7 @@ fn validate_security(path: &str, context: &SecurityContext, faults: &mut Faults)
     }
     if context.allow_privilege_escalation == Some(false) && context.privileged == Some(true) {
         let why = "may not be false for a privileged container";
-        faults.push(Fault::forbidden(
-            format!("{path}.allowPrivilegeEscalation"),
-            why,
-        ));
+        faults.push(Fault::forbidden(format!("{path}.allowPrivilegeEscalation"), why));
     }
     if let Some(mount) = context.proc_mount.as_deref() {
         faults.check_word(format!("{path}.procMount"), mount, &["Default", "Unmasked"]);

@@ -101,27 +101,15 @@ fn text(field: &Option<String>) -> &str {
 fn validate_metadata(pod: &Pod, faults: &mut Faults) {
     let metadata = &pod.metadata;
     faults.check_name("metadata.name", text(&metadata.name), names::subdomain);
-    faults.check_name(
-        "metadata.namespace",
-        text(&metadata.namespace),
-        names::label,
-    );
+    faults.check_name("metadata.namespace", text(&metadata.namespace), names::label);
     let empty = BTreeMap::new();
     for (key, value) in metadata.labels.as_ref().unwrap_or(&empty) {
         faults.check("metadata.labels", key, names::qualified(key));
-        faults.check(
-            format!("metadata.labels[{key}]"),
-            value,
-            names::label_value(value),
-        );
+        faults.check(format!("metadata.labels[{key}]"), value, names::label_value(value));
     }
     for key in metadata.annotations.as_ref().unwrap_or(&empty).keys() {
         // Keys of annotations may have capitals in their prefix.
-        faults.check(
-            "metadata.annotations",
-            key,
-            names::qualified(&key.to_lowercase()),
-        );
+        faults.check("metadata.annotations", key, names::qualified(&key.to_lowercase()));
     }
     // The API would not take a UID that cannot be a file name; it becomes one.
     if let Some(uid) = metadata.uid.as_deref()
@@ -152,10 +140,7 @@ fn validate_spec(spec: &PodSpec, faults: &mut Faults) {
         let rule = "must be between 1 and 2147483647";
         faults.push(Fault::invalid("spec.activeDeadlineSeconds", seconds, rule));
     }
-    for (path, name) in [
-        ("spec.hostname", &spec.hostname),
-        ("spec.subdomain", &spec.subdomain),
-    ] {
+    for (path, name) in [("spec.hostname", &spec.hostname), ("spec.subdomain", &spec.subdomain)] {
         if !text(name).is_empty() {
             faults.check(path, text(name), names::label(text(name)));
         }
@@ -172,40 +157,24 @@ fn validate_spec(spec: &PodSpec, faults: &mut Faults) {
     }
     for (key, value) in spec.node_selector.iter().flatten() {
         faults.check("spec.nodeSelector", key, names::qualified(key));
-        faults.check(
-            format!("spec.nodeSelector[{key}]"),
-            value,
-            names::label_value(value),
-        );
+        faults.check(format!("spec.nodeSelector[{key}]"), value, names::label_value(value));
     }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = format!("spec.hostAliases[{index}]");
         faults.check(format!("{path}.ip"), &alias.ip, names::address(&alias.ip));
         for (number, name) in alias.hostnames.iter().flatten().enumerate() {
-            faults.check(
-                format!("{path}.hostnames[{number}]"),
-                name,
-                names::subdomain(name),
-            );
+            faults.check(format!("{path}.hostnames[{number}]"), name, names::subdomain(name));
         }
     }
     if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
         let why = "must not be true together with hostPID";
         faults.push(Fault::forbidden("spec.shareProcessNamespace", why));
     }
-    if spec
-        .ephemeral_containers
-        .as_ref()
-        .is_some_and(|list| !list.is_empty())
-    {
+    if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
         let why = "ephemeral containers cannot be part of a new pod";
         faults.push(Fault::forbidden("spec.ephemeralContainers", why));
     }
-    if spec
-        .scheduling_gates
-        .as_ref()
-        .is_some_and(|list| !list.is_empty())
-    {
+    if spec.scheduling_gates.as_ref().is_some_and(|list| !list.is_empty()) {
         let why = "a pod with scheduling gates cannot be on a node";
         faults.push(Fault::forbidden("spec.schedulingGates", why));
     }
@@ -213,11 +182,7 @@ fn validate_spec(spec: &PodSpec, faults: &mut Faults) {
         faults.check_word("spec.os.name", &os.name, &["linux", "windows"]);
     }
     if let Some(policy) = spec.preemption_policy.as_deref() {
-        faults.check_word(
-            "spec.preemptionPolicy",
-            policy,
-            &["PreemptLowerPriority", "Never"],
-        );
+        faults.check_word("spec.preemptionPolicy", policy, &["PreemptLowerPriority", "Never"]);
     }
     for (name, quantity) in spec.overhead.iter().flatten() {
         resources::validate_amount(&format!("spec.overhead[{name}]"), name, quantity, faults);
@@ -265,18 +230,13 @@ fn validate_tolerations(tolerations: &[Toleration], faults: &mut Faults) {
 }
 
 fn validate_dns(spec: &PodSpec, config: Option<&PodDNSConfig>, faults: &mut Faults) {
-    let servers = config
-        .and_then(|config| config.nameservers.as_deref())
-        .unwrap_or_default();
+    let servers = config.and_then(|config| config.nameservers.as_deref()).unwrap_or_default();
     if text(&spec.dns_policy) == "None" && servers.is_empty() {
         let problem = "required when dnsPolicy is None";
         faults.push(Fault::new("spec.dnsConfig.nameservers", problem));
     }
     if servers.len() > 3 {
-        let problem = format!(
-            "{} name servers given, at most 3 are possible",
-            servers.len()
-        );
+        let problem = format!("{} name servers given, at most 3 are possible", servers.len());
         faults.push(Fault::new("spec.dnsConfig.nameservers", problem));
     }
     for (index, server) in servers.iter().enumerate() {
@@ -286,24 +246,14 @@ fn validate_dns(spec: &PodSpec, config: Option<&PodDNSConfig>, faults: &mut Faul
             names::address(server),
         );
     }
-    let searches = config
-        .and_then(|config| config.searches.as_deref())
-        .unwrap_or_default();
+    let searches = config.and_then(|config| config.searches.as_deref()).unwrap_or_default();
     if searches.len() > 32 || searches.join(" ").len() > 2048 {
         let problem = "at most 32 search paths with 2048 characters are possible";
         faults.push(Fault::new("spec.dnsConfig.searches", problem));
     }
-    for (index, search) in searches
-        .iter()
-        .enumerate()
-        .filter(|(_, search)| *search != ".")
-    {
+    for (index, search) in searches.iter().enumerate().filter(|(_, search)| *search != ".") {
         let name = search.strip_suffix('.').unwrap_or(search);
-        faults.check(
-            format!("spec.dnsConfig.searches[{index}]"),
-            search,
-            names::search_path(name),
-        );
+        faults.check(format!("spec.dnsConfig.searches[{index}]"), search, names::search_path(name));
     }
 }
 

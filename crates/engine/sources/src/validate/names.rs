@@ -15,19 +15,13 @@ pub(super) fn label(text: &str) -> Rule {
 
 /// A DNS subdomain: names of pods and nodes.
 pub(super) fn subdomain(text: &str) -> Rule {
-    rule(
-        text.len() <= 253 && text.split('.').all(is_label),
-        SUBDOMAIN,
-    )
+    rule(text.len() <= 253 && text.split('.').all(is_label), SUBDOMAIN)
 }
 
 /// A subdomain that may hold underscores: DNS search paths.
 pub(super) fn search_path(text: &str) -> Rule {
     let plain = text.replace('_', "x");
-    rule(
-        plain.len() <= 253 && plain.split('.').all(is_label),
-        SUBDOMAIN,
-    )
+    rule(plain.len() <= 253 && plain.split('.').all(is_label), SUBDOMAIN)
 }
 
 /// A name with an optional DNS prefix: keys of labels, annotations and tolerations, names of resources.
@@ -57,9 +51,7 @@ pub(super) fn label_value(text: &str) -> Rule {
 
 /// The name of a port.
 pub(super) fn port_name(text: &str) -> Rule {
-    let is_known = text
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let is_known = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     rule(
         (1..=15).contains(&text.len())
             && is_known
@@ -74,18 +66,14 @@ pub(super) fn port_name(text: &str) -> Rule {
 /// The name of an environment variable.
 pub(super) fn variable(text: &str) -> Rule {
     rule(
-        text.bytes()
-            .all(|b| (b' '..=b'~').contains(&b) && b != b'='),
+        text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'='),
         "must consist of printable ASCII characters other than '='",
     )
 }
 
 /// An IP address.
 pub(super) fn address(text: &str) -> Rule {
-    rule(
-        text.parse::<std::net::IpAddr>().is_ok(),
-        "must be an IP address",
-    )
+    rule(text.parse::<std::net::IpAddr>().is_ok(), "must be an IP address")
 }
 
 /// The number of a port.
@@ -99,9 +87,7 @@ fn rule(holds: bool, text: &'static str) -> Rule {
 
 fn is_label(text: &str) -> bool {
     !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
@@ -109,9 +95,7 @@ fn is_label(text: &str) -> bool {
 fn is_word(text: &str) -> bool {
     let ends_well = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
     text.len() <= 63
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && ends_well(text.bytes().next())
         && ends_well(text.bytes().last())
 }

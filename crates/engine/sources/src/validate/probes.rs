@@ -29,10 +29,9 @@ pub(super) fn validate(path: &str, container: &Container, grace: Option<i64>, fa
         }
     }
     if let Some(lifecycle) = &container.lifecycle {
-        for (field, handler) in [
-            ("postStart", &lifecycle.post_start),
-            ("preStop", &lifecycle.pre_stop),
-        ] {
+        for (field, handler) in
+            [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)]
+        {
             if let Some(handler) = handler {
                 validate_hook(&format!("{path}.lifecycle.{field}"), handler, grace, faults);
             }
@@ -58,11 +57,7 @@ fn validate_probe(path: &str, probe: &Probe, faults: &mut Faults) {
         check_port(&format!("{path}.tcpSocket.port"), &tcp.port, faults);
     }
     if let Some(grpc) = &probe.grpc {
-        faults.check(
-            format!("{path}.grpc.port"),
-            grpc.port,
-            names::port(grpc.port),
-        );
+        faults.check(format!("{path}.grpc.port"), grpc.port, names::port(grpc.port));
     }
     for (field, number) in [
         ("initialDelaySeconds", probe.initial_delay_seconds),
@@ -73,10 +68,7 @@ fn validate_probe(path: &str, probe: &Probe, faults: &mut Faults) {
     ] {
         faults.check_not_negative(format!("{path}.{field}"), number.map(i64::from));
     }
-    if let Some(grace) = probe
-        .termination_grace_period_seconds
-        .filter(|secs| *secs <= 0)
-    {
+    if let Some(grace) = probe.termination_grace_period_seconds.filter(|secs| *secs <= 0) {
         let path = format!("{path}.terminationGracePeriodSeconds");
         faults.push(Fault::invalid(path, grace, "must be greater than 0"));
     }
@@ -100,21 +92,14 @@ fn validate_hook(path: &str, handler: &LifecycleHandler, grace: Option<i64>, fau
         let longest = grace.unwrap_or(30);
         if !(0..=longest).contains(&sleep.seconds) {
             let rule = format!("must be between 0 and the grace period of {longest} seconds");
-            faults.push(Fault::invalid(
-                format!("{path}.sleep.seconds"),
-                sleep.seconds,
-                &rule,
-            ));
+            faults.push(Fault::invalid(format!("{path}.sleep.seconds"), sleep.seconds, &rule));
         }
     }
 }
 
 fn check_one_handler(path: &str, handlers: &[(&str, bool)], faults: &mut Faults) {
-    let set: Vec<&str> = handlers
-        .iter()
-        .filter(|(_, is_set)| *is_set)
-        .map(|(name, _)| *name)
-        .collect();
+    let set: Vec<&str> =
+        handlers.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
     match set.as_slice() {
         [] => {
             let known: Vec<&str> = handlers.iter().map(|(name, _)| *name).collect();
@@ -137,11 +122,7 @@ fn check_command(path: &str, command: Option<&[String]>, faults: &mut Faults) {
 
 fn validate_http(path: &str, http: &HTTPGetAction, faults: &mut Faults) {
     check_port(&format!("{path}.port"), &http.port, faults);
-    faults.check_word(
-        format!("{path}.scheme"),
-        text(&http.scheme),
-        &["HTTP", "HTTPS"],
-    );
+    faults.check_word(format!("{path}.scheme"), text(&http.scheme), &["HTTP", "HTTPS"]);
 }
 
 fn check_port(path: &str, port: &IntOrString, faults: &mut Faults) {

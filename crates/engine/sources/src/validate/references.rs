@@ -23,10 +23,7 @@ pub(crate) fn references(pod: &Pod) -> Vec<Fault> {
         return faults;
     };
     let mut refuse = |path: String, resource: &str| {
-        faults.push(Fault::forbidden(
-            path,
-            &format!("static pods may not reference {resource}"),
-        ));
+        faults.push(Fault::forbidden(path, &format!("static pods may not reference {resource}")));
     };
     if !text(&spec.service_account_name).is_empty() {
         refuse("spec.serviceAccountName".to_owned(), "serviceaccounts");
@@ -56,10 +53,7 @@ fn all_containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> 
 fn container_references(path: &str, container: &Container, refuse: &mut impl FnMut(String, &str)) {
     for (index, source) in container.env_from.iter().flatten().enumerate() {
         if source.config_map_ref.is_some() {
-            refuse(
-                format!("{path}.envFrom[{index}].configMapRef"),
-                "configmaps",
-            );
+            refuse(format!("{path}.envFrom[{index}].configMapRef"), "configmaps");
         }
         if source.secret_ref.is_some() {
             refuse(format!("{path}.envFrom[{index}].secretRef"), "secrets");
@@ -88,55 +82,13 @@ fn volume_references(path: &str, volume: &Volume, refuse: &mut impl FnMut(String
     }
     // These only refer to the API when they name a secret.
     let named = [
-        (
-            "cephfs",
-            volume
-                .cephfs
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
-        (
-            "cinder",
-            volume
-                .cinder
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
-        (
-            "flexVolume",
-            volume
-                .flex_volume
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
-        (
-            "rbd",
-            volume
-                .rbd
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
-        (
-            "scaleIO",
-            volume
-                .scale_io
-                .as_ref()
-                .is_some_and(|it| !it.secret_ref.name.is_empty()),
-        ),
-        (
-            "iscsi",
-            volume
-                .iscsi
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
-        (
-            "storageos",
-            volume
-                .storageos
-                .as_ref()
-                .is_some_and(|it| it.secret_ref.is_some()),
-        ),
+        ("cephfs", volume.cephfs.as_ref().is_some_and(|it| it.secret_ref.is_some())),
+        ("cinder", volume.cinder.as_ref().is_some_and(|it| it.secret_ref.is_some())),
+        ("flexVolume", volume.flex_volume.as_ref().is_some_and(|it| it.secret_ref.is_some())),
+        ("rbd", volume.rbd.as_ref().is_some_and(|it| it.secret_ref.is_some())),
+        ("scaleIO", volume.scale_io.as_ref().is_some_and(|it| !it.secret_ref.name.is_empty())),
+        ("iscsi", volume.iscsi.as_ref().is_some_and(|it| it.secret_ref.is_some())),
+        ("storageos", volume.storageos.as_ref().is_some_and(|it| it.secret_ref.is_some())),
     ];
     for (source, _) in named.into_iter().filter(|(_, refers)| *refers) {
         refuse(format!("{path}.{source}.secretRef"), "secrets");
@@ -147,21 +99,13 @@ fn volume_references(path: &str, volume: &Volume, refuse: &mut impl FnMut(String
         for (is_there, source, resource) in [
             (projection.config_map.is_some(), "configMap", "configmaps"),
             (projection.secret.is_some(), "secret", "secrets"),
-            (
-                projection.service_account_token.is_some(),
-                "serviceAccountToken",
-                "serviceaccounts",
-            ),
+            (projection.service_account_token.is_some(), "serviceAccountToken", "serviceaccounts"),
             (
                 projection.cluster_trust_bundle.is_some(),
                 "clusterTrustBundle",
                 "clustertrustbundles",
             ),
-            (
-                projection.pod_certificate.is_some(),
-                "podCertificate",
-                "podcertificates",
-            ),
+            (projection.pod_certificate.is_some(), "podCertificate", "podcertificates"),
         ] {
             if is_there {
                 refuse(format!("{path}.{source}"), resource);

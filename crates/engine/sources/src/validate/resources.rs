@@ -13,10 +13,7 @@ use crate::fault::Fault;
 const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 pub(super) fn validate(path: &str, resources: &ResourceRequirements, faults: &mut Faults) {
-    for (list, amounts) in [
-        ("limits", &resources.limits),
-        ("requests", &resources.requests),
-    ] {
+    for (list, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
         for (name, quantity) in amounts.iter().flatten() {
             let path = format!("{path}.{list}[{name}]");
             validate_name(&path, name, faults);

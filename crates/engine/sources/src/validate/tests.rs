@@ -7,9 +7,7 @@ fn faults(spec: &str) -> Vec<String> {
     } else {
         "containers: [{name: main, image: i}], "
     };
-    faults_of(&format!(
-        "metadata: {{name: a}}\nspec: {{{containers}{spec}}}"
-    ))
+    faults_of(&format!("metadata: {{name: a}}\nspec: {{{containers}{spec}}}"))
 }
 
 fn faults_of(rest: &str) -> Vec<String> {
@@ -31,10 +29,7 @@ fn check(spec: &str, start: &str) {
 }
 
 fn check_container(container: &str, start: &str) {
-    check(
-        &format!("containers: [{{name: main, image: i, {container}}}]"),
-        start,
-    );
+    check(&format!("containers: [{{name: main, image: i, {container}}}]"), start);
 }
 
 #[test]
@@ -53,26 +48,11 @@ fn names_follow_the_rules_of_the_api() {
     };
     check("name: ''", "metadata.name: required value is missing");
     check("labels: {}", "metadata.name: required value is missing");
-    check(
-        "name: A_b",
-        "metadata.name: invalid value \"A_b-node-a\": must consist of",
-    );
-    check(
-        "name: a, namespace: b.c",
-        "metadata.namespace: invalid value \"b.c\": must consist of",
-    );
-    check(
-        "name: a, labels: {a/b/c: d}",
-        "metadata.labels: invalid value \"a/b/c\": must",
-    );
-    check(
-        "name: a, labels: {a: 'b c'}",
-        "metadata.labels[a]: invalid value \"b c\": must",
-    );
-    check(
-        "name: a, annotations: {'a b': c}",
-        "metadata.annotations: invalid value \"a b\": must",
-    );
+    check("name: A_b", "metadata.name: invalid value \"A_b-node-a\": must consist of");
+    check("name: a, namespace: b.c", "metadata.namespace: invalid value \"b.c\": must consist of");
+    check("name: a, labels: {a/b/c: d}", "metadata.labels: invalid value \"a/b/c\": must");
+    check("name: a, labels: {a: 'b c'}", "metadata.labels[a]: invalid value \"b c\": must");
+    check("name: a, annotations: {'a b': c}", "metadata.annotations: invalid value \"a b\": must");
     check(
         "name: a, uid: ../../etc",
         "metadata.uid: invalid value \"../../etc\": must not be a path",
@@ -81,22 +61,13 @@ fn names_follow_the_rules_of_the_api() {
 
 #[test]
 fn a_pod_has_containers_with_names_and_images() {
-    check(
-        "containers: []",
-        "spec.containers: required value is missing",
-    );
-    check(
-        "containers: [{image: i}]",
-        "spec.containers[0].name: required value is missing",
-    );
+    check("containers: []", "spec.containers: required value is missing");
+    check("containers: [{image: i}]", "spec.containers[0].name: required value is missing");
     check(
         "containers: [{name: Main, image: i}]",
         "spec.containers[0].name: invalid value \"Main\": must",
     );
-    check(
-        "containers: [{name: a}]",
-        "spec.containers[0].image: required value is missing",
-    );
+    check("containers: [{name: a}]", "spec.containers[0].image: required value is missing");
     check(
         "containers: [{name: a, image: ' i'}]",
         "spec.containers[0].image: invalid value \" i\": must not",
@@ -117,10 +88,7 @@ fn words_must_be_known() {
         "restartPolicy: Sometimes",
         "spec.restartPolicy: unsupported value \"Sometimes\": must be one of Always, OnFailure, Never",
     );
-    check(
-        "dnsPolicy: Cluster",
-        "spec.dnsPolicy: unsupported value \"Cluster\": must be one of",
-    );
+    check("dnsPolicy: Cluster", "spec.dnsPolicy: unsupported value \"Cluster\": must be one of");
     check_container(
         "imagePullPolicy: Often",
         "spec.containers[0].imagePullPolicy: unsupported value",
@@ -141,10 +109,7 @@ fn ports_are_in_range_and_do_not_collide() {
         "ports: [{containerPort: 70000}]",
         "spec.containers[0].ports[0].containerPort: invalid value 70000: must be between 1 and 65535",
     );
-    check_container(
-        "ports: [{name: p}]",
-        "spec.containers[0].ports[0].containerPort: required",
-    );
+    check_container("ports: [{name: p}]", "spec.containers[0].ports[0].containerPort: required");
     check_container(
         "ports: [{containerPort: 1, hostPort: -1}]",
         "spec.containers[0].ports[0].hostPort: invalid value -1",
@@ -198,10 +163,7 @@ fn volumes_have_one_source_and_mounts_have_a_volume() {
         "volumeMounts: [{name: data, mountPath: /d}]",
         "spec.containers[0].volumeMounts[0].name: invalid value \"data\": no volume of this pod has that name",
     );
-    check(
-        "volumes: [{name: a}, {name: a}]",
-        "spec.volumes[1].name: duplicate value \"a\"",
-    );
+    check("volumes: [{name: a}, {name: a}]", "spec.volumes[1].name: duplicate value \"a\"");
     check(
         "volumes: [{name: a, emptyDir: {}, hostPath: {path: /x}}]",
         "spec.volumes[0].hostPath: forbidden: a volume has one source",
@@ -214,19 +176,13 @@ fn volumes_have_one_source_and_mounts_have_a_volume() {
         "volumes: [{name: a, hostPath: {path: /x, type: Folder}}]",
         "spec.volumes[0].hostPath.type: unsupported value \"Folder\"",
     );
-    check(
-        "volumes: [{name: a, hostPath: {}}]",
-        "spec.volumes[0].hostPath.path: required",
-    );
+    check("volumes: [{name: a, hostPath: {}}]", "spec.volumes[0].hostPath.path: required");
     let mounts = |mounts: &str| {
         format!(
             "volumes: [{{name: v}}], containers: [{{name: m, image: i, volumeMounts: [{mounts}]}}]"
         )
     };
-    check(
-        &mounts("{name: v}"),
-        "spec.containers[0].volumeMounts[0].mountPath: required",
-    );
+    check(&mounts("{name: v}"), "spec.containers[0].volumeMounts[0].mountPath: required");
     check(
         &mounts("{name: v, mountPath: /a}, {name: v, mountPath: /a}"),
         "spec.containers[0].volumeMounts[1].mountPath: duplicate value \"/a\"",
@@ -247,14 +203,8 @@ fn volumes_have_one_source_and_mounts_have_a_volume() {
 
 #[test]
 fn variables_have_a_name_and_one_source() {
-    check_container(
-        "env: [{value: a}]",
-        "spec.containers[0].env[0].name: required",
-    );
-    check_container(
-        "env: [{name: a=b}]",
-        "spec.containers[0].env[0].name: invalid value \"a=b\"",
-    );
+    check_container("env: [{value: a}]", "spec.containers[0].env[0].name: required");
+    check_container("env: [{name: a=b}]", "spec.containers[0].env[0].name: invalid value \"a=b\"");
     check_container(
         "env: [{name: a, valueFrom: {}}]",
         "spec.containers[0].env[0].valueFrom: must name a source",
@@ -305,39 +255,21 @@ fn probes_have_one_handler_and_init_containers_have_no_probes() {
 
 #[test]
 fn the_rest_of_a_specification_is_checked_too() {
-    check(
-        "activeDeadlineSeconds: 0",
-        "spec.activeDeadlineSeconds: invalid value 0",
-    );
+    check("activeDeadlineSeconds: 0", "spec.activeDeadlineSeconds: invalid value 0");
     check("hostname: a.b", "spec.hostname: invalid value \"a.b\"");
     check(
         "hostAliases: [{ip: x}]",
         "spec.hostAliases[0].ip: invalid value \"x\": must be an IP address",
     );
-    check(
-        "hostPID: true, shareProcessNamespace: true",
-        "spec.shareProcessNamespace: forbidden",
-    );
+    check("hostPID: true, shareProcessNamespace: true", "spec.shareProcessNamespace: forbidden");
     check(
         "tolerations: [{value: x}]",
         "spec.tolerations[0].operator: invalid value \"\": must be Exists when key is empty",
     );
-    check(
-        "dnsPolicy: None",
-        "spec.dnsConfig.nameservers: required when dnsPolicy is None",
-    );
-    check(
-        "dnsConfig: {nameservers: [a]}",
-        "spec.dnsConfig.nameservers[0]: invalid value \"a\"",
-    );
-    check(
-        "ephemeralContainers: [{name: e, image: i}]",
-        "spec.ephemeralContainers: forbidden",
-    );
-    check(
-        "schedulingGates: [{name: a}]",
-        "spec.schedulingGates: forbidden",
-    );
+    check("dnsPolicy: None", "spec.dnsConfig.nameservers: required when dnsPolicy is None");
+    check("dnsConfig: {nameservers: [a]}", "spec.dnsConfig.nameservers[0]: invalid value \"a\"");
+    check("ephemeralContainers: [{name: e, image: i}]", "spec.ephemeralContainers: forbidden");
+    check("schedulingGates: [{name: a}]", "spec.schedulingGates: forbidden");
     check_container(
         "securityContext: {procMount: Unmasked}",
         "spec.containers[0].securityContext.procMount: forbidden",
@@ -354,46 +286,18 @@ fn a_static_pod_refers_to_nothing_in_the_api() {
         format!("{path}: forbidden: static pods may not reference {resource}")
     };
     for (spec, path, resource) in [
-        (
-            "serviceAccountName: a",
-            "spec.serviceAccountName",
-            "serviceaccounts",
-        ),
-        (
-            "serviceAccount: a",
-            "spec.serviceAccountName",
-            "serviceaccounts",
-        ),
-        (
-            "imagePullSecrets: [{name: a}]",
-            "spec.imagePullSecrets[0]",
-            "secrets",
-        ),
-        (
-            "resourceClaims: [{name: a}]",
-            "spec.resourceClaims[0]",
-            "resourceclaims",
-        ),
-        (
-            "volumes: [{name: a, secret: {secretName: s}}]",
-            "spec.volumes[0].secret",
-            "secrets",
-        ),
-        (
-            "volumes: [{name: a, configMap: {name: s}}]",
-            "spec.volumes[0].configMap",
-            "configmaps",
-        ),
+        ("serviceAccountName: a", "spec.serviceAccountName", "serviceaccounts"),
+        ("serviceAccount: a", "spec.serviceAccountName", "serviceaccounts"),
+        ("imagePullSecrets: [{name: a}]", "spec.imagePullSecrets[0]", "secrets"),
+        ("resourceClaims: [{name: a}]", "spec.resourceClaims[0]", "resourceclaims"),
+        ("volumes: [{name: a, secret: {secretName: s}}]", "spec.volumes[0].secret", "secrets"),
+        ("volumes: [{name: a, configMap: {name: s}}]", "spec.volumes[0].configMap", "configmaps"),
         (
             "volumes: [{name: a, persistentVolumeClaim: {claimName: s}}]",
             "spec.volumes[0].persistentVolumeClaim",
             "persistentvolumeclaims",
         ),
-        (
-            "volumes: [{name: a, csi: {driver: s}}]",
-            "spec.volumes[0].csi",
-            "csidrivers",
-        ),
+        ("volumes: [{name: a, csi: {driver: s}}]", "spec.volumes[0].csi", "csidrivers"),
         (
             "volumes: [{name: a, projected: {sources: [{clusterTrustBundle: {path: p}}]}}]",
             "spec.volumes[0].projected.sources[0].clusterTrustBundle",
@@ -428,9 +332,7 @@ fn an_unusual_priority_is_worth_a_warning() {
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: m, image: i}}], {spec}}}"
         );
-        read(text.as_bytes(), Origin::File("/m"), "n")
-            .unwrap()
-            .warnings
+        read(text.as_bytes(), Origin::File("/m"), "n").unwrap().warnings
     };
     assert!(warnings("hostname: a").is_empty());
     assert!(warnings("priority: 2000001000, priorityClassName: system-node-critical").is_empty());

@@ -36,10 +36,7 @@ pub(super) fn validate(spec: &PodSpec, faults: &mut Faults) -> BTreeSet<String> 
 fn validate_source(path: &str, volume: &Volume, faults: &mut Faults) {
     let sources = source_names(volume);
     if let [_, second, ..] = sources.as_slice() {
-        let why = format!(
-            "a volume has one source, this has {}",
-            sources.join(" and ")
-        );
+        let why = format!("a volume has one source, this has {}", sources.join(" and "));
         faults.push(Fault::forbidden(format!("{path}.{second}"), &why));
     }
     if let Some(host_path) = &volume.host_path {
@@ -53,11 +50,7 @@ fn validate_source(path: &str, volume: &Volume, faults: &mut Faults) {
             &HOST_PATH_TYPES,
         );
     }
-    if let Some(limit) = volume
-        .empty_dir
-        .as_ref()
-        .and_then(|it| it.size_limit.as_ref())
-    {
+    if let Some(limit) = volume.empty_dir.as_ref().and_then(|it| it.size_limit.as_ref()) {
         let path = format!("{path}.emptyDir.sizeLimit");
         super::resources::validate_amount(&path, "memory", limit, faults);
     }
@@ -77,11 +70,7 @@ fn validate_source(path: &str, volume: &Volume, faults: &mut Faults) {
             faults.push(Fault::invalid(format!("{path}.nfs.path"), &nfs.path, rule));
         }
     }
-    if volume
-        .image
-        .as_ref()
-        .is_some_and(|image| text(&image.reference).is_empty())
-    {
+    if volume.image.as_ref().is_some_and(|image| text(&image.reference).is_empty()) {
         faults.push(Fault::required(format!("{path}.image.reference")));
     }
 }
@@ -89,11 +78,9 @@ fn validate_source(path: &str, volume: &Volume, faults: &mut Faults) {
 /// The JSON names of the sources that a volume has.
 pub(super) fn source_names(volume: &Volume) -> Vec<String> {
     match serde_json::to_value(volume) {
-        Ok(Value::Object(fields)) => fields
-            .into_iter()
-            .map(|(name, _)| name)
-            .filter(|name| name != "name")
-            .collect(),
+        Ok(Value::Object(fields)) => {
+            fields.into_iter().map(|(name, _)| name).filter(|name| name != "name").collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -59,11 +59,7 @@ impl CsiShell<'_> {
         let (driver, name) = (&job.volume.driver, &job.provided.spec_name);
         let place = RecordPlace::Device { name: name.clone() };
         let path = self.mounts().driver_path(&place).display().to_string();
-        let staging_path = if job.abilities.stages {
-            path.clone()
-        } else {
-            String::new()
-        };
+        let staging_path = if job.abilities.stages { path.clone() } else { String::new() };
         let key = unique_name(driver, &job.handle);
         if lock(&self.kept.staged).contains(&key) {
             return Ok(staging_path);
@@ -133,9 +129,7 @@ impl CsiShell<'_> {
         let at = |fault: Fault| fault.at(Step::Unmap);
         let let_go = self.mounts().let_go_device(place).await;
         let_go.map_err(|error| at(Fault::from(error)))?;
-        let node_place = RecordPlace::Device {
-            name: place.name.clone(),
-        };
+        let node_place = RecordPlace::Device { name: place.name.clone() };
         let records = self.mounts().records().await.map_err(Fault::from);
         let records = records.map_err(at)?;
         let record = records.iter().find(|(it, _)| *it == node_place);
@@ -174,9 +168,7 @@ impl CsiShell<'_> {
         if !users.map_err(|error| at(Fault::from(error)))?.is_empty() {
             return Ok(());
         }
-        let place = RecordPlace::Device {
-            name: name.to_owned(),
-        };
+        let place = RecordPlace::Device { name: name.to_owned() };
         let abilities = self.drivers.abilities(driver).await;
         let abilities = abilities.map_err(|error| {
             at(Fault::later(format!(

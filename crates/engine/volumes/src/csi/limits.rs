@@ -69,11 +69,7 @@ impl Appointments {
 
 /// Asks until nobody registers any more.
 pub async fn follow_limits(doors: LimitDoors) {
-    let LimitDoors {
-        drivers,
-        mut registered,
-        mut periods,
-    } = doors;
+    let LimitDoors { drivers, mut registered, mut periods } = doors;
     let mut appointments = Appointments::default();
     let mut asked: JoinSet<()> = JoinSet::new();
     loop {
@@ -124,18 +120,12 @@ mod tests {
     use super::*;
 
     fn driver() -> RegisteredDriver {
-        RegisteredDriver {
-            node_id: "n".to_owned(),
-            max_volumes: 1,
-            topology: BTreeMap::new(),
-        }
+        RegisteredDriver { node_id: "n".to_owned(), max_volumes: 1, topology: BTreeMap::new() }
     }
 
     fn periods(seconds: &[(&str, u64)]) -> BTreeMap<String, Duration> {
         let seconds = seconds.iter();
-        seconds
-            .map(|(name, it)| ((*name).to_owned(), Duration::from_secs(*it)))
-            .collect()
+        seconds.map(|(name, it)| ((*name).to_owned(), Duration::from_secs(*it))).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -161,12 +151,7 @@ mod tests {
         };
         tokio::time::sleep(Duration::from_secs(65)).await;
         let count = |name: &str| asked().iter().filter(|it| *it == name).count();
-        assert_eq!(
-            (count("often"), count("seldom"), count("never")),
-            (6, 1, 0),
-            "{:?}",
-            asked()
-        );
+        assert_eq!((count("often"), count("seldom"), count("never")), (6, 1, 0), "{:?}", asked());
         // Nobody wants to know any more, and the one that goes is not asked.
         said.send_replace(periods(&[("seldom", 60)]));
         registered.send_modify(|all| drop(all.remove("often")));

@@ -147,19 +147,11 @@ pub(crate) fn node_patch(
 ) -> Option<Value> {
     let annotations = node.metadata.annotations.clone().unwrap_or_default();
     let before = annotations.get(NODE_ID_ANNOTATION);
-    let known: BTreeMap<String, String> = before
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
-    let mut ids: BTreeMap<String, String> = known
-        .clone()
-        .into_iter()
-        .filter(|(name, _)| !seen.contains(name))
-        .collect();
-    ids.extend(
-        drivers
-            .iter()
-            .map(|(name, driver)| (name.clone(), driver.node_id.clone())),
-    );
+    let known: BTreeMap<String, String> =
+        before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let mut ids: BTreeMap<String, String> =
+        known.clone().into_iter().filter(|(name, _)| !seen.contains(name)).collect();
+    ids.extend(drivers.iter().map(|(name, driver)| (name.clone(), driver.node_id.clone())));
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let mut missing = BTreeMap::new();
     for (key, value) in drivers.values().flat_map(|driver| &driver.topology) {
@@ -181,11 +173,7 @@ pub(crate) fn node_patch(
     if ids == known && missing.is_empty() {
         return None;
     }
-    let ids = if ids.is_empty() {
-        Value::Null
-    } else {
-        json!(json!(ids).to_string())
-    };
+    let ids = if ids.is_empty() { Value::Null } else { json!(json!(ids).to_string()) };
     Some(json!({"metadata": {"annotations": {NODE_ID_ANNOTATION: ids}, "labels": missing}}))
 }
 
@@ -233,18 +221,10 @@ mod tests {
         .unwrap();
         let seen = BTreeSet::from(["gone".to_owned()]);
         let left = csi_node(&node, Some(&existing), &BTreeMap::new(), &seen);
-        let names: Vec<&str> = left
-            .spec
-            .drivers
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
+        let names: Vec<&str> = left.spec.drivers.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["late"]);
         let patch = node_patch(&node, &BTreeMap::new(), &seen).unwrap();
-        assert_eq!(
-            patch["metadata"]["annotations"][NODE_ID_ANNOTATION],
-            "{\"late\":\"2\"}"
-        );
+        assert_eq!(patch["metadata"]["annotations"][NODE_ID_ANNOTATION], "{\"late\":\"2\"}");
         let same = node_patch(&node, &BTreeMap::new(), &BTreeSet::new());
         assert_eq!(same, None);
     }

@@ -45,25 +45,17 @@ impl DriverRules {
             wants_pod: spec.pod_info_on_mount.unwrap_or(false),
             republishes: spec.requires_republish.unwrap_or(false),
             tokens_in_secrets: spec.service_account_token_in_secrets.unwrap_or(false),
-            tokens: tokens
-                .map(|it| (it.audience.clone(), it.expiration_seconds))
-                .collect(),
+            tokens: tokens.map(|it| (it.audience.clone(), it.expiration_seconds)).collect(),
             group_policy: match spec.fs_group_policy.as_deref() {
                 Some("None") => GroupPolicy::Never,
                 Some("File") => GroupPolicy::Always,
                 _ => GroupPolicy::WithFileSystemAndOneWriter,
             },
-            tells_limit_again: spec
-                .node_allocatable_update_period_seconds
-                .is_some_and(|it| it > 0),
+            tells_limit_again: spec.node_allocatable_update_period_seconds.is_some_and(|it| it > 0),
             mounts_with_label: spec.se_linux_mount.unwrap_or(false),
             modes: driver.map(|it| {
                 let modes = it.spec.volume_lifecycle_modes.clone().unwrap_or_default();
-                if modes.is_empty() {
-                    vec!["Persistent".to_owned()]
-                } else {
-                    modes
-                }
+                if modes.is_empty() { vec!["Persistent".to_owned()] } else { modes }
             }),
         }
     }
@@ -78,11 +70,7 @@ impl DriverRules {
             Some(modes) if modes.iter().any(|it| it == mode) => Ok(()),
             Some(modes) => Err(format!(
                 "volume mode {mode:?} not supported by driver {driver} (only supports [{}])",
-                modes
-                    .iter()
-                    .map(|it| format!("{it:?}"))
-                    .collect::<Vec<_>>()
-                    .join(" ")
+                modes.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(" ")
             )),
         }
     }
@@ -159,9 +147,7 @@ pub(crate) fn attached(
     if let Some(status) = status.filter(|it| it.attached) {
         return Ok(status.attachment_metadata.clone().unwrap_or_default());
     }
-    let refusal = status
-        .and_then(|it| it.attach_error.as_ref())
-        .and_then(|it| it.message.clone());
+    let refusal = status.and_then(|it| it.attach_error.as_ref()).and_then(|it| it.message.clone());
     Err(refusal
         .unwrap_or_else(|| format!("volume {handle} is not attached for volume attachment {name}")))
 }
@@ -188,10 +174,7 @@ pub(crate) fn pod_attributes(
         ("serviceAccount.name", service_account.to_owned()),
         ("ephemeral", is_inline.to_string()),
     ];
-    pairs
-        .into_iter()
-        .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value))
-        .collect()
+    pairs.into_iter().map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value)).collect()
 }
 
 #[cfg(test)]
@@ -203,10 +186,7 @@ mod tests {
 
     #[test]
     fn names_are_upstreams() {
-        assert_eq!(
-            attachment_name("vol", "drv", "node"),
-            format!("csi-{}", hash("voldrvnode"))
-        );
+        assert_eq!(attachment_name("vol", "drv", "node"), format!("csi-{}", hash("voldrvnode")));
         assert_eq!(
             hash("test-vol"),
             "4528e5823c4e4fbeeb0920426f32b9d099cfabc64345e7719f3bce1e4177343d"
@@ -238,11 +218,7 @@ mod tests {
                 "volume mode \"Ephemeral\" not supported by driver d (only supports [\"Persistent\"])",
             ),
         );
-        check(
-            Some(json!({"volumeLifecycleModes": ["Ephemeral"]})),
-            "Ephemeral",
-            Ok(()),
-        );
+        check(Some(json!({"volumeLifecycleModes": ["Ephemeral"]})), "Ephemeral", Ok(()));
     }
 
     #[test]
@@ -266,10 +242,7 @@ mod tests {
             let rules = DriverRules::of(Some(&driver));
             let found = rules.gives_to_group(&provided, file_system);
             assert_eq!(found, expected, "{policy} {volume:?}");
-            let read_only = Provided {
-                is_read_only: true,
-                ..provided
-            };
+            let read_only = Provided { is_read_only: true, ..provided };
             assert!(!rules.gives_to_group(&read_only, file_system));
         };
         for volume in [("ReadWriteOnce", "ext4"), ("ReadWriteMany", "")] {
@@ -296,18 +269,9 @@ mod tests {
             "Volume has not been added to the list of VolumesInUse in the node's volume status";
         let attached = json!([{"name": "v", "devicePath": ""}]);
         check(json!({}), Err(unheard));
-        check(
-            json!({"volumesInUse": ["other"], "volumesAttached": attached}),
-            Err(unheard),
-        );
-        check(
-            json!({"volumesInUse": ["v"]}),
-            Err("Volume not attached according to node status"),
-        );
-        check(
-            json!({"volumesInUse": ["v"], "volumesAttached": attached}),
-            Ok(()),
-        );
+        check(json!({"volumesInUse": ["other"], "volumesAttached": attached}), Err(unheard));
+        check(json!({"volumesInUse": ["v"]}), Err("Volume not attached according to node status"));
+        check(json!({"volumesInUse": ["v"], "volumesAttached": attached}), Ok(()));
     }
 
     #[test]

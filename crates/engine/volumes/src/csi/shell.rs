@@ -86,13 +86,11 @@ impl Kept {
     }
 
     pub(crate) fn note_use(&self, volume: &str) {
-        self.in_use
-            .send_if_modified(|used| used.names.insert(volume.to_owned()));
+        self.in_use.send_if_modified(|used| used.names.insert(volume.to_owned()));
     }
 
     pub(crate) fn note_disuse(&self, volume: &str) {
-        self.in_use
-            .send_if_modified(|used| used.names.remove(volume));
+        self.in_use.send_if_modified(|used| used.names.remove(volume));
     }
 }
 
@@ -147,10 +145,7 @@ impl CsiShell<'_> {
         label: Option<String>,
     ) -> Result<VolumeMount, Fault> {
         let handle = handle_of(volume, plan, provided);
-        let turn = self
-            .provider
-            .shared
-            .turn(&turn_name(&volume.driver, &handle));
+        let turn = self.provider.shared.turn(&turn_name(&volume.driver, &handle));
         let _turn = turn.lock().await;
         self.check_only_pod(plan, provided).await?;
         let rules = self.rules_of(&volume.driver).await?;
@@ -177,15 +172,7 @@ impl CsiShell<'_> {
             };
             Fault::later(format!("kubernetes.io/csi: {attempt}: {error}")).at(first)
         })?;
-        let job = Job {
-            plan,
-            provided,
-            volume,
-            handle,
-            rules,
-            abilities,
-            label,
-        };
+        let job = Job { plan, provided, volume, handle, rules, abilities, label };
         self.check_label(&job).await?;
         self.kept.note_beginning(&plan.uid, &volume.driver);
         let context = self.publish_context(&job).await?;
@@ -272,11 +259,8 @@ impl CsiShell<'_> {
         let key = (job.plan.uid.clone(), job.provided.spec_name.clone());
         if !lock(&self.kept.published).contains_key(&key) {
             let node = self.storage.get_own_node().await.map_err(|error| {
-                Fault::later(format!(
-                    "failed fetching node from API server: {}",
-                    error.message
-                ))
-                .at(Step::Verify)
+                Fault::later(format!("failed fetching node from API server: {}", error.message))
+                    .at(Step::Verify)
             })?;
             if let Err(why) = check_node(&node, &unique) {
                 return Err(Fault {
@@ -327,10 +311,7 @@ impl CsiShell<'_> {
         let at = |fault: Fault| fault.at(Step::MountDevice);
         let secrets = self.secrets(&job.volume.stage_secret, "NodeStageSecretRef");
         let secrets = secrets.await.map_err(at)?;
-        let mut record = vec![
-            ("volumeHandle", job.handle.as_str()),
-            ("driverName", driver),
-        ];
+        let mut record = vec![("volumeHandle", job.handle.as_str()), ("driverName", driver)];
         record.extend(job.label.as_deref().map(|label| (LABEL, label)));
         self.save(&place, &record).await.map_err(at)?;
         let staged = self.ask_to_stage(job, &place, (path.clone(), context), secrets);
@@ -451,10 +432,7 @@ impl CsiShell<'_> {
     pub(super) fn capability(&self, job: &Job<'_>) -> CsiCapability {
         let modes = &job.provided.access_modes;
         CsiCapability {
-            access_mode: modes
-                .first()
-                .cloned()
-                .unwrap_or_else(|| "ReadWriteOnce".to_owned()),
+            access_mode: modes.first().cloned().unwrap_or_else(|| "ReadWriteOnce".to_owned()),
             form: match job.provided.form {
                 Form::Device => CsiForm::Device,
                 Form::Files => CsiForm::Files {
@@ -481,15 +459,10 @@ impl CsiShell<'_> {
         };
         let found = self.storage.get_volume_secret(namespace, name).await;
         let found = found.map_err(|error| {
-            Fault::later(format!(
-                "fetching {what} {namespace}/{name} failed: {}",
-                error.message
-            ))
+            Fault::later(format!("fetching {what} {namespace}/{name} failed: {}", error.message))
         })?;
         let data = found.data.into_iter().flatten();
-        Ok(data
-            .map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
-            .collect())
+        Ok(data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
     }
 
     /// The pod's tokens for the driver, as the text it expects.
@@ -506,10 +479,7 @@ impl CsiShell<'_> {
             let ask = TokenAsk {
                 namespace: job.plan.key.namespace.to_string(),
                 service_account: job.plan.service_account.clone(),
-                audiences: Some(audience.clone())
-                    .filter(|it| !it.is_empty())
-                    .into_iter()
-                    .collect(),
+                audiences: Some(audience.clone()).filter(|it| !it.is_empty()).into_iter().collect(),
                 lifetime: lifetime.map(Duration::from_secs),
                 bound_pod: Some((job.plan.key.clone(), job.plan.uid.clone())),
             };
@@ -564,9 +534,7 @@ impl CsiShell<'_> {
         let path = path.display().to_string();
         let unpublished = self.drivers.unpublish(driver, handle, &path);
         unpublished.await.map_err(|error| {
-            Fault::later(format!(
-                "kubernetes.io/csi: Unmounter.TearDownAt failed: {error}"
-            ))
+            Fault::later(format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}"))
         })?;
         self.mounts().remove_record(&record_place).await?;
         let key = (place.uid.clone(), place.name.clone());
@@ -590,10 +558,8 @@ impl CsiShell<'_> {
             let path = self.mounts().driver_path(&place).display().to_string();
             let unstaged = self.drivers.unstage(driver, handle, &path).await;
             unstaged.map_err(|error| {
-                Fault::later(format!(
-                    "kubernetes.io/csi: attacher.UnmountDevice failed: {error}"
-                ))
-                .at(Step::UnmountDevice)
+                Fault::later(format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}"))
+                    .at(Step::UnmountDevice)
             })?;
             let removed = self.mounts().remove_record(&place).await;
             removed.map_err(|error| Fault::from(error).at(Step::UnmountDevice))?;
@@ -673,16 +639,9 @@ pub(super) fn turn_name(driver: &str, handle: &str) -> String {
 
 /// Where a volume is staged.
 pub(crate) fn node_place(driver: &str, handle: &str) -> RecordPlace {
-    RecordPlace::Node {
-        driver: driver.to_owned(),
-        hash: hash(handle),
-    }
+    RecordPlace::Node { driver: driver.to_owned(), hash: hash(handle) }
 }
 
 fn mode_of(volume: &CsiVolume) -> &'static str {
-    if volume.is_inline {
-        "Ephemeral"
-    } else {
-        "Persistent"
-    }
+    if volume.is_inline { "Ephemeral" } else { "Persistent" }
 }

@@ -41,10 +41,7 @@ impl FlexShell<'_> {
             size.bytes.to_string(),
             size.before.to_string(),
         ];
-        let grown = match self
-            .call(&volume.driver, FlexCommand::ExpandFs, words)
-            .await
-        {
+        let grown = match self.call(&volume.driver, FlexCommand::ExpandFs, words).await {
             Ok(_) => Ok(()),
             Err(FlexError::NotSupported) => {
                 let grown = self.provider.mounts.grow_files(device, &path).await;
@@ -57,10 +54,7 @@ impl FlexShell<'_> {
                 let now = self.clock.now().to_second_precision().to_string();
                 tell(failed(&fault.message, &now)).await?;
             }
-            return Err(Fault {
-                wants_pause: true,
-                ..fault.at(Step::Expand)
-            });
+            return Err(Fault { wants_pause: true, ..fault.at(Step::Expand) });
         }
         say_grown(self.provider.events, plan, provided, self.node_name);
         tell(finished(&size)).await

@@ -117,10 +117,7 @@ mod tests {
             json!({"metadata": {}, "type": "ours/disk", "data": {"user": "bWU=", "empty": ""}});
         let secret: Secret = serde_json::from_value(secret).unwrap();
         let told = of_secret(&secret, "ours/disk").unwrap();
-        let expected = [
-            ("kubernetes.io/secret/empty", ""),
-            ("kubernetes.io/secret/user", "bWU="),
-        ];
+        let expected = [("kubernetes.io/secret/empty", ""), ("kubernetes.io/secret/user", "bWU=")];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(told, Extra::from(expected));
         let refused = of_secret(&secret, "theirs/disk");

@@ -127,19 +127,15 @@ impl FlexShell<'_> {
                 } else {
                     String::new()
                 };
-                self.mount(plan, provided, volume, &place, abilities)
-                    .await?;
-                let mounted = Mounted {
-                    device,
-                    may_grow: abilities.grows_files && provided.claim.is_some(),
-                };
+                self.mount(plan, provided, volume, &place, abilities).await?;
+                let mounted =
+                    Mounted { device, may_grow: abilities.grows_files && provided.claim.is_some() };
                 lock(&self.kept.mounted).insert(place, mounted.clone());
                 mounted
             }
         };
         if mounted.may_grow {
-            self.grow(plan, provided, volume, (&mounted.device, &path))
-                .await?;
+            self.grow(plan, provided, volume, (&mounted.device, &path)).await?;
         }
         let is_read_only = provided.is_read_only;
         Ok(VolumeMount {
@@ -266,12 +262,7 @@ impl FlexShell<'_> {
             // Upstream lets a pod start whose volume cannot be given away.
             if let Err(fault) = self.provider.give_to_group(plan, &path).await {
                 let why = fault.message;
-                tracing::warn!(
-                    driver,
-                    path,
-                    why,
-                    "Volume cannot be given to its pod's group"
-                );
+                tracing::warn!(driver, path, why, "Volume cannot be given to its pod's group");
             }
         }
         Ok(())
@@ -284,16 +275,13 @@ impl FlexShell<'_> {
         let own: &str = &plan.key.namespace;
         let namespace = Some(namespace.as_str()).filter(|it| !it.is_empty());
         let namespace = namespace.unwrap_or(own);
-        let storage = self
-            .storage
-            .ok_or_else(|| Fault::later("cannot get kube client".to_owned()))?;
+        let storage =
+            self.storage.ok_or_else(|| Fault::later("cannot get kube client".to_owned()))?;
         let found = storage.get_volume_secret(namespace, name).await;
         let found = found.map_err(|error| error.message);
-        found
-            .and_then(|secret| of_secret(&secret, &volume.driver))
-            .map_err(|why| {
-                Fault::later(format!("couldn't get secret {namespace}/{name} err: {why}"))
-            })
+        found.and_then(|secret| of_secret(&secret, &volume.driver)).map_err(|why| {
+            Fault::later(format!("couldn't get secret {namespace}/{name} err: {why}"))
+        })
     }
 
     /// Takes a driver's volume away from a pod, and from the node when nobody else has it.
@@ -344,10 +332,7 @@ impl FlexShell<'_> {
             }
             if let Err(fault) = self.leave_node(&driver, &volume).await {
                 let mut begun = lock(&self.kept.begun);
-                begun
-                    .entry(uid.clone())
-                    .or_default()
-                    .insert((driver, volume));
+                begun.entry(uid.clone()).or_default().insert((driver, volume));
                 return Err(fault);
             }
         }
@@ -439,10 +424,7 @@ impl FlexShell<'_> {
         command: FlexCommand,
         words: impl IntoIterator<Item = String>,
     ) -> Result<FlexAnswer, FlexError> {
-        let call = FlexCall {
-            command,
-            words: words.into_iter().collect(),
-        };
+        let call = FlexCall { command, words: words.into_iter().collect() };
         self.drivers.call(driver, &call).await
     }
 }
@@ -455,10 +437,7 @@ async fn held(turn: &Option<Turn>) -> Option<tokio::sync::MutexGuard<'_, ()>> {
 }
 
 fn node_place(driver: &str, volume: &str) -> FlexPlace {
-    FlexPlace::Node {
-        driver: driver.to_owned(),
-        volume: volume.to_owned(),
-    }
+    FlexPlace::Node { driver: driver.to_owned(), volume: volume.to_owned() }
 }
 
 pub(super) fn refused(error: &FlexError) -> Fault {

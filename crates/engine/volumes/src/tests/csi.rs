@@ -31,14 +31,9 @@ pub(super) fn bench() -> Bench {
 }
 
 fn prepared(bench: Bench) -> Bench {
-    bench
-        .drivers
-        .change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
+    bench.drivers.change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
     bench.storage.bind_claim("mine", "pv", volume());
-    set_driver(
-        &bench,
-        json!({"attachRequired": false, "fsGroupPolicy": "File"}),
-    );
+    set_driver(&bench, json!({"attachRequired": false, "fsGroupPolicy": "File"}));
     bench
 }
 
@@ -51,9 +46,7 @@ fn volume() -> Value {
 
 fn set_driver(bench: &Bench, spec: Value) {
     let driver = serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap();
-    bench
-        .storage
-        .change(|state| drop(state.drivers.insert("d".to_owned(), driver)));
+    bench.storage.change(|state| drop(state.drivers.insert("d".to_owned(), driver)));
 }
 
 pub(super) fn claimant(uid: &str) -> Pod {
@@ -66,11 +59,7 @@ pub(super) fn claimant(uid: &str) -> Pod {
 pub(super) fn fault(is_final: bool) -> CsiError {
     CsiError {
         message: "rpc error: code = Internal desc = no".to_owned(),
-        fate: if is_final {
-            CsiFate::Final
-        } else {
-            CsiFate::Open
-        },
+        fate: if is_final { CsiFate::Final } else { CsiFate::Open },
     }
 }
 
@@ -84,23 +73,15 @@ async fn a_volume_is_staged_published_given_to_the_group_and_taken_back() {
     let pod = claimant("uid-1");
     let mounts = bench.engine.ensure(&pod).await.unwrap();
     let path = &mounts["data"].host_path;
-    assert!(
-        path.ends_with("/uid-1/volumes/kubernetes.io~csi/pv/mount"),
-        "{path}"
-    );
+    assert!(path.ends_with("/uid-1/volumes/kubernetes.io~csi/pv/mount"), "{path}");
     bench.engine.ensure(&pod).await.unwrap();
     assert_eq!(bench.drivers.methods(), ["stage", "publish"]);
     let asked = bench.drivers.look().last_publish.unwrap();
     assert_eq!(asked.stage.volume, "h");
-    assert_eq!(
-        asked.stage.attributes,
-        BTreeMap::from([("a".to_owned(), "b".to_owned())])
-    );
+    assert_eq!(asked.stage.attributes, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
     assert_eq!(bench.mounts.look().gifts.len(), 1);
     let records = bench.mounts.look().records;
-    let of_pod = records
-        .iter()
-        .find(|(place, _)| matches!(place, RecordPlace::Pod(_)));
+    let of_pod = records.iter().find(|(place, _)| matches!(place, RecordPlace::Pod(_)));
     let keys: Vec<&str> = of_pod.unwrap().1.keys().map(String::as_str).collect();
     assert_eq!(
         keys,
@@ -114,10 +95,7 @@ async fn a_volume_is_staged_published_given_to_the_group_and_taken_back() {
         ]
     );
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
-    assert_eq!(
-        bench.drivers.methods(),
-        ["stage", "publish", "unpublish", "unstage"]
-    );
+    assert_eq!(bench.drivers.methods(), ["stage", "publish", "unpublish", "unstage"]);
     assert_eq!(n_records(&bench), 0);
 }
 
@@ -127,10 +105,7 @@ async fn a_volume_leaves_the_node_with_its_last_pod() {
     bench.engine.ensure(&claimant("uid-1")).await.unwrap();
     bench.engine.ensure(&claimant("uid-2")).await.unwrap();
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
-    assert_eq!(
-        bench.drivers.methods(),
-        ["stage", "publish", "publish", "unpublish"]
-    );
+    assert_eq!(bench.drivers.methods(), ["stage", "publish", "publish", "unpublish"]);
     bench.engine.release(&PodUid::new("uid-2")).await.unwrap();
     let methods = bench.drivers.methods();
     assert_eq!(methods[4..], ["unpublish", "unstage"]);
@@ -162,19 +137,14 @@ async fn a_driver_that_is_not_there_is_waited_for() {
         bench.refusal(&pod).await,
         "MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name d not found in the list of registered CSI drivers"
     );
-    bench
-        .drivers
-        .change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
+    bench.drivers.change(|state| state.drivers = BTreeMap::from([("d".to_owned(), STAGES)]));
     bench.engine.ensure(&pod).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_attachment_is_waited_for_and_handed_to_the_driver() {
     let bench = bench();
-    set_driver(
-        &bench,
-        json!({"attachRequired": true, "fsGroupPolicy": "None"}),
-    );
+    set_driver(&bench, json!({"attachRequired": true, "fsGroupPolicy": "None"}));
     let pod = claimant("uid-1");
     let said = async |status: Value| {
         let node = json!({"metadata": {"name": "node"}, "status": status});
@@ -208,9 +178,7 @@ async fn an_attachment_is_waited_for_and_handed_to_the_driver() {
         "status": {"attached": true, "attachmentMetadata": {"disk": "x"}},
     }));
     let attachment = attachment.unwrap();
-    bench
-        .storage
-        .change(|state| drop(state.attachments.insert(name, attachment)));
+    bench.storage.change(|state| drop(state.attachments.insert(name, attachment)));
     bench.engine.ensure(&pod).await.unwrap();
     let asked = bench.drivers.look().last_publish.unwrap();
     assert_eq!(asked.stage.publish_context["disk"], "x");
@@ -319,9 +287,7 @@ async fn what_was_staged_for_nobody_leaves_when_its_driver_comes() {
     assert_eq!(n_records(&bench), 1);
     bench.drivers.change(|state| state.faults.clear());
     let next = bench.again();
-    next.engine
-        .sweep(&BTreeSet::from(["other".to_owned()]))
-        .await;
+    next.engine.sweep(&BTreeSet::from(["other".to_owned()])).await;
     assert_eq!(n_records(&bench), 1);
     next.engine.sweep(&BTreeSet::from(["d".to_owned()])).await;
     assert_eq!(n_records(&bench), 0);
@@ -351,16 +317,10 @@ async fn a_volume_that_lives_with_its_pod_is_published_only_with_pod_and_tokens(
     assert_eq!(bench.drivers.methods(), ["publish"]);
     let attributes = bench.drivers.look().last_publish.unwrap().stage.attributes;
     assert_eq!(attributes["csi.storage.k8s.io/pod.uid"], "uid-1");
-    assert_eq!(
-        attributes["csi.storage.k8s.io/serviceAccount.name"],
-        "account"
-    );
+    assert_eq!(attributes["csi.storage.k8s.io/serviceAccount.name"], "account");
     assert_eq!(attributes["csi.storage.k8s.io/ephemeral"], "true");
     let tokens = &attributes["csi.storage.k8s.io/serviceAccount.tokens"];
-    assert!(
-        tokens.starts_with("{\"vault\":{\"expirationTimestamp\":"),
-        "{tokens}"
-    );
+    assert!(tokens.starts_with("{\"vault\":{\"expirationTimestamp\":"), "{tokens}");
     assert_eq!(attributes["k"], "v");
     // To those who ask for it they are told as secrets.
     let key = "csi.storage.k8s.io/serviceAccount.tokens";
@@ -369,10 +329,8 @@ async fn a_volume_that_lives_with_its_pod_is_published_only_with_pod_and_tokens(
         json!({"volumeLifecycleModes": ["Ephemeral"], "tokenRequests": [{"audience": "vault"}],
             "serviceAccountTokenInSecrets": true}),
     );
-    let other = pod(
-        json!([{"name": "i", "csi": {"driver": "d"}}]),
-        json!({"metadata": {"uid": "uid-2"}}),
-    );
+    let other =
+        pod(json!([{"name": "i", "csi": {"driver": "d"}}]), json!({"metadata": {"uid": "uid-2"}}));
     bench.engine.ensure(&other).await.unwrap();
     let told = bench.drivers.look().last_publish.unwrap().stage;
     assert!(told.secrets[key].contains("vault") && !told.attributes.contains_key(key));
@@ -444,10 +402,7 @@ async fn a_raw_device_is_staged_published_linked_and_taken_back_with_its_last_po
     let bench = raw_bench();
     let mounts = bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap();
     let link = mounts["data"].device.clone().unwrap();
-    assert!(
-        link.ends_with("/uid-1/volumeDevices/kubernetes.io~csi/pv"),
-        "{link}"
-    );
+    assert!(link.ends_with("/uid-1/volumeDevices/kubernetes.io~csi/pv"), "{link}");
     bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap();
     let asked = bench.drivers.look().last_publish.unwrap();
     assert_eq!(asked.stage.capability.form, CsiForm::Device);
@@ -458,10 +413,7 @@ async fn a_raw_device_is_staged_published_linked_and_taken_back_with_its_last_po
     // A new life finds what the old one had.
     let next = bench.again();
     next.engine.release(&PodUid::new("uid-1")).await.unwrap();
-    assert_eq!(
-        bench.drivers.methods(),
-        ["stage", "publish", "publish", "unpublish"]
-    );
+    assert_eq!(bench.drivers.methods(), ["stage", "publish", "publish", "unpublish"]);
     assert_eq!(n_records(&bench), 1);
     next.engine.release(&PodUid::new("uid-2")).await.unwrap();
     assert_eq!(bench.drivers.methods()[4..], ["unpublish", "unstage"]);
@@ -476,11 +428,7 @@ async fn a_raw_device_whose_publishing_failed_is_unpublished_unless_that_was_fin
         bench.drivers.change(|state| {
             state.faults = BTreeMap::from([("publish".to_owned(), fault(is_final))]);
         });
-        let error = bench
-            .engine
-            .ensure(&raw_claimant("uid-1"))
-            .await
-            .unwrap_err();
+        let error = bench.engine.ensure(&raw_claimant("uid-1")).await.unwrap_err();
         assert_eq!(
             (error.reason, error.message.as_str()),
             (
@@ -505,9 +453,7 @@ async fn a_raw_device_whose_publishing_failed_is_unpublished_unless_that_was_fin
 #[tokio::test(start_paused = true)]
 async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are() {
     let bench = bench();
-    bench
-        .storage
-        .bind_claim("near", "pv-near", json!({"local": {"path": "/disk"}}));
+    bench.storage.bind_claim("near", "pv-near", json!({"local": {"path": "/disk"}}));
     bench.files.change(|disk| {
         disk.paths.insert("/disk".to_owned(), PathKind::Directory);
     });
@@ -519,10 +465,7 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
         json!({}),
     );
     let mounts = bench.engine.ensure(&pod).await.unwrap();
-    let room = |used| FileRoom {
-        used,
-        ..FileRoom::default()
-    };
+    let room = |used| FileRoom { used, ..FileRoom::default() };
     let on_disk = |name: &str, used| VolumeUsage {
         uid: "uid-1".into(),
         name: name.to_owned(),
@@ -556,14 +499,7 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
         .iter()
         .map(|it| (it.name.as_str(), it.volume.as_deref(), it.room.used))
         .collect();
-    assert_eq!(
-        told,
-        [
-            ("pv-near", Some("local"), 5),
-            ("cache", None, 6),
-            ("pv", Some("data"), 7)
-        ]
-    );
+    assert_eq!(told, [("pv-near", Some("local"), 5), ("cache", None, 6), ("pv", Some("data"), 7)]);
     // The same reading is not asked for twice, and what has gone is not asked for at all.
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(named.disk().await.unwrap().volumes.len(), 3);
@@ -580,10 +516,7 @@ async fn a_volume_that_grows_while_its_pod_runs_is_noticed_without_anybody_sayin
         spec["capacity"] = json!({"storage": size});
         bench.storage.bind_claim("mine", "pv", spec);
         let mut status = json!({"phase": "Bound", "capacity": {"storage": told}});
-        status
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let status = serde_json::from_value(status).unwrap();
         bench.storage.change(|state| {
             let key = ("default".to_owned(), "mine".to_owned());
@@ -601,17 +534,11 @@ async fn a_volume_that_grows_while_its_pod_runs_is_noticed_without_anybody_sayin
     tokio::time::sleep(std::time::Duration::from_secs(70)).await;
     assert_eq!(bench.drivers.methods(), ["stage", "publish", "expand"]);
     let patches = bench.storage.look().patches;
-    let statuses: Vec<&Value> = patches
-        .iter()
-        .map(|it| &it["status"]["allocatedResourceStatuses"]["storage"])
-        .collect();
+    let statuses: Vec<&Value> =
+        patches.iter().map(|it| &it["status"]["allocatedResourceStatuses"]["storage"]).collect();
     assert_eq!(statuses, [&json!("NodeResizeInProgress"), &Value::Null]);
     let events = bench.world.recorded_events();
-    assert!(
-        events
-            .iter()
-            .any(|(_, event)| event.reason == "FileSystemResizeSuccessful")
-    );
+    assert!(events.iter().any(|(_, event)| event.reason == "FileSystemResizeSuccessful"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -630,13 +557,8 @@ async fn a_volume_that_cannot_grow_says_so_on_its_claim() {
             let key = ("default".to_owned(), "mine".to_owned());
             state.claims.get_mut(&key).unwrap().status = Some(status);
         });
-        let refusal = CsiError {
-            message: "no".to_owned(),
-            fate,
-        };
-        bench
-            .drivers
-            .change(|state| drop(state.faults.insert("expand".to_owned(), refusal)));
+        let refusal = CsiError { message: "no".to_owned(), fate };
+        bench.drivers.change(|state| drop(state.faults.insert("expand".to_owned(), refusal)));
         let ready = bench.engine.ensure(&claimant("uid-1")).await;
         assert_eq!(ready.is_ok(), is_ready, "{fate:?}");
         let patches = bench.storage.look().patches;
@@ -727,28 +649,18 @@ async fn a_volume_is_mounted_with_the_label_of_its_containers_where_the_driver_s
     assert_eq!(options(), ["noatime"]);
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
 
-    set_driver(
-        &bench,
-        json!({"attachRequired": false, "seLinuxMount": true}),
-    );
+    set_driver(&bench, json!({"attachRequired": false, "seLinuxMount": true}));
     let mounts = bench.engine.ensure(&pod).await.unwrap();
     assert!(!mounts["data"].selinux_relabel);
     let label = "system_u:object_r:container_file_t:s0:c1,c2";
-    assert_eq!(
-        options(),
-        ["noatime".to_owned(), format!("context=\"{label}\"")]
-    );
+    assert_eq!(options(), ["noatime".to_owned(), format!("context=\"{label}\"")]);
     let records = bench.mounts.look().records;
     assert_eq!(records.len(), 2);
     for record in records.values() {
         assert_eq!(record["seLinuxMountContext"], label);
     }
     // One mount has one label: another pod shares it, or waits.
-    bench
-        .engine
-        .ensure(&labelled("uid-2", "s0:c1,c2"))
-        .await
-        .unwrap();
+    bench.engine.ensure(&labelled("uid-2", "s0:c1,c2")).await.unwrap();
     let other = labelled("uid-3", "s0:c3");
     let said = bench.refusal(&other).await;
     assert!(

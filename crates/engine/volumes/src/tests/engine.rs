@@ -66,12 +66,8 @@ impl Bench {
 
     /// The same node after the agent was killed.
     pub(super) fn again(&self) -> Self {
-        let outside = (
-            self.mounts.clone(),
-            self.storage.clone(),
-            self.drivers.clone(),
-            self.flex.clone(),
-        );
+        let outside =
+            (self.mounts.clone(), self.storage.clone(), self.drivers.clone(), self.flex.clone());
         let world = self.world.clone();
         let inside = (self.files.clone(), self.objects.clone());
         Self::whole(world, inside, outside, None)
@@ -152,12 +148,7 @@ async fn volumes_are_ready_where_upstream_has_them() {
     let facts: Vec<_> = mounts
         .iter()
         .map(|(name, it)| {
-            (
-                name.as_str(),
-                it.host_path.clone(),
-                it.is_read_only,
-                it.selinux_relabel,
-            )
+            (name.as_str(), it.host_path.clone(), it.is_read_only, it.selinux_relabel)
         })
         .collect();
     assert_eq!(
@@ -170,11 +161,7 @@ async fn volumes_are_ready_where_upstream_has_them() {
         ]
     );
     let disk = bench.files.look();
-    let markers: Vec<&str> = disk
-        .rooms
-        .values()
-        .map(|room| room.marker.as_str())
-        .collect();
+    let markers: Vec<&str> = disk.rooms.values().map(|room| room.marker.as_str()).collect();
     assert_eq!(markers, ["wrapped_c", "e", "wrapped_t"]);
     assert_eq!(bench.files.text("t", "token").unwrap(), "token-1");
 
@@ -186,14 +173,10 @@ async fn volumes_are_ready_where_upstream_has_them() {
 async fn what_is_missing_or_wrong_is_said_in_upstreams_words() {
     let bench = Bench::new();
     bench.files.change(|disk| {
-        disk.paths
-            .insert("/etc/hostname".to_owned(), PathKind::File);
+        disk.paths.insert("/etc/hostname".to_owned(), PathKind::File);
     });
     let check = async |volume: Value, message: &str| {
-        assert_eq!(
-            bench.refusal(&pod(json!([volume]), json!({}))).await,
-            message
-        );
+        assert_eq!(bench.refusal(&pod(json!([volume]), json!({}))).await, message);
     };
     check(
         json!({"name": "v", "configMap": {"name": "none"}}),
@@ -279,10 +262,7 @@ async fn a_changed_object_reaches_running_pods_and_only_those_that_use_it() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_waits_for_an_object_hears_when_it_is_there() {
     let mut bench = Bench::new();
-    let pod = pod(
-        json!([{"name": "c", "configMap": {"name": "late"}}]),
-        json!({}),
-    );
+    let pod = pod(json!([{"name": "c", "configMap": {"name": "late"}}]), json!({}));
     bench.refusal(&pod).await;
     bench.objects.set_config_map("late", Some(&[("k", "v")]));
     assert_eq!(bench.became_ready.recv().await.unwrap().as_str(), "uid-1");
@@ -293,11 +273,7 @@ async fn a_pod_that_waits_for_an_object_hears_when_it_is_there() {
 #[tokio::test(start_paused = true)]
 async fn tokens_are_renewed_before_they_expire() {
     let bench = Bench::new();
-    bench
-        .engine
-        .ensure(&pod(json!([token_volume()]), json!({})))
-        .await
-        .unwrap();
+    bench.engine.ensure(&pod(json!([token_volume()]), json!({}))).await.unwrap();
     let began = tokio::time::Instant::now();
     bench.files.until(|disk| disk.n_writes == 2).await;
     assert_eq!(bench.files.text("t", "token").unwrap(), "token-2");
@@ -309,11 +285,7 @@ async fn tokens_are_renewed_before_they_expire() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_leaves_running_volumes_alone_and_is_tried_again() {
     let bench = Bench::new();
-    bench
-        .engine
-        .ensure(&pod(json!([token_volume()]), json!({})))
-        .await
-        .unwrap();
+    bench.engine.ensure(&pod(json!([token_volume()]), json!({}))).await.unwrap();
     bench.objects.set_outage(Some(ApiErrorKind::Unavailable));
     tokio::time::sleep(Duration::from_secs(3000)).await;
     assert_eq!(bench.files.text("t", "token").unwrap(), "token-1");
@@ -344,11 +316,7 @@ async fn changed_labels_reach_the_downward_api_with_the_next_ensure() {
     let bench = Bench::new();
     let volumes = json!([{"name": "d", "downwardAPI": {"items": [
         {"path": "l", "fieldRef": {"fieldPath": "metadata.labels['a']"}}]}}]);
-    bench
-        .engine
-        .ensure(&pod(volumes.clone(), json!({})))
-        .await
-        .unwrap();
+    bench.engine.ensure(&pod(volumes.clone(), json!({}))).await.unwrap();
     let changed = pod(volumes, json!({"metadata": {"labels": {"a": "c"}}}));
     bench.engine.ensure(&changed).await.unwrap();
     assert_eq!(bench.files.text("d", "l").unwrap(), "c");
@@ -371,10 +339,7 @@ async fn release_takes_everything_away_and_ends_refreshing() {
         is_read_only: true,
     };
     let place = bench.engine.sub_path(&part).await.unwrap();
-    assert!(
-        place.ends_with("/pods/uid-1/volume-subpaths/c/c/0"),
-        "{place}"
-    );
+    assert!(place.ends_with("/pods/uid-1/volume-subpaths/c/c/0"), "{place}");
     assert_eq!(bench.objects.registered().len(), 1);
 
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
@@ -416,10 +381,8 @@ async fn only_what_a_pod_cannot_take_out_of_the_account_is_kept_account_of() {
         );
         bench.engine.ensure(&pod).await.unwrap();
         let rooms = bench.files.look().rooms;
-        let metered: Vec<(&str, bool)> = rooms
-            .iter()
-            .map(|(place, room)| (place.name.as_str(), room.is_metered))
-            .collect();
+        let metered: Vec<(&str, bool)> =
+            rooms.iter().map(|(place, room)| (place.name.as_str(), room.is_metered)).collect();
         assert_eq!(metered, [("c", false), ("e", expected)], "{host_users:?}");
     }
 }
@@ -441,17 +404,9 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
         };
         disk.rooms.insert(place.clone(), room);
     });
-    let error = bench
-        .engine
-        .release(&PodUid::new("uid-1"))
-        .await
-        .unwrap_err();
+    let error = bench.engine.release(&PodUid::new("uid-1")).await.unwrap_err();
     assert_eq!(error.retry, Retry::Later);
-    assert!(
-        error.message.contains("kubernetes.io/rbd"),
-        "{}",
-        error.message
-    );
+    assert!(error.message.contains("kubernetes.io/rbd"), "{}", error.message);
     assert!(bench.files.look().rooms.contains_key(&place));
 }
 
@@ -459,8 +414,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
 async fn a_sub_path_that_is_refused_tells_nothing_about_the_node() {
     let bench = Bench::new();
     bench.files.change(|disk| {
-        disk.broken
-            .insert("v".to_owned(), "/secret/place is a link".to_owned());
+        disk.broken.insert("v".to_owned(), "/secret/place is a link".to_owned());
     });
     let part = SubPath {
         uid: PodUid::new("uid-1"),

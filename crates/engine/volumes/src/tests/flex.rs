@@ -31,12 +31,8 @@ fn install(bench: &Bench, abilities: FlexAbilities) {
     });
 }
 
-const PLAIN: FlexAbilities = FlexAbilities {
-    attaches: false,
-    relabels: true,
-    takes_group: true,
-    grows_files: true,
-};
+const PLAIN: FlexAbilities =
+    FlexAbilities { attaches: false, relabels: true, takes_group: true, grows_files: true };
 
 /// The options that the last call was given.
 fn last_options(bench: &Bench) -> Value {
@@ -70,10 +66,7 @@ async fn a_driver_mounts_a_volume_for_its_pod_once_and_takes_it_away() {
     assert_eq!(bench.flex.take_commands(), ["mount"]);
     let gifts = bench.mounts.look().gifts;
     assert_eq!(gifts.len(), 1);
-    assert_eq!(
-        (gifts[0].1.group, gifts[0].1.change),
-        (7, GroupChange::Always)
-    );
+    assert_eq!((gifts[0].1.group, gifts[0].1.change), (7, GroupChange::Always));
 
     // A new life sees the mount, and needs nothing else to take it away.
     let bench = bench.again();
@@ -107,15 +100,9 @@ async fn what_a_driver_refuses_is_told_in_its_words_and_tried_again_after_a_paus
     bench.engine.ensure(&own).await.unwrap();
 
     bench.flex.change(|state| {
-        state
-            .broken
-            .insert("ours/disk".to_owned(), "bad init".to_owned());
+        state.broken.insert("ours/disk".to_owned(), "bad init".to_owned());
     });
-    let error = bench
-        .engine
-        .release(&PodUid::new("uid-1"))
-        .await
-        .unwrap_err();
+    let error = bench.engine.release(&PodUid::new("uid-1")).await.unwrap_err();
     assert_eq!(error.reason, "FailedUnMount");
     assert_eq!(
         error.message,
@@ -136,10 +123,7 @@ async fn a_secret_is_told_to_the_driver_that_it_is_for() {
             "MountVolume.SetUp failed for volume \"data\" : couldn't get secret default/key err: {why}"
         )
     };
-    assert_eq!(
-        bench.refusal(&own).await,
-        refused("secrets \"key\" not found")
-    );
+    assert_eq!(bench.refusal(&own).await, refused("secrets \"key\" not found"));
     let put = |kind: &str| {
         let secret = json!({"metadata": {}, "type": kind, "data": {"word": "aHVzaA=="}});
         let secret = serde_json::from_value(secret).unwrap();
@@ -171,9 +155,7 @@ fn set_node(bench: &Bench, in_use: &[&str], attached: Value) {
 async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_its_last_pod() {
     let bench = Bench::new();
     install(&bench, FlexAbilities::default());
-    bench
-        .flex
-        .change(|state| state.device = "/dev/found".to_owned());
+    bench.flex.change(|state| state.device = "/dev/found".to_owned());
     let spec = json!({"accessModes": ["ReadWriteOnce"],
         "flexVolume": {"driver": "ours/disk", "fsType": "xfs", "readOnly": true}});
     bench.storage.bind_claim("mine", "pv", spec);
@@ -181,18 +163,12 @@ async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_
     set_node(&bench, &[], json!([]));
     let said = refusal(&claimant("uid-1")).await;
     let verify = "VerifyControllerAttachedVolume failed for volume \"pv\" : Volume ";
-    assert!(
-        said.starts_with(verify) && said.contains("VolumesInUse"),
-        "{said}"
-    );
+    assert!(said.starts_with(verify) && said.contains("VolumesInUse"), "{said}");
     let used = bench.engine.volumes_in_use();
     assert!(used.borrow().names.contains("ours/disk/pv"));
     set_node(&bench, &["ours/disk/pv"], json!([]));
     let said = refusal(&claimant("uid-1")).await;
-    assert_eq!(
-        said,
-        format!("{verify}not attached according to node status")
-    );
+    assert_eq!(said, format!("{verify}not attached according to node status"));
     let attached = json!([{"name": "ours/disk/pv", "devicePath": "/dev/there"}]);
     set_node(&bench, &["ours/disk/pv"], attached);
     bench.flex.take_commands();
@@ -205,10 +181,7 @@ async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_
     assert_eq!(told["kubernetes.io/readwrite"], "rw");
     assert_eq!(told["kubernetes.io/fsType"], "xfs");
     assert_eq!(calls[1].words[0], "/dev/there");
-    assert_eq!(
-        calls[2].words[..2],
-        ["/flex/ours/disk/mounts/pv", "/dev/found"]
-    );
+    assert_eq!(calls[2].words[..2], ["/flex/ours/disk/mounts/pv", "/dev/found"]);
     let bring = ["getvolumename", "waitforattach"];
     let first = [&bring[..], &["mountdevice", "mount"]].concat();
     let second = [&bring[..], &["mount"]].concat();
@@ -252,19 +225,13 @@ async fn what_a_driver_leaves_to_us_we_do() {
     let table = bench.mounts.look();
     let device = &table.devices["pv"];
     assert_eq!(device.device, "/dev/there");
-    assert_eq!(
-        device.directory,
-        "kubernetes.io/flexvolume/ours/disk/mounts"
-    );
+    assert_eq!(device.directory, "kubernetes.io/flexvolume/ours/disk/mounts");
     let place = VolumePlace {
         uid: PodUid::new("uid-1"),
         plugin: "ours~disk".to_owned(),
         name: "pv".to_owned(),
     };
-    let expected = (
-        "/flex/ours/disk/mounts/pv".to_owned(),
-        MountAccess::ReadWrite,
-    );
+    let expected = ("/flex/ours/disk/mounts/pv".to_owned(), MountAccess::ReadWrite);
     assert_eq!(table.bound[&place], expected);
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     let table = bench.mounts.look();
@@ -283,10 +250,7 @@ async fn a_volume_that_was_brought_and_never_mounted_leaves_with_its_pod_or_at_t
     bench.flex.change(|state| {
         state.faults.insert(FlexCommand::Mount, "no".to_owned());
     });
-    let place = FlexPlace::Node {
-        driver: "ours/disk".to_owned(),
-        volume: "pv".to_owned(),
-    };
+    let place = FlexPlace::Node { driver: "ours/disk".to_owned(), volume: "pv".to_owned() };
     bench.engine.ensure(&claimant("uid-1")).await.unwrap_err();
     assert!(bench.mounts.look().flex[&place]);
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
@@ -309,9 +273,7 @@ async fn what_the_protocol_has_no_words_for_is_refused() {
         "MountVolume.MountOptionSupport check failed for volume \"pv\" : mount options are not supported for this volume type"
     );
     // One that neither mounts nor attaches leaves us nothing to do in its place.
-    bench
-        .flex
-        .change(|state| state.unsupported = [FlexCommand::Mount].into());
+    bench.flex.change(|state| state.unsupported = [FlexCommand::Mount].into());
     let other = pod(inline(json!({})), json!({"metadata": {"uid": "uid-2"}}));
     assert_eq!(
         bench.refusal(&other).await,
@@ -398,9 +360,7 @@ async fn a_volume_that_has_grown_is_told_to_the_driver_also_while_its_pod_runs()
     assert_eq!(told[0]["status"]["capacity"]["storage"], "20");
 
     // What a driver leaves to us is done by the file system's own program.
-    bench
-        .flex
-        .change(|state| state.unsupported = [FlexCommand::ExpandFs].into());
+    bench.flex.change(|state| state.unsupported = [FlexCommand::ExpandFs].into());
     bench.engine.ensure(&claimant("uid-1")).await.unwrap();
     assert!(!bench.mounts.look().grown.is_empty());
 }

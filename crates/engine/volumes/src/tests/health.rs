@@ -13,11 +13,7 @@ use crate::{HealthDoors, follow_health};
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn registered() -> RegisteredDriver {
-    RegisteredDriver {
-        node_id: "n".to_owned(),
-        max_volumes: 0,
-        topology: BTreeMap::new(),
-    }
+    RegisteredDriver { node_id: "n".to_owned(), max_volumes: 0, topology: BTreeMap::new() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,10 +48,7 @@ async fn what_ails_volumes_and_storage_is_told_when_it_changes() {
     // One that cannot be made ready is asked about, because that may be why.
     bench.engine.ensure(&claimant("uid-1")).await.unwrap_err();
     let report = reports.recv().await.unwrap();
-    assert_eq!(
-        (report.uid.as_str(), report.volume.as_str()),
-        ("uid-1", "data")
-    );
+    assert_eq!((report.uid.as_str(), report.volume.as_str()), ("uid-1", "data"));
     let said = |report: VolumeHealthReport| -> Vec<String> {
         let conditions = report.conditions.into_iter();
         conditions.map(|it| it.status).collect()
@@ -73,9 +66,7 @@ async fn what_ails_volumes_and_storage_is_told_when_it_changes() {
     assert!(ask.staging_path.ends_with("/globalmount"), "{ask:?}");
     assert!(reports.try_recv().is_err(), "the same is no news");
     // An error says nothing.
-    bench
-        .drivers
-        .change(|state| drop(state.faults.insert("health".to_owned(), fault(true))));
+    bench.drivers.change(|state| drop(state.faults.insert("health".to_owned(), fault(true))));
     tokio::time::sleep(MINUTE * 2).await;
     assert!(reports.try_recv().is_err());
     bench.drivers.change(|state| {
@@ -90,10 +81,7 @@ async fn what_ails_volumes_and_storage_is_told_when_it_changes() {
     let status = stored.csi_node.unwrap().status.unwrap();
     let shown = serde_json::to_value(status).unwrap();
     let condition = json!({"status": "StorageDegraded", "reason": "Slow", "message": "very"});
-    assert_eq!(
-        shown,
-        json!({"storageHealth": [{"name": "d", "healthConditions": [condition]}]})
-    );
+    assert_eq!(shown, json!({"storageHealth": [{"name": "d", "healthConditions": [condition]}]}));
     assert_eq!(stored.n_csi_statuses, 1, "the same is not written twice");
     // Gone with its pod.
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();

@@ -48,13 +48,7 @@ pub(super) fn merge(into: &mut Value, more: Value) {
 }
 
 pub(crate) fn allocatable() -> Amounts {
-    let amounts = [
-        ("cpu", "2"),
-        ("memory", "4Gi"),
-        ("ephemeral-storage", "10Gi"),
-    ];
+    let amounts = [("cpu", "2"), ("memory", "4Gi"), ("ephemeral-storage", "10Gi")];
     let amounts = amounts.iter();
-    amounts
-        .map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap()))
-        .collect()
+    amounts.map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap())).collect()
 }

@@ -21,31 +21,16 @@ fn claim_volume() -> Value {
 }
 
 fn place(plugin: &str, name: &str) -> VolumePlace {
-    VolumePlace {
-        uid: PodUid::new("uid-1"),
-        plugin: plugin.to_owned(),
-        name: name.to_owned(),
-    }
+    VolumePlace { uid: PodUid::new("uid-1"), plugin: plugin.to_owned(), name: name.to_owned() }
 }
 
-const FILES: Uses = Uses {
-    as_files: true,
-    as_device: false,
-};
+const FILES: Uses = Uses { as_files: true, as_device: false };
 
 #[test]
 fn a_claim_that_cannot_be_used_says_why_in_upstreams_words() {
     let check = |claim: Value, is_own: bool, expected: Result<&str, &str>| {
-        let pod = Claimant {
-            namespace: "n",
-            name: "p",
-            uid: "u",
-        };
-        let claim_use = ClaimUse {
-            claim: "c".to_owned(),
-            is_own,
-            is_read_only: false,
-        };
+        let pod = Claimant { namespace: "n", name: "p", uid: "u" };
+        let claim_use = ClaimUse { claim: "c".to_owned(), is_own, is_read_only: false };
         let claim = serde_json::from_value(claim).unwrap();
         let found = bound_volume(&pod, &claim_use, &claim);
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
@@ -85,26 +70,15 @@ fn a_claim_that_cannot_be_used_says_why_in_upstreams_words() {
 #[test]
 fn a_volume_must_belong_to_the_claim_and_have_the_right_form() {
     let check = |spec: Value, uses: Uses, expected: Option<&str>| {
-        let pod = Claimant {
-            namespace: "n",
-            name: "p",
-            uid: "u",
-        };
-        let claim_use = ClaimUse {
-            claim: "c".to_owned(),
-            is_own: false,
-            is_read_only: false,
-        };
+        let pod = Claimant { namespace: "n", name: "p", uid: "u" };
+        let claim_use = ClaimUse { claim: "c".to_owned(), is_own: false, is_read_only: false };
         let claim = serde_json::from_value(json!({"metadata": {"uid": "cu"}})).unwrap();
         let volume =
             serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
         let found = provided_volume(&pod, ("data", uses), &claim_use, &claim, &volume);
         assert_eq!(found.err().as_deref(), expected);
     };
-    let device = Uses {
-        as_files: false,
-        as_device: true,
-    };
+    let device = Uses { as_files: false, as_device: true };
     check(json!({"claimRef": {"uid": "cu"}}), FILES, None);
     check(
         json!({}),
@@ -122,11 +96,7 @@ fn a_volume_must_belong_to_the_claim_and_have_the_right_form() {
     );
     let block = json!({"claimRef": {"uid": "cu"}, "volumeMode": "Block"});
     check(block.clone(), device, None);
-    check(
-        block,
-        FILES,
-        Some("volume data has volumeMode Block, but is specified in volumeMounts"),
-    );
+    check(block, FILES, Some("volume data has volumeMode Block, but is specified in volumeMounts"));
     check(
         json!({"claimRef": {"uid": "cu"}}),
         device,
@@ -149,25 +119,13 @@ async fn a_local_directory_is_shown_to_the_pod_and_taken_away_again() {
         said,
         "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/mine: failed to fetch PVC from API server: persistentvolumeclaims \"mine\" not found"
     );
-    bench
-        .storage
-        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    bench.storage.bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
     let mounts = bench.engine.ensure(&pod).await.unwrap();
-    assert!(
-        mounts["data"]
-            .host_path
-            .ends_with("/kubernetes.io~local-volume/pv")
-    );
+    assert!(mounts["data"].host_path.ends_with("/kubernetes.io~local-volume/pv"));
     let local = place("kubernetes.io~local-volume", "pv");
     let table = bench.mounts.look();
-    assert_eq!(
-        table.bound[&local],
-        ("/disk".to_owned(), MountAccess::ReadWrite)
-    );
-    let gift = GroupGift {
-        group: 7,
-        change: GroupChange::OnRootMismatch,
-    };
+    assert_eq!(table.bound[&local], ("/disk".to_owned(), MountAccess::ReadWrite));
+    let gift = GroupGift { group: 7, change: GroupChange::OnRootMismatch };
     assert_eq!(table.gifts, [(mounts["data"].host_path.clone(), gift)]);
 }
 
@@ -175,19 +133,10 @@ async fn a_local_directory_is_shown_to_the_pod_and_taken_away_again() {
 async fn a_local_device_is_mounted_for_the_node_or_mapped_for_the_pod() {
     let bench = Bench::new();
     bench.files.change(|disk| {
-        disk.paths
-            .insert("/dev/x".to_owned(), PathKind::BlockDevice);
+        disk.paths.insert("/dev/x".to_owned(), PathKind::BlockDevice);
     });
-    bench.storage.bind_claim(
-        "mine",
-        "pv",
-        json!({"local": {"path": "/dev/x", "fsType": "xfs"}}),
-    );
-    bench
-        .engine
-        .ensure(&pod(claim_volume(), json!({})))
-        .await
-        .unwrap();
+    bench.storage.bind_claim("mine", "pv", json!({"local": {"path": "/dev/x", "fsType": "xfs"}}));
+    bench.engine.ensure(&pod(claim_volume(), json!({}))).await.unwrap();
     let table = bench.mounts.look();
     assert_eq!(table.devices["pv"].file_system, "xfs");
     let shown = &table.bound[&place("kubernetes.io~local-volume", "pv")].0;
@@ -207,10 +156,7 @@ async fn a_local_device_is_mounted_for_the_node_or_mapped_for_the_pod() {
     let device = mounts["data"].device.as_deref().unwrap();
     assert!(device.ends_with("/volumeDevices/kubernetes.io~local-volume/raw"));
     let mapped = bench.mounts.look().mapped;
-    assert_eq!(
-        mapped[&place("kubernetes.io~local-volume", "raw")],
-        "/dev/x"
-    );
+    assert_eq!(mapped[&place("kubernetes.io~local-volume", "raw")], "/dev/x");
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,15 +169,10 @@ async fn remote_directories_are_mounted_by_the_hosts_program() {
     bench.engine.ensure(&pod).await.unwrap();
     let table = bench.mounts.look();
     let ask = &table.by_program[&place("kubernetes.io~nfs", "far")];
-    assert_eq!(
-        (ask.kind.as_str(), ask.source.as_str()),
-        ("nfs", "[fd00::1]:/x")
-    );
+    assert_eq!((ask.kind.as_str(), ask.source.as_str()), ("nfs", "[fd00::1]:/x"));
     assert_eq!(ask.options, ["ro"]);
     bench.mounts.change(|table| {
-        table
-            .broken
-            .insert("[fd00::1]:/x".to_owned(), "exit status 32".to_owned());
+        table.broken.insert("[fd00::1]:/x".to_owned(), "exit status 32".to_owned());
     });
     let said = bench.refusal(&pod).await;
     assert_eq!(
@@ -246,9 +187,7 @@ async fn a_local_volume_is_given_to_a_group_once_and_to_the_first_of_those_who_s
     bench.files.change(|disk| {
         disk.paths.insert("/disk".to_owned(), PathKind::Directory);
     });
-    bench
-        .storage
-        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    bench.storage.bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
     let claimant = |uid: &str, group: u32| {
         let more =
             json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"fsGroup": group}}});
@@ -262,15 +201,11 @@ async fn a_local_volume_is_given_to_a_group_once_and_to_the_first_of_those_who_s
     bench.engine.ensure(&claimant("uid-3", 8)).await.unwrap();
     assert_eq!(n_gifts(), 1);
     let events = bench.world.recorded_events().into_iter();
-    let said: Vec<(String, String)> = events
-        .map(|(_, event)| (event.reason, event.message))
-        .collect();
+    let said: Vec<(String, String)> =
+        events.map(|(_, event)| (event.reason, event.message)).collect();
     let expected =
         "The requested fsGroup is 8, but the volume pv has GID 7. The volume may not be shareable.";
-    assert_eq!(
-        said,
-        [("AlreadyMountedVolume".to_owned(), expected.to_owned())]
-    );
+    assert_eq!(said, [("AlreadyMountedVolume".to_owned(), expected.to_owned())]);
     for uid in ["uid-1", "uid-2", "uid-3"] {
         bench.engine.release(&PodUid::new(uid)).await.unwrap();
     }
@@ -284,16 +219,9 @@ async fn a_walk_that_takes_long_is_told_of() {
     bench.files.change(|disk| {
         disk.paths.insert("/disk".to_owned(), PathKind::Directory);
     });
-    bench
-        .storage
-        .bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
-    bench
-        .mounts
-        .change(|table| table.walk = Duration::from_secs(100));
-    let pod = pod(
-        claim_volume(),
-        json!({"spec": {"securityContext": {"fsGroup": 7}}}),
-    );
+    bench.storage.bind_claim("mine", "pv", json!({"local": {"path": "/disk"}}));
+    bench.mounts.change(|table| table.walk = Duration::from_secs(100));
+    let pod = pod(claim_volume(), json!({"spec": {"securityContext": {"fsGroup": 7}}}));
     bench.engine.ensure(&pod).await.unwrap();
     let events = bench.world.recorded_events().into_iter();
     let said: Vec<String> = events
@@ -322,15 +250,11 @@ async fn an_image_is_left_to_the_runtime() {
 #[tokio::test(start_paused = true)]
 async fn certificates_of_the_cluster_become_a_file_and_follow_its_changes() {
     let bench = Bench::new();
-    let ask = TrustAsk::Signer {
-        signer: "example.com/s".to_owned(),
-        labels: Some("a=b".to_owned()),
-    };
+    let ask =
+        TrustAsk::Signer { signer: "example.com/s".to_owned(), labels: Some("a=b".to_owned()) };
     let set = |body: &str| {
         let text = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
-        bench
-            .storage
-            .change(|state| drop(state.bundles.insert(ask.clone(), vec![text])));
+        bench.storage.change(|state| drop(state.bundles.insert(ask.clone(), vec![text])));
     };
     let pod = pod(
         json!([{"name": "p", "projected": {"sources": [{"clusterTrustBundle": {
@@ -365,16 +289,11 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
         json!({}),
     );
     let said = bench.refusal(&pod).await;
-    assert!(
-        said.ends_with("credential bundle is not issued yet"),
-        "{said}"
-    );
+    assert!(said.ends_with("credential bundle is not issued yet"), "{said}");
     let issue = |name: &str, refresh: u64| {
         let now = bench.world.now();
-        let (refresh, end) = (
-            now.after(Duration::from_secs(refresh)),
-            now.after(Duration::from_secs(9999)),
-        );
+        let (refresh, end) =
+            (now.after(Duration::from_secs(refresh)), now.after(Duration::from_secs(9999)));
         let status = json!({
             "conditions": [{"type": "Issued", "status": "True", "reason": "", "message": "",
                 "lastTransitionTime": now.to_string()}],
@@ -411,10 +330,8 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
 
 /// The cluster has heard that the node uses these, and says that they are attached.
 fn attach(bench: &Bench, names: &[&str]) {
-    let attached: Vec<Value> = names
-        .iter()
-        .map(|name| json!({"name": name, "devicePath": ""}))
-        .collect();
+    let attached: Vec<Value> =
+        names.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
     let node =
         json!({"metadata": {}, "status": {"volumesInUse": names, "volumesAttached": attached}});
     let node = serde_json::from_value(node).unwrap();
@@ -463,9 +380,7 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     for uid in ["uid-1", "uid-2"] {
         let mounts = bench.engine.ensure(&claimant(uid)).await.unwrap();
         assert!(
-            mounts["data"]
-                .host_path
-                .ends_with(&format!("/{uid}/volumes/kubernetes.io~iscsi/pv"))
+            mounts["data"].host_path.ends_with(&format!("/{uid}/volumes/kubernetes.io~iscsi/pv"))
         );
     }
     let name = "10.0.0.1:3260-iqn.t-lun-3";
@@ -475,10 +390,7 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     let disk = iscsi_of(disk);
     assert_eq!(disk.portals, ["10.0.0.1:3260", "10.0.0.2:860"]);
     assert_eq!(disk.secrets["node.session.auth.username"], "me");
-    assert_eq!(
-        table.devices[name].directory,
-        "kubernetes.io/iscsi/iface-default"
-    );
+    assert_eq!(table.devices[name].directory, "kubernetes.io/iscsi/iface-default");
     assert_eq!(table.devices[name].file_system, "ext4");
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(bench.mounts.look().disks.len(), 1);
@@ -504,10 +416,7 @@ async fn a_disk_that_cannot_be_reached_is_tried_again_after_a_pause() {
     let volume = json!([{"name": "far", "iscsi": {"targetPortal": "[fd00::1]:3260", "iqn": "iqn.t", "lun": 0, "initiatorName": "iqn.me"}}]);
     let pod = pod(volume, json!({}));
     let said = bench.refusal(&pod).await;
-    assert_eq!(
-        said,
-        "MountVolume.WaitForAttach failed for volume \"far\" : touch iqn.t: no route"
-    );
+    assert_eq!(said, "MountVolume.WaitForAttach failed for volume \"far\" : touch iqn.t: no route");
     bench.mounts.change(|table| table.broken.clear());
     tokio::time::sleep(Duration::from_secs(1)).await;
     bench.engine.ensure(&pod).await.unwrap();
@@ -542,11 +451,7 @@ async fn a_disk_of_another_machine_is_handed_over_as_it_is() {
             "kubernetes.io~fc",
             "5006-5007-lun-0",
         ),
-        (
-            json!({"fc": {"wwids": ["3600 5"]}}),
-            "kubernetes.io~fc",
-            "3600_5",
-        ),
+        (json!({"fc": {"wwids": ["3600 5"]}}), "kubernetes.io~fc", "3600_5"),
     ] {
         let bench = Bench::new();
         attach(

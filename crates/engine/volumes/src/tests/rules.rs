@@ -38,30 +38,16 @@ fn empty_dirs_live_on_what_the_pod_asks_for() {
     let limits =
         json!({"limits": {"memory": "1Gi", "cpu": "1"}, "requests": {"memory": "1Gi", "cpu": "1"}});
     let pages = |sizes: &[&str]| {
-        let sizes = sizes
-            .iter()
-            .map(|size| (format!("hugepages-{size}"), json!("64Mi")));
+        let sizes = sizes.iter().map(|size| (format!("hugepages-{size}"), json!("64Mi")));
         json!({"requests": sizes.collect::<serde_json::Map<_, _>>()})
     };
     check(json!({}), json!({}), Ok(Medium::Disk));
     check(json!({"sizeLimit": "1Mi"}), json!({}), Ok(Medium::Disk));
     check(json!({"medium": "Memory"}), json!({}), memory(4 * GIB));
     check(json!({"medium": "Memory"}), limits.clone(), memory(GIB));
-    check(
-        json!({"medium": "Memory", "sizeLimit": "64Mi"}),
-        limits.clone(),
-        memory(64 << 20),
-    );
-    check(
-        json!({"medium": "Memory", "sizeLimit": "2Gi"}),
-        limits,
-        memory(GIB),
-    );
-    check(
-        json!({"medium": "Memory", "sizeLimit": "0"}),
-        json!({}),
-        memory(4 * GIB),
-    );
+    check(json!({"medium": "Memory", "sizeLimit": "64Mi"}), limits.clone(), memory(64 << 20));
+    check(json!({"medium": "Memory", "sizeLimit": "2Gi"}), limits, memory(GIB));
+    check(json!({"medium": "Memory", "sizeLimit": "0"}), json!({}), memory(4 * GIB));
     check(
         json!({"medium": "HugePages"}),
         pages(&["2Mi"]),
@@ -84,19 +70,12 @@ fn empty_dirs_live_on_what_the_pod_asks_for() {
             "medium HugePages-2Mi: hugePages storage requested, but there is no resource request for huge pages",
         ),
     );
-    check(
-        json!({"medium": "Tape"}),
-        json!({}),
-        Err("unknown storage medium \"Tape\""),
-    );
+    check(json!({"medium": "Tape"}), json!({}), Err("unknown storage medium \"Tape\""));
 }
 
 #[test]
 fn volumes_that_nobody_mounts_are_not_planned() {
-    let mut pod = pod(
-        json!([{"name": "v", "configMap": {"name": "none"}}]),
-        json!({}),
-    );
+    let mut pod = pod(json!([{"name": "v", "configMap": {"name": "none"}}]), json!({}));
     let spec = Arc::make_mut(&mut pod).spec.as_mut().unwrap();
     let container = &mut spec.containers[0];
     container.volume_mounts = None;
@@ -114,10 +93,7 @@ fn kinds_that_are_not_served_yet_are_named() {
         assert_eq!(found, kind);
     };
     check(json!({"cephfs": {"monitors": ["m"]}}), "cephfs");
-    let back = desired(
-        json!({"name": "v", "hostPath": {"path": "/a/../b"}}),
-        json!({}),
-    );
+    let back = desired(json!({"name": "v", "hostPath": {"path": "/a/../b"}}), json!({}));
     let why = "invalid HostPath `/a/../b`: must not contain '..'";
     assert_eq!(back, Desired::Impossible(why.to_owned()));
 }
@@ -141,15 +117,9 @@ fn a_repository_is_never_fetched() {
 #[test]
 fn volumes_of_clouds_are_not_served_in_tree() {
     for (source, kind) in [
-        (
-            json!({"portworxVolume": {"volumeID": "v"}}),
-            "portworxVolume",
-        ),
+        (json!({"portworxVolume": {"volumeID": "v"}}), "portworxVolume"),
         (json!({"rbd": {"image": "i", "monitors": ["m"]}}), "rbd"),
-        (
-            json!({"glusterfs": {"endpoints": "e", "path": "p"}}),
-            "glusterfs",
-        ),
+        (json!({"glusterfs": {"endpoints": "e", "path": "p"}}), "glusterfs"),
     ] {
         let mut volume = source.clone();
         volume["name"] = json!("v");
@@ -162,29 +132,16 @@ fn only_config_maps_touch_the_disk() {
     let check = |source: Value, plugin: Plugin, is_memory: bool| {
         let mut volume = source.clone();
         volume["name"] = json!("v");
-        let Desired::Files {
-            plugin: found,
-            medium,
-            ..
-        } = desired(volume, json!({}))
-        else {
+        let Desired::Files { plugin: found, medium, .. } = desired(volume, json!({})) else {
             panic!("{source}");
         };
         assert_eq!(found, plugin);
         assert_eq!(medium != Medium::Disk, is_memory, "{source}");
     };
-    check(
-        json!({"configMap": {"name": "x"}}),
-        Plugin::ConfigMap,
-        false,
-    );
+    check(json!({"configMap": {"name": "x"}}), Plugin::ConfigMap, false);
     check(json!({"secret": {"secretName": "x"}}), Plugin::Secret, true);
     check(json!({"downwardAPI": {}}), Plugin::DownwardApi, true);
-    check(
-        json!({"projected": {"sources": []}}),
-        Plugin::Projected,
-        true,
-    );
+    check(json!({"projected": {"sources": []}}), Plugin::Projected, true);
 }
 
 #[test]
@@ -196,14 +153,7 @@ fn tokens_belong_to_the_one_user_of_the_pod() {
         let Desired::Files { sources, .. } = desired(volume, more) else {
             panic!("not files");
         };
-        let [
-            Source::Token {
-                path,
-                ask,
-                mode: found,
-                owner: found_owner,
-            },
-        ] = sources.as_slice()
+        let [Source::Token { path, ask, mode: found, owner: found_owner }] = sources.as_slice()
         else {
             panic!("{sources:?}");
         };
@@ -218,30 +168,14 @@ fn tokens_belong_to_the_one_user_of_the_pod() {
     check(json!({}), none(), 0o644, None);
     check(json!({"runAsUser": 1001}), none(), 0o600, Some(1001));
     check(json!({"fsGroup": 2000}), none(), 0o600, None);
-    check(
-        json!({}),
-        json!([{"securityContext": {"runAsUser": 7}}]),
-        0o600,
-        Some(7),
-    );
-    check(
-        json!({"runAsUser": 1}),
-        json!([{"securityContext": {"runAsUser": 7}}]),
-        0o600,
-        Some(7),
-    );
+    check(json!({}), json!([{"securityContext": {"runAsUser": 7}}]), 0o600, Some(7));
+    check(json!({"runAsUser": 1}), json!([{"securityContext": {"runAsUser": 7}}]), 0o600, Some(7));
 }
 
 fn gathered() -> Gathered {
     let mut gathered = Gathered::default();
     let map = ConfigMap {
-        data: Some(
-            [
-                ("k".to_owned(), "v".to_owned()),
-                ("l".to_owned(), "w".to_owned()),
-            ]
-            .into(),
-        ),
+        data: Some([("k".to_owned(), "v".to_owned()), ("l".to_owned(), "w".to_owned())].into()),
         binary_data: Some([("b".to_owned(), ByteString(vec![0, 1]))].into()),
         ..ConfigMap::default()
     };
@@ -249,21 +183,12 @@ fn gathered() -> Gathered {
         data: Some([("s".to_owned(), ByteString(b"t".to_vec()))].into()),
         ..Secret::default()
     };
-    let absent = |message: &str| Missing {
-        is_absent: true,
-        message: message.to_owned(),
-    };
-    gathered
-        .config_maps
-        .insert("cm".to_owned(), Ok(Arc::new(map)));
+    let absent = |message: &str| Missing { is_absent: true, message: message.to_owned() };
+    gathered.config_maps.insert("cm".to_owned(), Ok(Arc::new(map)));
     let none = absent("configmap \"none\" not found");
     gathered.config_maps.insert("none".to_owned(), Err(none));
-    gathered
-        .secrets
-        .insert("sec".to_owned(), Ok(Arc::new(secret)));
-    gathered
-        .secrets
-        .insert("none".to_owned(), Err(absent("secret \"none\" not found")));
+    gathered.secrets.insert("sec".to_owned(), Ok(Arc::new(secret)));
+    gathered.secrets.insert("none".to_owned(), Err(absent("secret \"none\" not found")));
     gathered
 }
 
@@ -279,10 +204,7 @@ fn held(volume: Value) -> Result<Vec<String>, String> {
     let mut gathered = gathered();
     for source in &sources {
         if let Source::Token { ask, .. } = source {
-            let token = Token {
-                text: "T".to_owned(),
-                expires: Timestamp::from_second(1),
-            };
+            let token = Token { text: "T".to_owned(), expires: Timestamp::from_second(1) };
             gathered.tokens.insert(ask.clone(), Ok(token));
         }
     }
@@ -319,14 +241,8 @@ fn config_maps_and_secrets_become_files() {
         map(json!({"items": [{"key": "none", "path": "x"}]})),
         Err("configmap references non-existent config key: none"),
     );
-    check_held(
-        map(json!({"optional": true, "items": [{"key": "none", "path": "x"}]})),
-        Ok(&[]),
-    );
-    check_held(
-        map(json!({"name": "none"})),
-        Err("configmap \"none\" not found"),
-    );
+    check_held(map(json!({"optional": true, "items": [{"key": "none", "path": "x"}]})), Ok(&[]));
+    check_held(map(json!({"name": "none"})), Err("configmap \"none\" not found"));
     check_held(map(json!({"name": "none", "optional": true})), Ok(&[]));
     let secret = |more: Value| {
         let mut source = json!({"secretName": "sec", "defaultMode": 0o440});
@@ -338,33 +254,19 @@ fn config_maps_and_secrets_become_files() {
         secret(json!({"items": [{"key": "none", "path": "x"}]})),
         Err("references non-existent secret key: none"),
     );
-    check_held(
-        secret(json!({"secretName": "none"})),
-        Err("secret \"none\" not found"),
-    );
+    check_held(secret(json!({"secretName": "none"})), Err("secret \"none\" not found"));
 }
 
 #[test]
 fn paths_that_lead_out_or_overlap_are_refused() {
     let items = |paths: &[&str]| {
-        let items: Vec<Value> = paths
-            .iter()
-            .map(|path| json!({"key": "k", "path": path}))
-            .collect();
+        let items: Vec<Value> =
+            paths.iter().map(|path| json!({"key": "k", "path": path})).collect();
         json!({"configMap": {"name": "cm", "items": items}})
     };
-    check_held(
-        items(&["../x"]),
-        Err("invalid path: must not contain '..': ../x"),
-    );
-    check_held(
-        items(&["/etc/x"]),
-        Err("invalid path: must be relative path: /etc/x"),
-    );
-    check_held(
-        items(&["..data"]),
-        Err("invalid path: must not start with '..': ..data"),
-    );
+    check_held(items(&["../x"]), Err("invalid path: must not contain '..': ../x"));
+    check_held(items(&["/etc/x"]), Err("invalid path: must be relative path: /etc/x"));
+    check_held(items(&["..data"]), Err("invalid path: must not start with '..': ..data"));
     check_held(items(&["a//b/"]), Ok(&["a/b 644 v"]));
     check_held(
         items(&["a", "a/b"]),
@@ -385,30 +287,18 @@ fn the_downward_api_becomes_files() {
     check(field("metadata.name"), Ok("p"));
     check(field("metadata.namespace"), Ok("default"));
     check(field("metadata.uid"), Ok("uid-1"));
-    check(
-        field("metadata.labels"),
-        Ok("a=\"b\"\nk=\"say \\\"hi\\\"\""),
-    );
+    check(field("metadata.labels"), Ok("a=\"b\"\nk=\"say \\\"hi\\\"\""));
     check(field("metadata.annotations"), Ok("n=\"1\\n2\""));
     check(field("metadata.labels['a']"), Ok("b"));
     check(field("metadata.annotations['none']"), Ok(""));
-    check(
-        field("status.podIP"),
-        Err("unsupported fieldPath: status.podIP"),
-    );
-    check(
-        field("spec.x['a']"),
-        Err("fieldPath \"spec.x['a']\" does not support subscript"),
-    );
+    check(field("status.podIP"), Err("unsupported fieldPath: status.podIP"));
+    check(field("spec.x['a']"), Err("fieldPath \"spec.x['a']\" does not support subscript"));
     check(resource("limits.cpu", "0"), Ok("2"));
     check(resource("limits.cpu", "1m"), Ok("1500"));
     check(resource("limits.memory", "1Mi"), Ok("4096"));
     check(resource("requests.memory", "1Ki"), Ok("2"));
     check(resource("requests.cpu", "1m"), Ok("0"));
-    check(
-        resource("limits.gpu", "1"),
-        Err("unsupported container resource : limits.gpu"),
-    );
+    check(resource("limits.gpu", "1"), Err("unsupported container resource : limits.gpu"));
     let mut stranger = resource("limits.cpu", "1");
     stranger["resourceFieldRef"]["containerName"] = json!("x");
     check(stranger, Err("container x not found"));
@@ -417,10 +307,7 @@ fn the_downward_api_becomes_files() {
 #[test]
 fn projected_sources_are_laid_over_each_other_in_order() {
     let check = |sources: Value, expected: Result<&[&str], &str>| {
-        check_held(
-            json!({"projected": {"defaultMode": 0o600, "sources": sources}}),
-            expected,
-        );
+        check_held(json!({"projected": {"defaultMode": 0o600, "sources": sources}}), expected);
     };
     let token = json!({"serviceAccountToken": {"path": "token"}});
     let map =
@@ -442,10 +329,7 @@ fn projected_sources_are_laid_over_each_other_in_order() {
         json!([{"podCertificate": {"signerName": "x", "keyType": "ED25519"}}]),
         Err("credentials were not gathered"),
     );
-    check(
-        json!([{"configMap": {"name": "none", "optional": true}}]),
-        Ok(&[]),
-    );
+    check(json!([{"configMap": {"name": "none", "optional": true}}]), Ok(&[]));
 }
 
 #[test]
@@ -454,9 +338,6 @@ fn objects_are_named_for_those_who_announce_changes() {
         {"secret": {"name": "a"}}, {"configMap": {"name": "b"}}]}});
     let plan = plan_pod(&pod(json!([volume]), json!({})), &allocatable());
     let needs = crate::gather::needs_of(&plan.volumes);
-    let expected = [
-        (ObjectKind::ConfigMap, "b".to_owned()),
-        (ObjectKind::Secret, "a".to_owned()),
-    ];
+    let expected = [(ObjectKind::ConfigMap, "b".to_owned()), (ObjectKind::Secret, "a".to_owned())];
     assert_eq!(needs.objects, expected.into());
 }

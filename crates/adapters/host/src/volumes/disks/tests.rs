@@ -23,10 +23,7 @@ fn taken(root: &Rooted, key: &DiskKey) -> Left {
 }
 
 fn fc_disk() -> Disk {
-    Disk::Fc(FcDisk::Ports {
-        names: vec!["5006".to_owned(), "5007".to_owned()],
-        lun: 1,
-    })
+    Disk::Fc(FcDisk::Ports { names: vec!["5006".to_owned(), "5007".to_owned()], lun: 1 })
 }
 
 #[test]
@@ -112,13 +109,7 @@ fn a_name_that_leads_elsewhere_is_refused() {
     interface.interface = "../../x".to_owned();
     target.target = "iqn/../..".to_owned();
     let names = |name: &str| Disk::Fc(FcDisk::Names(vec![name.to_owned()]));
-    let bad = [
-        Disk::Iscsi(interface),
-        Disk::Iscsi(target),
-        names(".."),
-        names("a/b"),
-        names(""),
-    ];
+    let bad = [Disk::Iscsi(interface), Disk::Iscsi(target), names(".."), names("a/b"), names("")];
     for disk in bad {
         for form in [DiskForm::Files, DiskForm::Raw] {
             assert!(note(&root, &disk, form).is_err(), "{disk:?}");

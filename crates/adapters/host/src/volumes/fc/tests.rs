@@ -82,10 +82,7 @@ impl Played {
 }
 
 fn ports(names: &[&str], lun: i32) -> FcDisk {
-    FcDisk::Ports {
-        names: names.iter().map(|it| (*it).to_owned()).collect(),
-        lun,
-    }
+    FcDisk::Ports { names: names.iter().map(|it| (*it).to_owned()).collect(), lun }
 }
 
 fn named(name: &str) -> FcDisk {
@@ -149,11 +146,7 @@ async fn the_device_over_several_paths_is_used_and_goes_before_its_paths() {
     played.system.detach(&disk).await.unwrap();
     assert_eq!(
         played.calls(),
-        [
-            "multipath -f dm-3",
-            "blockdev --flushbufs sda",
-            "blockdev --flushbufs sdb"
-        ]
+        ["multipath -f dm-3", "blockdev --flushbufs sda", "blockdev --flushbufs sdb"]
     );
     assert!(played.is_forgotten("sda") && played.is_forgotten("sdb"));
     assert!(!played.is_forgotten("sdz"));
@@ -167,10 +160,7 @@ async fn a_name_that_leads_to_the_device_over_the_paths_is_followed() {
     fs::create_dir_all(played.at("sys/block/sda/device")).unwrap();
     assert_eq!(played.device(&named("3600")).await.unwrap(), "dm-1");
     played.system.detach(&named("3600")).await.unwrap();
-    assert_eq!(
-        played.calls(),
-        ["multipath -f dm-1", "blockdev --flushbufs sda"]
-    );
+    assert_eq!(played.calls(), ["multipath -f dm-1", "blockdev --flushbufs sda"]);
     assert!(played.is_forgotten("sda"));
     // One that is gone is gone.
     played.system.detach(&named("3601")).await.unwrap();

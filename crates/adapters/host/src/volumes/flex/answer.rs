@@ -107,30 +107,15 @@ mod tests {
     #[test]
     fn answers_are_read_as_upstream_reads_them() {
         let check = |code: i32, output: &str, expected: Result<&str, FlexError>| {
-            let ended = Ended {
-                code: Some(code),
-                output: output.to_owned(),
-            };
+            let ended = Ended { code: Some(code), output: output.to_owned() };
             let found = read(FlexCommand::Mount, &ended).map(|it| it.device);
             assert_eq!(found, expected.map(str::to_owned), "{code} {output}");
         };
         let failed = |why: &str| Err(FlexError::Failed(why.to_owned()));
-        check(
-            0,
-            r#"{"status": "Success", "device": "/dev/x"}"#,
-            Ok("/dev/x"),
-        );
+        check(0, r#"{"status": "Success", "device": "/dev/x"}"#, Ok("/dev/x"));
         check(0, r#" {"Status": "Success", "more": [1]} "#, Ok(""));
-        check(
-            0,
-            r#"{"status": "Not supported"}"#,
-            Err(FlexError::NotSupported),
-        );
-        check(
-            1,
-            r#"{"status": "Not supported"}"#,
-            Err(FlexError::NotSupported),
-        );
+        check(0, r#"{"status": "Not supported"}"#, Err(FlexError::NotSupported));
+        check(1, r#"{"status": "Not supported"}"#, Err(FlexError::NotSupported));
         check(
             0,
             r#"{"status": "Failure", "message": "no disk"}"#,
@@ -141,29 +126,13 @@ mod tests {
             r#"{"status": "Failure"}"#,
             failed("mount command failed, status: Failure, reason: "),
         );
-        check(
-            0,
-            "null",
-            failed("mount command failed, status: , reason: "),
-        );
+        check(0, "null", failed("mount command failed, status: , reason: "));
         check(7, r#"{"status": "Success"}"#, failed("exit status 7"));
         check(0, "", failed("unexpected end of JSON input"));
         check(1, " \n", failed("unexpected end of JSON input"));
-        check(
-            0,
-            r#"{"status": "Succ"#,
-            failed("unexpected end of JSON input"),
-        );
-        check(
-            0,
-            "rubbish",
-            failed("invalid character 'r' looking for beginning of value"),
-        );
-        check(
-            0,
-            "[]",
-            failed("json: cannot unmarshal array into Go value of type DriverStatus"),
-        );
+        check(0, r#"{"status": "Succ"#, failed("unexpected end of JSON input"));
+        check(0, "rubbish", failed("invalid character 'r' looking for beginning of value"));
+        check(0, "[]", failed("json: cannot unmarshal array into Go value of type DriverStatus"));
         check(
             0,
             r#"{"status": 1}"#,
@@ -174,10 +143,8 @@ mod tests {
     #[test]
     fn abilities_are_all_there_unless_the_driver_says_otherwise() {
         let check = |given: &str, expected: FlexAbilities| {
-            let ended = Ended {
-                code: Some(0),
-                output: format!(r#"{{"status": "Success"{given}}}"#),
-            };
+            let ended =
+                Ended { code: Some(0), output: format!(r#"{{"status": "Success"{given}}}"#) };
             let found = read(FlexCommand::Init, &ended).unwrap();
             assert_eq!(found.abilities, expected, "{given}");
         };
@@ -187,18 +154,11 @@ mod tests {
         check(r#", "capabilities": {}"#, all);
         check(
             r#", "capabilities": {"attach": false, "fsGroup": false}"#,
-            FlexAbilities {
-                attaches: false,
-                takes_group: false,
-                ..all
-            },
+            FlexAbilities { attaches: false, takes_group: false, ..all },
         );
         check(
             r#", "Capabilities": {"SELinuxRelabel": false}"#,
-            FlexAbilities {
-                relabels: false,
-                ..all
-            },
+            FlexAbilities { relabels: false, ..all },
         );
     }
 }

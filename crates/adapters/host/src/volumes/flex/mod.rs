@@ -74,12 +74,7 @@ struct Mark {
 impl NodeFlexDrivers {
     /// Takes the directory of drivers, and whose volumes they serve; touches nothing.
     pub fn new(directory: &Path, volumes: NodeVolumes) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            volumes,
-            known: Mutex::default(),
-            patience,
-        }
+        Self { directory: directory.to_owned(), volumes, known: Mutex::default(), patience }
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
@@ -109,10 +104,7 @@ impl NodeFlexDrivers {
     }
 
     async fn run(&self, program: &Path, call: &FlexCall) -> Result<Status, FlexError> {
-        let bounds = Bounds {
-            time: (self.patience)(call.command),
-            output: LONGEST_ANSWER,
-        };
+        let bounds = Bounds { time: (self.patience)(call.command), output: LONGEST_ANSWER };
         let mut words = vec![call.command.word().to_owned()];
         words.extend(call.words.iter().cloned());
         let program = program.display().to_string();
@@ -138,21 +130,14 @@ impl NodeFlexDrivers {
         if let Some(known) = known.filter(|it| it.mark == mark) {
             return Ok(known);
         }
-        let init = FlexCall {
-            command: FlexCommand::Init,
-            words: Vec::new(),
-        };
+        let init = FlexCall { command: FlexCommand::Init, words: Vec::new() };
         let status = self.run(program, &init).await.map_err(|error| {
             let directory = driver.replace('/', "~");
             FlexError::Broken(format!(
                 "error creating Flexvolume plugin from directory {directory}, skipping. Error: {error}"
             ))
         })?;
-        let known = Known {
-            mark,
-            abilities: status.abilities,
-            unsupported: BTreeSet::new(),
-        };
+        let known = Known { mark, abilities: status.abilities, unsupported: BTreeSet::new() };
         self.known().insert(driver.to_owned(), known.clone());
         tracing::info!(driver, abilities = ?known.abilities, "Volume driver introduced itself");
         Ok(known)
@@ -171,8 +156,7 @@ impl NodeFlexDrivers {
         work: fn(&crate::rooted::Rooted, &FlexPlace) -> io::Result<T>,
     ) -> Fut<'a, Result<T, HostError>> {
         let (place, attempt) = (place.clone(), format!("{attempt} {}", shown(place)));
-        self.volumes
-            .at_root(attempt, move |root| work(root, &place))
+        self.volumes.at_root(attempt, move |root| work(root, &place))
     }
 
     fn path_of(&self, place: &FlexPlace) -> PathBuf {
@@ -206,19 +190,14 @@ impl FlexDrivers for NodeFlexDrivers {
             if answer == Err(FlexError::NotSupported) {
                 self.note_unsupported(driver, call.command);
             }
-            answer.map(|status| FlexAnswer {
-                device: status.device,
-            })
+            answer.map(|status| FlexAnswer { device: status.device })
         })
     }
 
     fn make_place<'a>(&'a self, place: &'a FlexPlace) -> Fut<'a, Result<FlexStand, HostError>> {
         Box::pin(async move {
             let is_mounted = self.at("make place for", place, places::make).await?;
-            Ok(FlexStand {
-                path: self.path_of(place),
-                is_mounted,
-            })
+            Ok(FlexStand { path: self.path_of(place), is_mounted })
         })
     }
 
@@ -228,10 +207,7 @@ impl FlexDrivers for NodeFlexDrivers {
     ) -> Fut<'a, Result<Option<FlexStand>, HostError>> {
         Box::pin(async move {
             let found = self.at("look at", place, places::look).await?;
-            Ok(found.map(|is_mounted| FlexStand {
-                path: self.path_of(place),
-                is_mounted,
-            }))
+            Ok(found.map(|is_mounted| FlexStand { path: self.path_of(place), is_mounted }))
         })
     }
 
@@ -246,8 +222,7 @@ impl FlexDrivers for NodeFlexDrivers {
     ) -> Fut<'a, Result<Vec<PodUid>, HostError>> {
         let (driver, volume) = (driver.to_owned(), volume.to_owned());
         let attempt = format!("find users of volume {volume}");
-        self.volumes
-            .at_root(attempt, move |root| places::users(root, &driver, &volume))
+        self.volumes.at_root(attempt, move |root| places::users(root, &driver, &volume))
     }
 
     fn stored(&self) -> Fut<'_, Result<Vec<(String, String)>, HostError>> {

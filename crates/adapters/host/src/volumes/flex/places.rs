@@ -132,7 +132,5 @@ fn below(
 fn names(directory: &Rooted) -> io::Result<Vec<String>> {
     let entries = directory.entries()?.into_iter();
     let directories = entries.filter(|entry| entry.kind == Kind::Directory);
-    Ok(directories
-        .filter_map(|entry| entry.name.into_string().ok())
-        .collect())
+    Ok(directories.filter_map(|entry| entry.name.into_string().ok()).collect())
 }

@@ -52,10 +52,7 @@ impl Node {
     }
 
     async fn call(&self, command: FlexCommand, words: &[&str]) -> Result<FlexAnswer, FlexError> {
-        let call = FlexCall {
-            command,
-            words: words.iter().map(|it| (*it).to_owned()).collect(),
-        };
+        let call = FlexCall { command, words: words.iter().map(|it| (*it).to_owned()).collect() };
         self.drivers.call("ours/disk", &call).await
     }
 }
@@ -83,9 +80,7 @@ waitforattach) echo '{"status": "Success", "device": "/dev/x"}';;
 *) echo '{"status": "Not supported"}'; exit 1;;
 esac"#;
     node.install("ours~disk", "disk", lines);
-    let answer = node
-        .call(FlexCommand::WaitForAttach, &["/dev/y", "{}"])
-        .await;
+    let answer = node.call(FlexCommand::WaitForAttach, &["/dev/y", "{}"]).await;
     assert_eq!(answer.unwrap().device, "/dev/x");
     let abilities = node.drivers.abilities("ours/disk").await.unwrap();
     assert!(!abilities.attaches);
@@ -94,10 +89,7 @@ esac"#;
         assert_eq!(answer, Err(FlexError::NotSupported));
     }
     // What it does not support is not asked for again.
-    assert_eq!(
-        node.calls(),
-        ["init", "waitforattach /dev/y {}", "unmount /mnt"]
-    );
+    assert_eq!(node.calls(), ["init", "waitforattach /dev/y {}", "unmount /mnt"]);
     fs::remove_dir_all(node.path("exec/ours~disk")).unwrap();
     let missing = node.call(FlexCommand::Unmount, &["/mnt"]).await;
     assert_eq!(missing, Err(FlexError::Missing));
@@ -145,10 +137,7 @@ async fn a_driver_that_does_not_introduce_itself_is_none_and_says_why() {
             r#"echo '{"status": "Failure", "message": "no licence"}'"#,
             "init command failed, status: Failure, reason: no licence",
         ),
-        (
-            "echo what",
-            "invalid character 'w' looking for beginning of value",
-        ),
+        ("echo what", "invalid character 'w' looking for beginning of value"),
         ("exit 3", "unexpected end of JSON input"),
         ("kill -9 $$", "unexpected end of JSON input"),
     ] {
@@ -158,10 +147,7 @@ async fn a_driver_that_does_not_introduce_itself_is_none_and_says_why() {
     let program = node.path("exec/ours~disk/disk");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
     let refused = node.drivers.abilities("ours/disk").await;
-    let why = format!(
-        "fork/exec {}: Permission denied (os error 13)",
-        program.display()
-    );
+    let why = format!("fork/exec {}: Permission denied (os error 13)", program.display());
     assert_eq!(refused, broken(&why));
 }
 
@@ -243,23 +229,14 @@ async fn places_are_upstreams_and_only_empty_ones_go() {
         plugin: "ours~disk".to_owned(),
         name: "v".to_owned(),
     });
-    let nodes = FlexPlace::Node {
-        driver: "ours/disk".to_owned(),
-        volume: "v".to_owned(),
-    };
+    let nodes = FlexPlace::Node { driver: "ours/disk".to_owned(), volume: "v".to_owned() };
     let drivers = &node.drivers;
     for (place, path) in [
         (&own, "root/pods/uid/volumes/ours~disk/v"),
-        (
-            &nodes,
-            "root/plugins/kubernetes.io/flexvolume/ours/disk/mounts/v",
-        ),
+        (&nodes, "root/plugins/kubernetes.io/flexvolume/ours/disk/mounts/v"),
     ] {
         assert_eq!(drivers.look_at(place).await.unwrap(), None);
-        let expected = FlexStand {
-            path: node.path(path),
-            is_mounted: false,
-        };
+        let expected = FlexStand { path: node.path(path), is_mounted: false };
         assert_eq!(drivers.make_place(place).await.unwrap(), expected);
         assert_eq!(drivers.make_place(place).await.unwrap(), expected);
         assert_eq!(drivers.look_at(place).await.unwrap(), Some(expected));
@@ -278,9 +255,6 @@ async fn places_are_upstreams_and_only_empty_ones_go() {
         assert_eq!(drivers.look_at(place).await.unwrap(), None);
     }
     assert!(drivers.users("ours/disk", "v").await.unwrap().is_empty());
-    let out = FlexPlace::Node {
-        driver: "ours/../..".to_owned(),
-        volume: "v".to_owned(),
-    };
+    let out = FlexPlace::Node { driver: "ours/../..".to_owned(), volume: "v".to_owned() };
     drivers.make_place(&out).await.unwrap_err();
 }

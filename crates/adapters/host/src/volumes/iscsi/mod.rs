@@ -73,18 +73,12 @@ impl System {
         }
         let Some(first) = found.first().cloned() else {
             if disk.initiator.is_some() {
-                programs::run(&self.program, &delete_interface(disk))
-                    .await
-                    .ok();
+                programs::run(&self.program, &delete_interface(disk)).await.ok();
             }
             let why = format!("failed to get any path for iscsi disk, last err seen:\n{last}");
             return Err(refused(why));
         };
-        let n_looks = if disk.portals.len() > 1 {
-            PATHS_LOOKS
-        } else {
-            1
-        };
+        let n_looks = if disk.portals.len() > 1 { PATHS_LOOKS } else { 1 };
         let device = self.device_over(&found, n_looks).await;
         Ok(device.unwrap_or(first).display().to_string())
     }
@@ -100,9 +94,7 @@ impl System {
             self.call_all(&login(disk, portal)).await?;
         }
         let host = self.host_of(&disk.target, portal).ok_or_else(|| {
-            refused(format!(
-                "Could not get SCSI host number for portal {portal} after logging in"
-            ))
+            refused(format!("Could not get SCSI host number for portal {portal} after logging in"))
         })?;
         // This one disk only: others of the target may be nobody's business here.
         let scan = self.sys.join(format!("class/scsi_host/host{host}/scan"));
@@ -171,11 +163,7 @@ impl System {
                     continue;
                 }
                 let portals = portals(&place);
-                found.push(Session {
-                    host,
-                    place,
-                    portals,
-                });
+                found.push(Session { host, place, portals });
             }
         }
         found
@@ -254,9 +242,7 @@ pub(super) fn disk_of(text: &[u8]) -> Option<IscsiDisk> {
     let record: Value = serde_json::from_slice(text).ok()?;
     let word = |key: &str| record[key].as_str().map(str::to_owned);
     let portals = record["Portals"].as_array()?.iter();
-    let portals: Vec<String> = portals
-        .filter_map(|it| it.as_str().map(str::to_owned))
-        .collect();
+    let portals: Vec<String> = portals.filter_map(|it| it.as_str().map(str::to_owned)).collect();
     if portals.is_empty() {
         return None;
     }
@@ -282,10 +268,7 @@ fn portals(session: &Path) -> Vec<String> {
             continue;
         }
         let own = entry.path().join("iscsi_connection").join(&name);
-        for (address, port) in [
-            ("address", "port"),
-            ("persistent_address", "persistent_port"),
-        ] {
+        for (address, port) in [("address", "port"), ("persistent_address", "persistent_port")] {
             if let (Some(address), Some(port)) = (line(&own.join(address)), line(&own.join(port))) {
                 let is_ipv6 = address.contains(':');
                 found.push(if is_ipv6 {
@@ -307,10 +290,7 @@ fn disks_of(session: &Path, lun: i32) -> Vec<String> {
             continue;
         }
         for unit in fs::read_dir(target.path()).into_iter().flatten().flatten() {
-            let is_it = unit
-                .file_name()
-                .to_string_lossy()
-                .ends_with(&format!(":{lun}"));
+            let is_it = unit.file_name().to_string_lossy().ends_with(&format!(":{lun}"));
             let blocks = fs::read_dir(unit.path().join("block")).ok();
             if let Some(blocks) = blocks.filter(|_| is_it) {
                 let names = blocks.flatten().map(|it| it.file_name());
@@ -339,9 +319,5 @@ fn line(path: &Path) -> Option<String> {
 }
 
 fn refused(cause: String) -> HostError {
-    HostError {
-        attempt: "attach iSCSI disk".to_owned(),
-        cause,
-        retry: Retry::Later,
-    }
+    HostError { attempt: "attach iSCSI disk".to_owned(), cause, retry: Retry::Later }
 }

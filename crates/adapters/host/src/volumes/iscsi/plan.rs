@@ -40,10 +40,7 @@ pub(super) enum Failure {
     /// Nothing, where the program ends with one of these codes; otherwise it ends the work.
     Fine(Vec<i32>),
     /// It ends the work with this sentence, in which `{output}` and `{status}` stand for the program's; then this is undone.
-    Ends {
-        sentence: String,
-        undo: Option<Vec<String>>,
-    },
+    Ends { sentence: String, undo: Option<Vec<String>> },
 }
 
 fn words(text: &[&str]) -> Vec<String> {
@@ -51,10 +48,7 @@ fn words(text: &[&str]) -> Vec<String> {
 }
 
 fn ignored(text: &[&str]) -> Call {
-    Call {
-        words: words(text),
-        failure: Failure::Ignored,
-    }
+    Call { words: words(text), failure: Failure::Ignored }
 }
 
 /// Shows how the interface that the administrator prepared is set up.
@@ -86,9 +80,7 @@ pub(super) fn own_interface(disk: &IscsiDisk, initiator: &str, shown: &str) -> V
         failure: Failure::Fine(vec![SESSION_EXISTS]),
     }];
     calls.extend(wanted.into_iter().map(|(key, value)| {
-        let text = [
-            "-m", "iface", "-I", &own, "-o", "update", "-n", key, "-v", value,
-        ];
+        let text = ["-m", "iface", "-I", &own, "-o", "update", "-n", key, "-v", value];
         Call {
             words: words(&text),
             failure: Failure::Ends {
@@ -121,10 +113,7 @@ pub(super) fn login(disk: &IscsiDisk, portal: &str) -> Vec<Call> {
         all
     };
     let call = |words: Vec<String>, failure: Failure| Call { words, failure };
-    let refused = |sentence: String| Failure::Ends {
-        sentence,
-        undo: None,
-    };
+    let refused = |sentence: String| Failure::Ends { sentence, undo: None };
     let mut calls = vec![call(discovery(&["-o", "new"]), Failure::Ignored)];
     if disk.guards_discovery {
         let why = |what: &str| {
@@ -132,18 +121,8 @@ pub(super) fn login(disk: &IscsiDisk, portal: &str) -> Vec<Call> {
                 "iscsi: failed to update discoverydb to portal {portal} error: iscsi: failed to update discoverydb {what}"
             )
         };
-        let method = [
-            "-o",
-            "update",
-            "-n",
-            "discovery.sendtargets.auth.authmethod",
-            "-v",
-            "CHAP",
-        ];
-        calls.push(call(
-            discovery(&method),
-            refused(why("with CHAP, output: {output}")),
-        ));
+        let method = ["-o", "update", "-n", "discovery.sendtargets.auth.authmethod", "-v", "CHAP"];
+        calls.push(call(discovery(&method), refused(why("with CHAP, output: {output}"))));
         for (key, value) in given(disk, &DISCOVERY_SECRETS) {
             calls.push(call(
                 discovery(&["-o", "update", "-n", key, "-v", value]),
@@ -169,18 +148,8 @@ pub(super) fn login(disk: &IscsiDisk, portal: &str) -> Vec<Call> {
                 "iscsi: failed to update iscsi node to portal {portal} error: iscsi: failed to update node {what}"
             )
         };
-        let method = [
-            "-o",
-            "update",
-            "-n",
-            "node.session.auth.authmethod",
-            "-v",
-            "CHAP",
-        ];
-        calls.push(call(
-            node(&method),
-            refused(why("with CHAP, output: {output}")),
-        ));
+        let method = ["-o", "update", "-n", "node.session.auth.authmethod", "-v", "CHAP"];
+        calls.push(call(node(&method), refused(why("with CHAP, output: {output}"))));
         for (key, value) in given(disk, &SESSION_SECRETS) {
             calls.push(call(
                 node(&["-o", "update", "-n", key, "-v", value]),
@@ -217,10 +186,7 @@ pub(super) fn login(disk: &IscsiDisk, portal: &str) -> Vec<Call> {
 /// Logs out of the target at every portal, and forgets it.
 pub(super) fn logout(disk: &IscsiDisk) -> Vec<Call> {
     let (interface, target) = (disk.own_interface(), disk.target.as_str());
-    let fine = |words: Vec<String>| Call {
-        words,
-        failure: Failure::Fine(GONE.to_vec()),
-    };
+    let fine = |words: Vec<String>| Call { words, failure: Failure::Fine(GONE.to_vec()) };
     let mut calls = Vec::new();
     for portal in &disk.portals {
         let node = ["-m", "node", "-p", portal, "-T", target];
@@ -239,10 +205,7 @@ pub(super) fn logout(disk: &IscsiDisk) -> Vec<Call> {
 
 /// The end of the name that the kernel's device gets, by the portal it is reached through.
 pub(super) fn device_name(disk: &IscsiDisk, portal: &str) -> String {
-    let address: String = portal
-        .chars()
-        .filter(|it| !matches!(it, '[' | ']'))
-        .collect();
+    let address: String = portal.chars().filter(|it| !matches!(it, '[' | ']')).collect();
     format!("ip-{address}-iscsi-{}-lun-{}", disk.target, disk.lun)
 }
 
@@ -293,9 +256,7 @@ mod tests {
         let guarded = IscsiDisk {
             guards_discovery: true,
             guards_session: true,
-            secrets: secrets
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
+            secrets: secrets.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..disk()
         };
         let expected = [
@@ -314,10 +275,7 @@ mod tests {
 
     #[test]
     fn an_initiator_of_its_own_has_an_interface_of_its_own() {
-        let own = IscsiDisk {
-            initiator: Some("iqn.me".to_owned()),
-            ..disk()
-        };
+        let own = IscsiDisk { initiator: Some("iqn.me".to_owned()), ..disk() };
         let seen = "# BEGIN RECORD\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n";
         let expected = [
             "-m iface -I 10.0.0.1:3260:pv -o new",
@@ -336,26 +294,14 @@ mod tests {
 
     #[test]
     fn interfaces_say_their_transport() {
-        assert_eq!(
-            transport("iface.transport_name = tcp\n").as_deref(),
-            Some("tcp")
-        );
-        assert_eq!(
-            transport("iface.transport_name = <empty>\n").as_deref(),
-            Some("tcp")
-        );
+        assert_eq!(transport("iface.transport_name = tcp\n").as_deref(), Some("tcp"));
+        assert_eq!(transport("iface.transport_name = <empty>\n").as_deref(), Some("tcp"));
         assert_eq!(transport("iface.mtu = 0\n"), None);
     }
 
     #[test]
     fn devices_are_named_by_portal_target_and_number() {
-        assert_eq!(
-            device_name(&disk(), "10.0.0.1:3260"),
-            "ip-10.0.0.1:3260-iscsi-iqn.t-lun-3"
-        );
-        assert_eq!(
-            device_name(&disk(), "[fd00::1]:3260"),
-            "ip-fd00::1:3260-iscsi-iqn.t-lun-3"
-        );
+        assert_eq!(device_name(&disk(), "10.0.0.1:3260"), "ip-10.0.0.1:3260-iscsi-iqn.t-lun-3");
+        assert_eq!(device_name(&disk(), "[fd00::1]:3260"), "ip-fd00::1:3260-iscsi-iqn.t-lun-3");
     }
 }

@@ -73,14 +73,8 @@ pub(in crate::volumes) fn disk() -> IscsiDisk {
 async fn a_disk_is_logged_in_to_once_scanned_for_and_logged_out_of_last() {
     let played = Played::new();
     let device = played.system.attach(&disk()).await.unwrap();
-    assert!(
-        device.ends_with("by-path/ip-10.0.0.1:3260-iscsi-iqn.t-lun-3"),
-        "{device}"
-    );
-    let scan = played
-        .directory
-        .path()
-        .join("sys/class/scsi_host/host7/scan");
+    assert!(device.ends_with("by-path/ip-10.0.0.1:3260-iscsi-iqn.t-lun-3"), "{device}");
+    let scan = played.directory.path().join("sys/class/scsi_host/host7/scan");
     assert_eq!(fs::read_to_string(scan).unwrap(), "0 0 3");
     assert_eq!(played.calls().len(), 6);
     // Logged in already.
@@ -93,10 +87,7 @@ async fn a_disk_is_logged_in_to_once_scanned_for_and_logged_out_of_last() {
     fs::create_dir_all(sys.join("block/sdx/device")).unwrap();
     let detached = played.system.detach(&disk(), Target::Used).await;
     detached.unwrap();
-    assert_eq!(
-        fs::read_to_string(sys.join("block/sdx/device/delete")).unwrap(),
-        "1"
-    );
+    assert_eq!(fs::read_to_string(sys.join("block/sdx/device/delete")).unwrap(), "1");
     assert!(played.calls().is_empty(), "another disk needs the session");
     let detached = played.system.detach(&disk(), Target::Unused).await;
     detached.unwrap();
@@ -137,9 +128,5 @@ async fn a_host_without_the_program_says_so() {
     let mut played = Played::new();
     played.system.program = "ferrolet-no-iscsiadm".to_owned();
     let error = played.system.attach(&disk()).await.unwrap_err();
-    assert!(
-        error.cause.contains("executable file not found in $PATH"),
-        "{}",
-        error.cause
-    );
+    assert!(error.cause.contains("executable file not found in $PATH"), "{}", error.cause);
 }

@@ -129,10 +129,7 @@ fn sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away() {
     for _ in 0..2 {
         let bound = sub_path::bind(&node.pods, &part("sub", 2)).unwrap();
         assert_eq!(bound, Path::new("uid/volume-subpaths/e/main/2"));
-        assert_eq!(
-            fs::read_to_string(all.join("e/main/2/file")).unwrap(),
-            "one"
-        );
+        assert_eq!(fs::read_to_string(all.join("e/main/2/file")).unwrap(), "one");
         sub_path::bind(&node.pods, &part("sub/file", 3)).unwrap();
         assert_eq!(fs::read_to_string(all.join("e/main/3")).unwrap(), "one");
         assert_eq!(n_mounts_below(&all), 2);
@@ -149,10 +146,7 @@ fn sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away() {
     assert_eq!(n_mounts_below(&all), 2);
 
     let uid = PodUid::new("uid");
-    assert_eq!(
-        take_away::stored(&node.pods, &uid).unwrap().sub_paths,
-        ["e"]
-    );
+    assert_eq!(take_away::stored(&node.pods, &uid).unwrap().sub_paths, ["e"]);
     take_away::sub_paths(&node.pods, &uid, "e").unwrap();
     assert!(!all.exists());
     assert!(top.join("sub/file").is_dir());
@@ -160,10 +154,7 @@ fn sub_paths_are_bound_once_replaced_when_they_changed_and_taken_away() {
 }
 
 fn at_once<T>(work: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work)
 }
 
@@ -207,10 +198,8 @@ fn a_device_is_held_and_linked_for_its_pod_and_let_go_again() {
     for _ in 0..2 {
         let link = at_once(volumes.map_device(&place, "/dev/null")).unwrap();
         assert_eq!(fs::read_link(link).unwrap(), Path::new("/dev/null"));
-        let held = node
-            .directory
-            .path()
-            .join("plugins/kubernetes.io~local-volume/volumeDevices/raw/uid");
+        let held =
+            node.directory.path().join("plugins/kubernetes.io~local-volume/volumeDevices/raw/uid");
         assert_eq!(n_mounts_below(&held), 1);
     }
     let stored = take_away::stored(&node.pods, &PodUid::new("uid")).unwrap();
@@ -219,11 +208,7 @@ fn a_device_is_held_and_linked_for_its_pod_and_let_go_again() {
         at_once(volumes.unmap_device(&place)).unwrap();
         assert_eq!(n_mounts_below(node.directory.path()), 0);
     }
-    assert!(
-        !node
-            .path("volumeDevices/kubernetes.io~local-volume/raw")
-            .exists()
-    );
+    assert!(!node.path("volumeDevices/kubernetes.io~local-volume/raw").exists());
 }
 
 #[test]
@@ -234,9 +219,7 @@ fn a_drivers_device_is_known_before_it_is_there_and_until_it_has_gone() {
     let node = Node::new();
     let volumes = NodeVolumes::new(node.directory.path());
     let place = place("kubernetes.io~csi", "raw");
-    let record_place = RecordPlace::Device {
-        name: "raw".to_owned(),
-    };
+    let record_place = RecordPlace::Device { name: "raw".to_owned() };
     let record = BTreeMap::from([("driverName".to_owned(), "d".to_owned())]);
     at_once(volumes.save_record(&record_place, &record)).unwrap();
     at_once(volumes.announce_device(&place)).unwrap();
@@ -247,19 +230,13 @@ fn a_drivers_device_is_known_before_it_is_there_and_until_it_has_gone() {
     assert_eq!(users, [PodUid::new("uid")]);
     // What a driver does.
     fs::write(&shown, "").unwrap();
-    let bound = Command::new("mount")
-        .args(["--bind", "/dev/null"])
-        .arg(&shown)
-        .status();
+    let bound = Command::new("mount").args(["--bind", "/dev/null"]).arg(&shown).status();
     assert!(bound.unwrap().success());
     for _ in 0..2 {
         let mapped = at_once(volumes.map_device(&place, shown.to_str().unwrap())).unwrap();
         assert_eq!(mapped, link);
     }
-    let devices = node
-        .directory
-        .path()
-        .join("plugins/kubernetes.io/csi/volumeDevices");
+    let devices = node.directory.path().join("plugins/kubernetes.io/csi/volumeDevices");
     assert_eq!(n_mounts_below(&devices.join("raw/dev/uid")), 1);
     at_once(volumes.let_go_device(&place)).unwrap();
     assert_eq!(n_mounts_below(&devices.join("raw")), 0);
@@ -293,10 +270,8 @@ fn another_machines_disk_is_held_in_its_own_directory_until_it_has_gone() {
         assert_eq!(mapped, link);
     }
     assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
-    let held = node
-        .directory
-        .path()
-        .join("plugins/kubernetes.io/fc/volumeDevices/ferrolet.test.none");
+    let held =
+        node.directory.path().join("plugins/kubernetes.io/fc/volumeDevices/ferrolet.test.none");
     assert_eq!(n_mounts_below(&held.join("uid")), 1);
     at_once(volumes.detach_disk(&disk.key())).unwrap();
     assert_eq!(n_mounts_below(&held.join("uid")), 1);
@@ -318,16 +293,10 @@ fn what_a_driver_mounts_is_seen_and_taken_away_where_it_leaves_that_to_us() {
     let volumes = NodeVolumes::new(node.directory.path());
     let drivers = NodeFlexDrivers::new(Path::new("/nowhere"), volumes);
     let own = FlexPlace::Pod(place("ours~disk", "v"));
-    let nodes = FlexPlace::Node {
-        driver: "ours/disk".to_owned(),
-        volume: "v".to_owned(),
-    };
+    let nodes = FlexPlace::Node { driver: "ours/disk".to_owned(), volume: "v".to_owned() };
     for place in [&own, &nodes] {
         let path = at_once(drivers.make_place(place)).unwrap().path;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "tmpfs"])
-            .arg(&path)
-            .status();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&path).status();
         assert!(mounted.unwrap().success());
         fs::write(path.join("file"), "").unwrap();
         assert!(at_once(drivers.make_place(place)).unwrap().is_mounted);
@@ -348,10 +317,7 @@ fn a_record_outlives_us_and_stays_while_something_is_mounted() {
     let node = Node::new();
     let volumes = NodeVolumes::new(node.directory.path());
     let csi = RecordPlace::Pod(place("kubernetes.io~csi", "pv"));
-    let whole = RecordPlace::Node {
-        driver: "d".to_owned(),
-        hash: "h".to_owned(),
-    };
+    let whole = RecordPlace::Node { driver: "d".to_owned(), hash: "h".to_owned() };
     let record = BTreeMap::from([("driverName".to_owned(), "d".to_owned())]);
     for place in [&csi, &whole] {
         at_once(volumes.save_record(place, &record)).unwrap();
@@ -359,26 +325,14 @@ fn a_record_outlives_us_and_stays_while_something_is_mounted() {
     let text = fs::read_to_string(node.path("volumes/kubernetes.io~csi/pv/vol_data.json"));
     assert_eq!(text.unwrap(), "{\"driverName\":\"d\"}\n");
     let found = at_once(volumes.records()).unwrap();
-    assert_eq!(
-        found,
-        [(csi.clone(), record.clone()), (whole.clone(), record)]
-    );
+    assert_eq!(found, [(csi.clone(), record.clone()), (whole.clone(), record)]);
     let mount = volumes.driver_path(&csi);
     fs::create_dir(&mount).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "tmpfs"])
-        .arg(&mount)
-        .status();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&mount).status();
     assert!(mounted.unwrap().success());
     assert!(at_once(volumes.is_mounted(&csi)).unwrap());
     at_once(volumes.remove_record(&csi)).unwrap_err();
-    assert!(
-        Command::new("umount")
-            .arg(&mount)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("umount").arg(&mount).status().unwrap().success());
     for place in [&csi, &whole] {
         at_once(volumes.remove_record(place)).unwrap();
     }
@@ -396,10 +350,7 @@ fn a_volume_whose_top_is_right_is_not_walked_when_asked_so() {
     let top = node.directory.path().join("volume");
     fs::create_dir(&top).unwrap();
     let give = |change: GroupChange| {
-        let gift = GroupGift {
-            group: GROUP,
-            change,
-        };
+        let gift = GroupGift { group: GROUP, change };
         at_once(volumes.give_to_group(top.to_str().unwrap(), gift, Arc::default())).unwrap();
     };
     give(GroupChange::OnRootMismatch);

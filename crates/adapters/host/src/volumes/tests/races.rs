@@ -77,9 +77,7 @@ fn a_link_swapped_in_while_files_are_written_never_leads_out() {
                     let aside = volume.path().join("stolen");
                     if fs::rename(entry.path(), &aside).is_ok() {
                         symlink(outside.path(), entry.path()).ok();
-                        fs::remove_dir_all(&aside)
-                            .or_else(|_| fs::remove_file(&aside))
-                            .ok();
+                        fs::remove_dir_all(&aside).or_else(|_| fs::remove_file(&aside)).ok();
                     }
                 }
             }

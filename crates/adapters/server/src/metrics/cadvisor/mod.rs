@@ -190,10 +190,9 @@ fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: 
             }
             Values::Faults => {
                 if let Some(memory) = row.figures.usage.memory {
-                    for (kind, value) in [
-                        ("pgfault", memory.page_faults),
-                        ("pgmajfault", memory.major_page_faults),
-                    ] {
+                    for (kind, value) in
+                        [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)]
+                    {
                         for scope in ["container", "hierarchy"] {
                             labelled(&[("failure_type", kind), ("scope", scope)], value as f64);
                         }
@@ -256,12 +255,7 @@ fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: 
 
 fn version(machine: &Machine, out: &mut String) {
     let name = "cadvisor_version_info";
-    head(
-        name,
-        "gauge",
-        "Always 1; the labels name kernel and distribution.",
-        out,
-    );
+    head(name, "gauge", "Always 1; the labels name kernel and distribution.", out);
     let (kernel, os) = (escaped(&machine.kernel_version), escaped(&machine.os_image));
     line(
         out,
@@ -283,10 +277,7 @@ fn machine_families(machine: &Machine, out: &mut String) {
         let value = value(machine);
         if *name == "machine_nvm_capacity" {
             for mode in ["app_direct_mode", "memory_mode"] {
-                line(
-                    out,
-                    format_args!("{name}{{{labels},mode=\"{mode}\"}} {value}"),
-                );
+                line(out, format_args!("{name}{{{labels},mode=\"{mode}\"}} {value}"));
             }
         } else {
             line(out, format_args!("{name}{{{labels}}} {value}"));

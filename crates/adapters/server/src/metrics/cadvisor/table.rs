@@ -34,10 +34,7 @@ pub(super) enum Values {
     /// One per network interface.
     Network(fn(&InterfaceFigures) -> u64),
     /// One per disk of the machine, or per device that a cgroup used.
-    Disk(
-        fn(&DiskFigures) -> Option<f64>,
-        fn(&DeviceFigures) -> Option<f64>,
-    ),
+    Disk(fn(&DiskFigures) -> Option<f64>, fn(&DeviceFigures) -> Option<f64>),
     /// One per device that a cgroup used.
     DeviceBytes(fn(&DeviceFigures) -> u64),
     /// One per device and operation.
@@ -45,12 +42,7 @@ pub(super) enum Values {
 }
 
 const fn row(name: &'static str, kind: &'static str, help: &'static str, values: Values) -> Family {
-    Family {
-        name,
-        kind,
-        help,
-        values,
-    }
+    Family { name, kind, help, values }
 }
 
 fn seconds(nanos: Option<u64>) -> Option<f64> {
@@ -201,10 +193,7 @@ pub(super) const FAMILIES: &[Family] = &[
         "container_fs_reads_total",
         "counter",
         "Reads.",
-        Values::Disk(
-            |disk| Some(disk.reads[0] as f64),
-            |device| Some(device.n_reads as f64),
-        ),
+        Values::Disk(|disk| Some(disk.reads[0] as f64), |device| Some(device.n_reads as f64)),
     ),
     row(
         "container_fs_sector_reads_total",
@@ -246,10 +235,7 @@ pub(super) const FAMILIES: &[Family] = &[
         "container_fs_writes_total",
         "counter",
         "Writes.",
-        Values::Disk(
-            |disk| Some(disk.writes[0] as f64),
-            |device| Some(device.n_writes as f64),
-        ),
+        Values::Disk(|disk| Some(disk.writes[0] as f64), |device| Some(device.n_writes as f64)),
     ),
     row(
         "container_health_state",
@@ -553,36 +539,12 @@ type Fact = fn(&Machine) -> u64;
 /// Families about the machine, with its identities as labels.
 pub(super) const MACHINE: &[(&str, &str, Fact)] = &[
     ("machine_cpu_books", "Processor books.", |_| 0),
-    ("machine_cpu_cores", "Logical processors.", |machine| {
-        machine.n_cpus
-    }),
+    ("machine_cpu_cores", "Logical processors.", |machine| machine.n_cpus),
     ("machine_cpu_drawers", "Processor drawers.", |_| 0),
-    (
-        "machine_cpu_physical_cores",
-        "Processor cores.",
-        |machine| machine.n_cores,
-    ),
-    ("machine_cpu_sockets", "Processor sockets.", |machine| {
-        machine.n_sockets
-    }),
-    (
-        "machine_memory_bytes",
-        "Memory of the machine, in bytes.",
-        |machine| machine.memory_bytes,
-    ),
-    (
-        "machine_nvm_avg_power_budget_watts",
-        "Power budget of non-volatile memory.",
-        |_| 0,
-    ),
-    (
-        "machine_nvm_capacity",
-        "Non-volatile memory by mode, in bytes.",
-        |_| 0,
-    ),
-    (
-        "machine_swap_bytes",
-        "Swap of the machine, in bytes.",
-        |machine| machine.swap_bytes,
-    ),
+    ("machine_cpu_physical_cores", "Processor cores.", |machine| machine.n_cores),
+    ("machine_cpu_sockets", "Processor sockets.", |machine| machine.n_sockets),
+    ("machine_memory_bytes", "Memory of the machine, in bytes.", |machine| machine.memory_bytes),
+    ("machine_nvm_avg_power_budget_watts", "Power budget of non-volatile memory.", |_| 0),
+    ("machine_nvm_capacity", "Non-volatile memory by mode, in bytes.", |_| 0),
+    ("machine_swap_bytes", "Swap of the machine, in bytes.", |machine| machine.swap_bytes),
 ];

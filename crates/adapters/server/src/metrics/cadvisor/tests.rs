@@ -20,14 +20,8 @@ fn at() -> Timestamp {
 
 fn cgroup(whose: Whose, path: &str) -> CgroupFigures {
     let is_node = whose == Whose::Node;
-    let stall = Stall {
-        total_micros: 1_500_000,
-        ..Stall::default()
-    };
-    let stalls = Stalls {
-        some: stall,
-        full: stall,
-    };
+    let stall = Stall { total_micros: 1_500_000, ..Stall::default() };
+    let stalls = Stalls { some: stall, full: stall };
     CgroupFigures {
         whose,
         path: path.to_owned(),
@@ -74,19 +68,10 @@ fn cgroup(whose: Whose, path: &str) -> CgroupFigures {
             n_reads: 1,
             n_writes: 2,
         }],
-        pressure: Some(Pressure {
-            cpu: stalls,
-            memory: stalls,
-            io: stalls,
-        }),
+        pressure: Some(Pressure { cpu: stalls, memory: stalls, io: stalls }),
         interfaces: vec![InterfaceFigures {
             name: "eth0".to_owned(),
-            received: TrafficFigures {
-                bytes: 11,
-                n_packets: 1,
-                n_errors: 0,
-                n_dropped: 0,
-            },
+            received: TrafficFigures { bytes: 11, n_packets: 1, n_errors: 0, n_dropped: 0 },
             sent: TrafficFigures::default(),
         }],
     }
@@ -106,10 +91,7 @@ fn figures() -> UsageFigures {
             cgroup(container("s1"), &format!("{path}/s1")),
             cgroup(Whose::Pod("gone".into()), "/kubepods/podgone"),
         ],
-        disks: vec![DiskFigures {
-            device: "/dev/vda".to_owned(),
-            ..DiskFigures::default()
-        }],
+        disks: vec![DiskFigures { device: "/dev/vda".to_owned(), ..DiskFigures::default() }],
         processes: None,
     }
 }
@@ -132,16 +114,11 @@ fn families_types_and_labels_are_upstreams() {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(
-                shown.insert(name, (kind, BTreeSet::new())).is_none(),
-                "{name} twice"
-            );
+            assert!(shown.insert(name, (kind, BTreeSet::new())).is_none(), "{name} twice");
         } else if !line.starts_with('#') {
             let (name, labels) = line.split_once('{').unwrap_or((line, ""));
             let name = name.split(' ').next().unwrap();
-            let labels = labels
-                .split("=\"")
-                .map(|it| it.rsplit([',', '"']).next().unwrap());
+            let labels = labels.split("=\"").map(|it| it.rsplit([',', '"']).next().unwrap());
             let labels = labels.filter(|it| !it.contains(['}', ' ']) && !it.is_empty());
             shown.get_mut(name).unwrap().1.extend(labels);
         }
@@ -209,11 +186,7 @@ fn numbers_are_written_as_they_are() {
 
 #[test]
 fn a_failed_reading_says_so_and_the_machine_is_still_told() {
-    let machine = Machine {
-        n_cpus: 2,
-        boot_id: "b".to_owned(),
-        ..Machine::default()
-    };
+    let machine = Machine { n_cpus: 2, boot_id: "b".to_owned(), ..Machine::default() };
     let text = write(None, &[], &machine, at());
     assert!(text.contains("\ncontainer_scrape_error 1\n"), "{text}");
     let cores = "machine_cpu_cores{boot_id=\"b\",machine_id=\"\",system_uuid=\"\"} 2\n";

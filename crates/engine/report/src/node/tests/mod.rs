@@ -86,30 +86,18 @@ fn facts() -> NodeFacts {
         image(&agnhost, 326_073_282),
         image(&["lab.local/pause:1"], 768_703),
         image(&busybox, 4_475_573),
-        image(
-            &["registry.k8s.io/e2e-test-images/nonewprivs:1.4"],
-            6_881_986,
-        ),
+        image(&["registry.k8s.io/e2e-test-images/nonewprivs:1.4"], 6_881_986),
         image(&nginx, 4_475_584),
         image(&["registry.k8s.io/e2e-test-images/nonroot:1.5"], 4_475_577),
-        image(
-            &["registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"],
-            37_673_678,
-        ),
+        image(&["registry.k8s.io/e2e-test-images/sample-device-plugin:1.7"], 37_673_678),
     ];
     NodeFacts {
         machine: Some(Machine {
             n_cpus: 2,
             memory_bytes: 24_682_416 * 1024,
             huge_pages: vec![
-                HugePages {
-                    page_bytes: 1 << 30,
-                    n_pages: 0,
-                },
-                HugePages {
-                    page_bytes: 2 << 20,
-                    n_pages: 0,
-                },
+                HugePages { page_bytes: 1 << 30, n_pages: 0 },
+                HugePages { page_bytes: 2 << 20, n_pages: 0 },
             ],
             ephemeral_storage_bytes: Some(270_553_174_016),
             swap_bytes: 0,
@@ -144,11 +132,7 @@ fn facts() -> NodeFacts {
 }
 
 fn runtime_status() -> RuntimeStatus {
-    let fine = RuntimeCondition {
-        is_ok: true,
-        reason: String::new(),
-        message: String::new(),
-    };
+    let fine = RuntimeCondition { is_ok: true, reason: String::new(), message: String::new() };
     let handler = |name: &str| RuntimeHandler {
         name: name.to_owned(),
         recursive_read_only_mounts: true,

@@ -13,17 +13,14 @@ use serde_json::json;
 use super::{super::*, facts, heartbeat, image, ip, runtime_status, settings};
 
 fn amounts(list: &[(&str, &str)]) -> Amounts {
-    let parsed = list
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap()));
+    let parsed =
+        list.iter().map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap()));
     parsed.collect()
 }
 
 fn written(amounts: &Amounts) -> Vec<(String, String)> {
     let written = amounts.iter();
-    written
-        .map(|(name, amount)| (name.clone(), amount.to_string()))
-        .collect()
+    written.map(|(name, amount)| (name.clone(), amount.to_string())).collect()
 }
 
 #[test]
@@ -41,38 +38,22 @@ fn addresses_are_those_asked_for_else_named_else_routed() {
         let mut facts = facts();
         facts.addresses.by_name = by_name.iter().map(|it| ip(it)).collect();
         facts.addresses.interfaces.push(ip("10.0.0.7"));
-        let known = known.iter().map(|it| NodeAddress {
-            type_: "InternalIP".to_owned(),
-            address: (*it).to_owned(),
-        });
-        let previous = NodeStatus {
-            addresses: Some(known.collect()),
-            ..NodeStatus::default()
-        };
+        let known = known
+            .iter()
+            .map(|it| NodeAddress { type_: "InternalIP".to_owned(), address: (*it).to_owned() });
+        let previous = NodeStatus { addresses: Some(known.collect()), ..NodeStatus::default() };
         let plan = node_status(&settings, &facts, &previous, heartbeat());
         let list = plan.status.addresses.unwrap_or_default();
-        let list: Vec<String> = list
-            .into_iter()
-            .map(|it| format!("{}={}", it.type_, it.address))
-            .collect();
-        let fault = plan
-            .address_fault
-            .map(|it| it.to_string())
-            .unwrap_or_default();
+        let list: Vec<String> =
+            list.into_iter().map(|it| format!("{}={}", it.type_, it.address)).collect();
+        let fault = plan.address_fault.map(|it| it.to_string()).unwrap_or_default();
         assert_eq!(
             format!("{} {fault}", list.join(" ")).trim(),
             expected,
             "{ips:?} {hostname} {by_name:?} {cloud}"
         );
     };
-    check(
-        &["10.87.0.1"],
-        "n",
-        &[],
-        false,
-        &[],
-        "InternalIP=10.87.0.1 Hostname=n",
-    );
+    check(&["10.87.0.1"], "n", &[], false, &[], "InternalIP=10.87.0.1 Hostname=n");
     check(
         &["10.87.0.1", "fd00::1"],
         "n",
@@ -90,22 +71,8 @@ fn addresses_are_those_asked_for_else_named_else_routed() {
         "InternalIP=fd00::1 InternalIP=10.87.0.1 Hostname=n",
     );
     check(&[], "n", &[], false, &[], "InternalIP=10.87.0.1 Hostname=n");
-    check(
-        &[],
-        "10.1.2.3",
-        &[],
-        false,
-        &[],
-        "InternalIP=10.1.2.3 Hostname=10.1.2.3",
-    );
-    check(
-        &[],
-        "n",
-        &["fd00::1", "10.0.0.7"],
-        false,
-        &[],
-        "InternalIP=10.0.0.7 Hostname=n",
-    );
+    check(&[], "10.1.2.3", &[], false, &[], "InternalIP=10.1.2.3 Hostname=10.1.2.3");
+    check(&[], "n", &["fd00::1", "10.0.0.7"], false, &[], "InternalIP=10.0.0.7 Hostname=n");
     check(
         &[],
         "n",
@@ -114,47 +81,12 @@ fn addresses_are_those_asked_for_else_named_else_routed() {
         &[],
         "InternalIP=fd00::1 Hostname=n",
     );
-    check(
-        &["::"],
-        "n",
-        &["10.0.0.7"],
-        false,
-        &[],
-        "InternalIP=10.0.0.7 Hostname=n",
-    );
-    check(
-        &["::"],
-        "n",
-        &[],
-        false,
-        &[],
-        "InternalIP=fd00::1 Hostname=n",
-    );
-    check(
-        &["0.0.0.0"],
-        "n",
-        &[],
-        true,
-        &[],
-        "InternalIP=10.87.0.1 Hostname=n",
-    );
+    check(&["::"], "n", &["10.0.0.7"], false, &[], "InternalIP=10.0.0.7 Hostname=n");
+    check(&["::"], "n", &[], false, &[], "InternalIP=fd00::1 Hostname=n");
+    check(&["0.0.0.0"], "n", &[], true, &[], "InternalIP=10.87.0.1 Hostname=n");
     check(&[], "n", &[], true, &[], "Hostname=n");
-    check(
-        &["10.87.0.1"],
-        "n",
-        &[],
-        true,
-        &[],
-        "InternalIP=10.87.0.1 Hostname=n",
-    );
-    check(
-        &["10.87.0.1"],
-        "n",
-        &[],
-        true,
-        &["203.0.113.5"],
-        "InternalIP=203.0.113.5",
-    );
+    check(&["10.87.0.1"], "n", &[], true, &[], "InternalIP=10.87.0.1 Hostname=n");
+    check(&["10.87.0.1"], "n", &[], true, &["203.0.113.5"], "InternalIP=203.0.113.5");
     check(
         &["192.0.2.9"],
         "n",
@@ -163,14 +95,7 @@ fn addresses_are_those_asked_for_else_named_else_routed() {
         &["10.9.9.9"],
         "InternalIP=10.9.9.9 node IP 192.0.2.9 is on none of the host's network interfaces",
     );
-    check(
-        &["127.0.0.1"],
-        "n",
-        &[],
-        false,
-        &[],
-        "node IP 127.0.0.1 cannot be a loopback address",
-    );
+    check(&["127.0.0.1"], "n", &[], false, &[], "node IP 127.0.0.1 cannot be a loopback address");
 }
 
 #[test]
@@ -178,21 +103,11 @@ fn pods_show_internal_addresses_of_both_families() {
     for (listed, expected) in [
         (&[][..], &[][..]),
         (&[("Hostname", "n")], &[]),
-        (
-            &[("InternalIP", "10.0.0.1"), ("Hostname", "n")],
-            &["10.0.0.1"],
-        ),
-        (
-            &[("ExternalIP", "192.0.2.1"), ("InternalIP", "10.0.0.1")],
-            &["10.0.0.1"],
-        ),
+        (&[("InternalIP", "10.0.0.1"), ("Hostname", "n")], &["10.0.0.1"]),
+        (&[("ExternalIP", "192.0.2.1"), ("InternalIP", "10.0.0.1")], &["10.0.0.1"]),
         (&[("ExternalIP", "192.0.2.1")], &["192.0.2.1"]),
         (
-            &[
-                ("InternalIP", "10.0.0.1"),
-                ("InternalIP", "10.0.0.2"),
-                ("InternalIP", "fd00::1"),
-            ],
+            &[("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.2"), ("InternalIP", "fd00::1")],
             &["10.0.0.1", "fd00::1"],
         ),
     ] {
@@ -237,10 +152,7 @@ fn a_node_without_any_address_says_so() {
     settings.node_ips.clear();
     facts.addresses = HostAddresses::default();
     let plan = node_status(&settings, &facts, &NodeStatus::default(), heartbeat());
-    assert_eq!(
-        plan.address_fault,
-        Some(AddressError::NoneFound("lab-node".to_owned()))
-    );
+    assert_eq!(plan.address_fault, Some(AddressError::NoneFound("lab-node".to_owned())));
     assert_eq!(plan.status.addresses, None);
 }
 
@@ -257,11 +169,7 @@ fn capacity_counts_cores_pods_pages_and_what_others_advertise() {
         removed: vec!["example.com/old".to_owned()],
         is_reset: false,
     };
-    let previous = amounts(&[
-        ("example.org/dongle", "2"),
-        ("hugepages-2Mi", "4Mi"),
-        ("cpu", "64"),
-    ]);
+    let previous = amounts(&[("example.org/dongle", "2"), ("hugepages-2Mi", "4Mi"), ("cpu", "64")]);
     let capacity = capacity(&settings, facts.machine.as_ref(), &facts.devices, &previous);
     let expected = [
         ("cpu", "2"),
@@ -275,11 +183,8 @@ fn capacity_counts_cores_pods_pages_and_what_others_advertise() {
     ];
     let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
     assert_eq!(written(&capacity), expected);
-    let left = allocatable(
-        &capacity,
-        &amounts(&[("memory", "100Mi"), ("cpu", "500m")]),
-        &facts.devices,
-    );
+    let left =
+        allocatable(&capacity, &amounts(&[("memory", "100Mi"), ("cpu", "500m")]), &facts.devices);
     let check = |name: &str, expected: &str| assert_eq!(left[name].to_string(), expected, "{name}");
     check("cpu", "1500m");
     check("example.com/gpu", "3");
@@ -304,14 +209,9 @@ fn what_is_reserved_is_kept_from_pods_and_never_makes_less_than_nothing() {
             ("ephemeral-storage", "1000000"),
             ("pods", "10"),
         ]);
-        let left = allocatable(
-            &capacity,
-            &reservation(&settings, &capacity),
-            &DeviceResources::default(),
-        );
-        let expected = expected
-            .iter()
-            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        let left =
+            allocatable(&capacity, &reservation(&settings, &capacity), &DeviceResources::default());
+        let expected = expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
         assert_eq!(written(&left), expected.collect::<Vec<_>>());
     };
     let nothing = HardEviction::default();
@@ -319,12 +219,7 @@ fn what_is_reserved_is_kept_from_pods_and_never_makes_less_than_nothing() {
         &[],
         &[],
         nothing,
-        &[
-            ("cpu", "2"),
-            ("ephemeral-storage", "1M"),
-            ("memory", "1Gi"),
-            ("pods", "10"),
-        ],
+        &[("cpu", "2"), ("ephemeral-storage", "1M"), ("memory", "1Gi"), ("pods", "10")],
     );
     check(
         &[("cpu", "200m"), ("memory", "100Mi"), ("pid", "100")],
@@ -333,23 +228,13 @@ fn what_is_reserved_is_kept_from_pods_and_never_makes_less_than_nothing() {
             memory: Some(Threshold::Share(0.1)),
             storage: Some(Threshold::Amount(Quantity::parse("1k").unwrap())),
         },
-        &[
-            ("cpu", "1500m"),
-            ("ephemeral-storage", "999k"),
-            ("memory", "651794840"),
-            ("pods", "10"),
-        ],
+        &[("cpu", "1500m"), ("ephemeral-storage", "999k"), ("memory", "651794840"), ("pods", "10")],
     );
     check(
         &[("memory", "4Gi")],
         &[],
         nothing,
-        &[
-            ("cpu", "2"),
-            ("ephemeral-storage", "1M"),
-            ("memory", "0"),
-            ("pods", "10"),
-        ],
+        &[("cpu", "2"), ("ephemeral-storage", "1M"), ("memory", "0"), ("pods", "10")],
     );
 }
 
@@ -366,11 +251,7 @@ fn ready_is_the_sum_of_what_is_wrong() {
         };
         assert_eq!(ready.message.unwrap(), message);
         assert_eq!(
-            (
-                ready.type_.as_str(),
-                ready.status.as_str(),
-                ready.reason.as_deref()
-            ),
+            (ready.type_.as_str(), ready.status.as_str(), ready.reason.as_deref()),
             ("Ready", status, Some(reason))
         );
     };
@@ -447,12 +328,7 @@ fn conditions_keep_their_place_their_times_and_their_neighbours() {
         .map(|it| {
             let is_new = it.last_transition_time == Some(Time(heartbeat().0));
             let time = if is_new { "now" } else { "then" };
-            format!(
-                "{}={} {} {time}",
-                it.type_,
-                it.status,
-                it.reason.as_deref().unwrap()
-            )
+            format!("{}={} {} {time}", it.type_, it.status, it.reason.as_deref().unwrap())
         })
         .collect();
     let expected = [
@@ -481,11 +357,7 @@ fn a_restart_of_ours_does_not_make_a_ready_node_unready() {
         facts.runtime = RuntimeAnswer::Never { since };
         let now = since.after(Duration::from_secs(after));
         let plan = node_status(&settings(), &facts, &previous, now);
-        assert_eq!(
-            plan.status.conditions.unwrap()[3].status,
-            expected,
-            "{after}"
-        );
+        assert_eq!(plan.status.conditions.unwrap()[3].status, expected, "{after}");
     };
     check(0, "True");
     check(29, "True");
@@ -502,16 +374,10 @@ fn images_are_the_largest_with_five_names_each() {
     let status = node_status(&settings, &facts, &NodeStatus::default(), heartbeat()).status;
     let images = status.images.unwrap();
     assert_eq!(images.len(), 2);
-    assert_eq!(
-        images[0].names.as_ref().unwrap(),
-        &["a@x", "a@y", "a@z", "a:1", "a:2"]
-    );
+    assert_eq!(images[0].names.as_ref().unwrap(), &["a@x", "a@y", "a@z", "a:1", "a:2"]);
     assert_eq!(images[1].size_bytes, Some(20));
     facts.images = None;
-    let previous = NodeStatus {
-        images: Some(images.clone()),
-        ..NodeStatus::default()
-    };
+    let previous = NodeStatus { images: Some(images.clone()), ..NodeStatus::default() };
     let status = node_status(&settings, &facts, &previous, heartbeat()).status;
     assert_eq!(status.images, Some(images), "unknown is not none");
 }
@@ -577,24 +443,14 @@ fn an_existing_node_gets_back_what_describes_the_machine_and_keeps_the_rest() {
     .unwrap();
     let (mut settings, mut facts) = (settings(), facts());
     settings.has_controller_attach = false;
-    settings.labels = [("disk", "ssd")]
-        .map(|(n, v)| (n.to_owned(), v.to_owned()))
-        .into();
+    settings.labels = [("disk", "ssd")].map(|(n, v)| (n.to_owned(), v.to_owned())).into();
     facts.devices.is_reset = true;
-    let node = serde_json::to_value(reconcile_existing(
-        &settings,
-        &facts,
-        &existing,
-        heartbeat(),
-    ))
-    .unwrap();
+    let node = serde_json::to_value(reconcile_existing(&settings, &facts, &existing, heartbeat()))
+        .unwrap();
     let labels = &node["metadata"]["labels"];
     assert_eq!(labels["kubernetes.io/arch"], "amd64");
     assert_eq!(labels["kubernetes.io/hostname"], "lab-node");
-    assert_eq!(
-        (&labels["team"], &labels["disk"]),
-        (&json!("blue"), &json!("hdd"))
-    );
+    assert_eq!((&labels["team"], &labels["disk"]), (&json!("blue"), &json!("hdd")));
     assert_eq!(node["metadata"]["annotations"], json!({ "mine": "yes" }));
     assert_eq!(node["status"]["capacity"]["example.com/gpu"], "0");
     assert_eq!(node["status"]["allocatable"]["example.com/gpu"], "0");
@@ -602,10 +458,7 @@ fn an_existing_node_gets_back_what_describes_the_machine_and_keeps_the_rest() {
     assert_eq!(node["status"]["nodeInfo"]["kubeProxyVersion"], "");
     let previous = existing.status.unwrap();
     let plan = node_status(&settings, &facts, &previous, heartbeat());
-    assert_eq!(
-        plan.rebooted.as_deref(),
-        Some("6008faa4-dc39-4261-84c0-bf38008b557c")
-    );
+    assert_eq!(plan.rebooted.as_deref(), Some("6008faa4-dc39-4261-84c0-bf38008b557c"));
 }
 
 #[test]
@@ -616,31 +469,16 @@ fn a_patch_replaces_addresses_merges_conditions_and_names_only_changes() {
         node
     };
     let check = |edit: &dyn Fn(&mut Node), expected: serde_json::Value| {
-        assert_eq!(
-            plan_node_patch(&node(&|_| {}), &node(edit)).unwrap_or_default(),
-            expected
-        );
+        assert_eq!(plan_node_patch(&node(&|_| {}), &node(edit)).unwrap_or_default(), expected);
     };
     check(&|_| {}, json!(null));
     check(
-        &|it| {
-            it.status
-                .as_mut()
-                .unwrap()
-                .addresses
-                .as_mut()
-                .unwrap()
-                .truncate(1)
-        },
+        &|it| it.status.as_mut().unwrap().addresses.as_mut().unwrap().truncate(1),
         json!({ "status": { "addresses": [{ "address": "10.87.0.1", "type": "InternalIP" }, { "$patch": "replace" }] } }),
     );
     check(
         &|it| {
-            it.metadata
-                .labels
-                .as_mut()
-                .unwrap()
-                .remove("kubernetes.io/os");
+            it.metadata.labels.as_mut().unwrap().remove("kubernetes.io/os");
             it.metadata.annotations = None;
         },
         json!({ "metadata": {
@@ -649,23 +487,12 @@ fn a_patch_replaces_addresses_merges_conditions_and_names_only_changes() {
         } }),
     );
     check(
-        &|it| {
-            it.status
-                .as_mut()
-                .unwrap()
-                .node_info
-                .as_mut()
-                .unwrap()
-                .boot_id = "next".to_owned()
-        },
+        &|it| it.status.as_mut().unwrap().node_info.as_mut().unwrap().boot_id = "next".to_owned(),
         json!({ "status": { "nodeInfo": { "bootID": "next" } } }),
     );
     check(
         &|it| it.status.as_mut().unwrap().declared_features = None,
         json!({ "status": { "declaredFeatures": null } }),
     );
-    check(
-        &|it| it.spec.get_or_insert_default().unschedulable = Some(true),
-        json!(null),
-    );
+    check(&|it| it.spec.get_or_insert_default().unschedulable = Some(true), json!(null));
 }

@@ -51,11 +51,7 @@ fn the_same_facts_ask_for_nothing_but_a_heartbeat() {
     }});
     assert_eq!(patch, expected);
     let mut same = updated.clone();
-    for condition in same
-        .status
-        .iter_mut()
-        .flat_map(|it| it.conditions.iter_mut().flatten())
-    {
+    for condition in same.status.iter_mut().flat_map(|it| it.conditions.iter_mut().flatten()) {
         condition.last_heartbeat_time = Some(Time(heartbeat().0));
     }
     assert_eq!(plan_node_patch(&recorded, &same), None);

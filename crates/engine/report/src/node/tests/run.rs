@@ -51,13 +51,7 @@ impl Scene {
             startup: Startup::new(None, world.now()),
         };
         let task = tokio::spawn(run(doors));
-        Self {
-            world,
-            api,
-            facts,
-            known: known_seen,
-            task,
-        }
+        Self { world, api, facts, known: known_seen, task }
     }
 
     async fn until_ready(&self, status: &str) {
@@ -85,9 +79,7 @@ fn ready(api: &FakeClusterApi) -> Option<String> {
 }
 
 fn unasked(mut facts: NodeFacts, world_begins: ferrolet_types::Timestamp) -> NodeFacts {
-    facts.runtime = RuntimeAnswer::Never {
-        since: world_begins,
-    };
+    facts.runtime = RuntimeAnswer::Never { since: world_begins };
     facts
 }
 
@@ -133,9 +125,7 @@ async fn an_idle_node_reports_about_every_five_minutes_and_a_busy_one_every_ten_
     for n in 0..60_u64 {
         sleep(Duration::from_secs(1)).await;
         let images = [super::image(&["x:1"], n + 1)];
-        scene
-            .facts
-            .send_modify(|it| it.images = Some(images.into()));
+        scene.facts.send_modify(|it| it.images = Some(images.into()));
     }
     let n = scene.n_requests("patch node status") - n;
     assert!((5..=7).contains(&n), "{n} patches in a busy minute");
@@ -153,21 +143,13 @@ async fn pressure_and_readiness_do_not_wait() {
         let list = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
         list[0].status == "True"
     };
-    scene
-        .api
-        .until("memory pressure", PATIENCE, has_pressure)
-        .await;
-    scene
-        .facts
-        .send_modify(|it| it.loop_faults = vec!["PLEG is not healthy".to_owned()]);
+    scene.api.until("memory pressure", PATIENCE, has_pressure).await;
+    scene.facts.send_modify(|it| it.loop_faults = vec!["PLEG is not healthy".to_owned()]);
     scene.until_ready("False").await;
     assert_eq!(began.elapsed(), Duration::ZERO);
     sleep(Duration::from_millis(1)).await;
     let said = scene.said();
-    assert_eq!(
-        said[said.len() - 2..],
-        ["NodeHasInsufficientMemory", "NodeNotReady"]
-    );
+    assert_eq!(said[said.len() - 2..], ["NodeHasInsufficientMemory", "NodeNotReady"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,10 +160,7 @@ async fn a_node_deleted_while_we_run_is_registered_again() {
     let first = scene.api.node().unwrap().metadata.uid.clone();
     let began = Instant::now();
     scene.api.remove_node();
-    scene
-        .api
-        .until("another node", PATIENCE, |api| api.node().is_some())
-        .await;
+    scene.api.until("another node", PATIENCE, |api| api.node().is_some()).await;
     assert_eq!(began.elapsed(), Duration::ZERO);
     let second = scene.api.node().unwrap();
     assert_ne!(second.metadata.uid, first);
@@ -209,11 +188,7 @@ async fn a_node_that_is_there_already_is_adopted_without_a_flap() {
     });
     let is_adopted = |api: &FakeClusterApi| {
         let node = api.node().unwrap();
-        node.metadata
-            .labels
-            .as_ref()
-            .unwrap()
-            .contains_key("kubernetes.io/hostname")
+        node.metadata.labels.as_ref().unwrap().contains_key("kubernetes.io/hostname")
     };
     scene.api.until("the label", PATIENCE, is_adopted).await;
     sleep(Duration::from_secs(5)).await;
@@ -221,10 +196,7 @@ async fn a_node_that_is_there_already_is_adopted_without_a_flap() {
     sleep(Duration::from_secs(30)).await;
     assert_eq!(ready(&scene.api).as_deref(), Some("True"));
     assert_eq!(scene.said(), ["Starting", "Rebooted"]);
-    assert_eq!(
-        scene.api.node().unwrap().metadata.uid,
-        existing.metadata.uid
-    );
+    assert_eq!(scene.api.node().unwrap().metadata.uid, existing.metadata.uid);
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,12 +207,7 @@ async fn an_api_server_that_is_away_is_tried_until_it_is_back() {
     assert!((25..=40).contains(&n), "{n} requests in three minutes");
     assert!(scene.api.n_reconnects() > 0);
     scene.api.set_down(false);
-    scene
-        .api
-        .until("registration", Duration::from_secs(8), |api| {
-            api.node().is_some()
-        })
-        .await;
+    scene.api.until("registration", Duration::from_secs(8), |api| api.node().is_some()).await;
     // The same in mid-life: what changed meanwhile arrives.
     sleep(Duration::from_secs(20)).await;
     scene.api.set_down(true);
@@ -252,17 +219,12 @@ async fn an_api_server_that_is_away_is_tried_until_it_is_back() {
         let list = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
         list[1].status == "True"
     };
-    scene
-        .api
-        .until("disk pressure", Duration::from_secs(8), has_arrived)
-        .await;
+    scene.api.until("disk pressure", Duration::from_secs(8), has_arrived).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_we_may_not_create_is_found_or_waited_for() {
-    let scene = Scene::begin(settings(), facts(), |api| {
-        api.refuse_next(ApiErrorKind::Forbidden)
-    });
+    let scene = Scene::begin(settings(), facts(), |api| api.refuse_next(ApiErrorKind::Forbidden));
     scene.until_ready("True").await;
     assert_eq!(scene.n_requests("create node"), 2);
     let mut unregistered = settings();
@@ -296,14 +258,10 @@ async fn cordoning_is_said_and_the_pod_range_reaches_the_runtime_once() {
     });
     let is_told = |world: &World| world.pod_cidr().as_deref() == Some("10.88.0.0/20,fd01::/64");
     scene.world.until("the range", PATIENCE, is_told).await;
-    scene
-        .api
-        .edit_node(|node| node.spec.as_mut().unwrap().unschedulable = None);
+    scene.api.edit_node(|node| node.spec.as_mut().unwrap().unschedulable = None);
     let is_said = |world: &World| {
         let events = world.recorded_events();
-        events
-            .last()
-            .is_some_and(|(_, it)| it.reason == "NodeSchedulable")
+        events.last().is_some_and(|(_, it)| it.reason == "NodeSchedulable")
     };
     scene.world.until("the event", PATIENCE, is_said).await;
     assert!(scene.said().contains(&"NodeNotSchedulable".to_owned()));

@@ -24,17 +24,11 @@ struct FakeDirectory {
 
 impl FakeDirectory {
     fn write(&self, name: &str, content: Result<Vec<u8>, String>) {
-        self.files
-            .lock()
-            .unwrap()
-            .insert(Path::new("/m").join(name), content);
+        self.files.lock().unwrap().insert(Path::new("/m").join(name), content);
     }
 
     fn remove(&self, name: &str) {
-        self.files
-            .lock()
-            .unwrap()
-            .remove(&Path::new("/m").join(name));
+        self.files.lock().unwrap().remove(&Path::new("/m").join(name));
     }
 
     fn listing(&self) -> Result<Vec<ManifestFile>, String> {
@@ -69,46 +63,24 @@ fn start(directory: FakeDirectory) -> Running {
     let directory = Arc::new(directory);
     let (hints, hinted) = mpsc::channel(64);
     let (sender, updates) = mpsc::channel(8);
-    let source = FileSource {
-        path: "/m".into(),
-        node: "node-a".to_owned(),
-        period: PERIOD,
-    };
-    tokio::spawn(run(
-        source,
-        directory.clone(),
-        Box::new(FakeHints(hinted)),
-        sender,
-    ));
-    Running {
-        directory,
-        hints,
-        updates,
-    }
+    let source = FileSource { path: "/m".into(), node: "node-a".to_owned(), period: PERIOD };
+    tokio::spawn(run(source, directory.clone(), Box::new(FakeHints(hinted)), sender));
+    Running { directory, hints, updates }
 }
 
 /// The next update; an hour without one is a failure, and costs nothing.
 async fn next(updates: &mut mpsc::Receiver<SourceUpdate>) -> SourceUpdate {
     let update = timeout(Duration::from_secs(3600), updates.recv()).await;
-    update
-        .expect("an update within the hour")
-        .expect("the loop runs")
+    update.expect("an update within the hour").expect("the loop runs")
 }
 
 /// The names and images of an update.
 fn names(update: &SourceUpdate) -> Vec<String> {
     let name = |pod: &ferrolet_types::Pod| {
-        let image = pod.spec_ref().containers[0]
-            .image
-            .clone()
-            .unwrap_or_default();
+        let image = pod.spec_ref().containers[0].image.clone().unwrap_or_default();
         format!("{}={image}", pod.key())
     };
-    update
-        .pods
-        .iter()
-        .map(|sourced| name(&sourced.pod))
-        .collect()
+    update.pods.iter().map(|sourced| name(&sourced.pod)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,11 +99,7 @@ async fn a_hint_is_answered_within_milliseconds() {
     running.hints.send(Gone::new()).await.unwrap();
     let update = next(&mut running.updates).await;
     assert_eq!(names(&update), ["default/a-node-a=i"]);
-    assert!(
-        began.elapsed() <= Duration::from_millis(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= Duration::from_millis(5), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,22 +115,14 @@ async fn endless_hints_delay_a_reading_only_so_long() {
     });
     let began = Instant::now();
     next(&mut running.updates).await;
-    assert!(
-        began.elapsed() <= LONGEST_BURST + QUIET,
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= LONGEST_BURST + QUIET, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_hints_the_clock_finds_the_change() {
     let mut running = start(FakeDirectory::default());
     next(&mut running.updates).await;
-    let Running {
-        directory,
-        hints,
-        updates,
-    } = &mut running;
+    let Running { directory, hints, updates } = &mut running;
     let (spare, _) = mpsc::channel(1);
     drop(std::mem::replace(hints, spare));
     let began = Instant::now();
@@ -200,16 +160,9 @@ async fn a_manifest_that_was_taken_away_and_put_back_is_a_pod_that_left_and_came
     let both = ["default/a-node-a=i", "default/b-node-a=i"];
     assert_eq!(names(&next(&mut running.updates).await), both);
     // Two hints of one burst, the second about something else.
-    running
-        .hints
-        .send(Gone::from(["a.yaml".into()]))
-        .await
-        .unwrap();
+    running.hints.send(Gone::from(["a.yaml".into()])).await.unwrap();
     running.hints.send(Gone::new()).await.unwrap();
-    assert_eq!(
-        names(&next(&mut running.updates).await),
-        ["default/b-node-a=i"]
-    );
+    assert_eq!(names(&next(&mut running.updates).await), ["default/b-node-a=i"]);
     assert_eq!(names(&next(&mut running.updates).await), both);
 }
 
@@ -233,21 +186,14 @@ fn set() -> (FileSet, FakeDirectory) {
     directory.write("x.yaml", manifest("x", "1"));
     let mut files = FileSet::new("n");
     let first = files.scan("/m", directory.listing());
-    assert_eq!(
-        names(&first.update.unwrap()),
-        ["default/good-n=g", "default/x-n=1"]
-    );
+    assert_eq!(names(&first.update.unwrap()), ["default/good-n=g", "default/x-n=1"]);
     (files, directory)
 }
 
 #[test]
 fn a_file_that_turns_bad_is_reported_once_and_keeps_its_pod() {
     let cases = [
-        (
-            "broken YAML",
-            Ok(b"kind: [Pod".to_vec()),
-            "the manifest is not valid YAML or JSON: ",
-        ),
+        ("broken YAML", Ok(b"kind: [Pod".to_vec()), "the manifest is not valid YAML or JSON: "),
         (
             "unknown field",
             Ok(b"kind: Pod\napiVersion: v1\nspecs: {}".to_vec()),
@@ -263,11 +209,7 @@ fn a_file_that_turns_bad_is_reported_once_and_keeps_its_pod() {
             Ok(vec![b'#'; crate::manifest::MAX_BYTES + 1]),
             "the manifest is larger than 10 MiB",
         ),
-        (
-            "junk",
-            Ok(vec![0, 1, 2]),
-            "the manifest is not text: byte 0x00 at offset 0",
-        ),
+        ("junk", Ok(vec![0, 1, 2]), "the manifest is not text: byte 0x00 at offset 0"),
         ("cut to nothing", Ok(Vec::new()), "the manifest is empty"),
         (
             "unreadable",
@@ -289,10 +231,7 @@ fn a_file_that_turns_bad_is_reported_once_and_keeps_its_pod() {
         assert_eq!(&*scanned.notices[0].origin, "/m/x.yaml", "{what}");
         let told = &scanned.notices[0].message;
         assert!(told.starts_with(message), "{what}: {told}");
-        assert!(
-            told.ends_with("; its pod keeps running as last read"),
-            "{what}: {told}"
-        );
+        assert!(told.ends_with("; its pod keeps running as last read"), "{what}: {told}");
         assert_eq!(
             files.scan("/m", directory.listing()),
             crate::file::Scanned::default(),
@@ -307,11 +246,7 @@ fn a_file_that_turns_bad_is_reported_once_and_keeps_its_pod() {
         );
         // The same fault after it was good is news.
         directory.write("x.yaml", Ok(Vec::new()));
-        assert_eq!(
-            files.scan("/m", directory.listing()).notices.len(),
-            1,
-            "{what}"
-        );
+        assert_eq!(files.scan("/m", directory.listing()).notices.len(), 1, "{what}");
     }
 }
 
@@ -346,10 +281,7 @@ fn a_bad_file_that_is_removed_takes_its_last_good_pod_with_it() {
     directory.write("x.yaml", Ok(Vec::new()));
     files.scan("/m", directory.listing());
     directory.remove("x.yaml");
-    assert_eq!(
-        names(&files.scan("/m", directory.listing()).update.unwrap()).len(),
-        1
-    );
+    assert_eq!(names(&files.scan("/m", directory.listing()).update.unwrap()).len(), 1);
 }
 
 #[test]
@@ -358,14 +290,8 @@ fn a_path_that_cannot_be_read_changes_nothing_and_is_reported_once() {
     *directory.fault.lock().unwrap() = Some("input/output error".to_owned());
     let scanned = files.scan("/m", directory.listing());
     assert_eq!(scanned.update, None);
-    assert_eq!(
-        scanned.notices[0].message,
-        "cannot read the manifest path: input/output error"
-    );
-    assert_eq!(
-        files.scan("/m", directory.listing()),
-        crate::file::Scanned::default()
-    );
+    assert_eq!(scanned.notices[0].message, "cannot read the manifest path: input/output error");
+    assert_eq!(files.scan("/m", directory.listing()), crate::file::Scanned::default());
 }
 
 #[test]

@@ -20,18 +20,11 @@ fn pod(name: &str) -> String {
 }
 
 fn ok(body: impl Into<Vec<u8>>) -> Result<Answer, String> {
-    Ok(Answer {
-        status: 200,
-        body: body.into(),
-    })
+    Ok(Answer { status: 200, body: body.into() })
 }
 
 fn names(update: &SourceUpdate) -> Vec<String> {
-    update
-        .pods
-        .iter()
-        .map(|sourced| sourced.pod.key().to_string())
-        .collect()
+    update.pods.iter().map(|sourced| sourced.pod.key().to_string()).collect()
 }
 
 #[test]
@@ -40,17 +33,10 @@ fn a_pod_or_a_list_is_sent_and_an_unchanged_body_is_not() {
     let update = pods.answer(ok(pod("a"))).update.unwrap();
     assert_eq!(names(&update), ["default/a-n"]);
     assert_eq!(pods.answer(ok(pod("a"))).update, None);
-    let list = format!(
-        "apiVersion: v1\nkind: PodList\nitems:\n- {}\n- {}\n",
-        pod("a"),
-        pod("b")
-    );
+    let list = format!("apiVersion: v1\nkind: PodList\nitems:\n- {}\n- {}\n", pod("a"), pod("b"));
     let update = pods.answer(ok(list)).update.unwrap();
     assert_eq!(names(&update), ["default/a-n", "default/b-n"]);
-    let update = pods
-        .answer(ok("kind: PodList\napiVersion: v1\n"))
-        .update
-        .unwrap();
+    let update = pods.answer(ok("kind: PodList\napiVersion: v1\n")).update.unwrap();
     assert!(update.pods.is_empty());
 }
 
@@ -68,12 +54,7 @@ fn an_empty_body_is_an_empty_set() {
 fn failures_keep_the_last_good_set_and_are_told_four_times() {
     let mut pods = UrlSet::new(URL, "n");
     pods.answer(ok(pod("a")));
-    let failure = || {
-        Ok(Answer {
-            status: 503,
-            body: b"busy".to_vec(),
-        })
-    };
+    let failure = || Ok(Answer { status: 503, body: b"busy".to_vec() });
     let told: Vec<String> = (0..8)
         .flat_map(|_| {
             let answered = pods.answer(failure());
@@ -85,32 +66,20 @@ fn failures_keep_the_last_good_set_and_are_told_four_times() {
     let message = "the manifest URL answers with status 503";
     assert_eq!(told.len(), 4);
     assert_eq!(told[0], message);
-    assert_eq!(
-        told[3],
-        format!("{message} (not told again until it works)")
-    );
+    assert_eq!(told[3], format!("{message} (not told again until it works)"));
     let answered = pods.answer(ok(pod("a")));
     assert_eq!(answered.update, None);
-    assert_eq!(
-        answered.notices[0].message,
-        "the manifest URL can be read again"
-    );
+    assert_eq!(answered.notices[0].message, "the manifest URL can be read again");
 }
 
 #[test]
 fn a_bad_body_names_its_faults_with_the_entry() {
     let mut pods = UrlSet::new(URL, "n");
     let bad = "{apiVersion: v1, kind: Pod, metadata: {name: b}, spec: {containers: []}}";
-    let list = format!(
-        "apiVersion: v1\nkind: PodList\nitems: [{}, {bad}]",
-        pod("a")
-    );
+    let list = format!("apiVersion: v1\nkind: PodList\nitems: [{}, {bad}]", pod("a"));
     let answered = pods.answer(ok(list));
     assert_eq!(answered.update, None);
-    assert_eq!(
-        answered.notices[0].message,
-        "items[1].spec.containers: required value is missing"
-    );
+    assert_eq!(answered.notices[0].message, "items[1].spec.containers: required value is missing");
 }
 
 /// Answers one after the other, then hangs.
@@ -131,25 +100,16 @@ impl Fetch for FakeServer {
 /// The next update; an hour without one is a failure, and costs nothing.
 async fn next(updates: &mut mpsc::Receiver<SourceUpdate>) -> SourceUpdate {
     let update = timeout(Duration::from_secs(3600), updates.recv()).await;
-    update
-        .expect("an update within the hour")
-        .expect("the loop runs")
+    update.expect("an update within the hour").expect("the loop runs")
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_url_is_asked_every_period_and_a_hanging_request_is_given_up() {
-    let answers = [
-        Err("connection refused".to_owned()),
-        ok(pod("a")),
-        ok(pod("b")),
-    ];
+    let answers = [Err("connection refused".to_owned()), ok(pod("a")), ok(pod("b"))];
     let server = Arc::new(FakeServer(Mutex::new(answers.into())));
     let (sender, mut updates) = mpsc::channel(4);
-    let source = HttpSource {
-        url: URL.to_owned(),
-        node: "n".to_owned(),
-        period: Duration::from_secs(20),
-    };
+    let source =
+        HttpSource { url: URL.to_owned(), node: "n".to_owned(), period: Duration::from_secs(20) };
     let began = Instant::now();
     let task = tokio::spawn(run(source, server.clone(), sender));
     assert_eq!(names(&next(&mut updates).await), ["default/a-n"]);
@@ -195,25 +155,17 @@ async fn the_client_sends_its_headers_and_follows_redirects() {
     let answer = client.get().await.unwrap();
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"hi"[..]));
     let requests = server.await.unwrap();
+    assert!(requests[1].starts_with("GET /other HTTP/1.1\r\n"), "{requests:?}");
     assert!(
-        requests[1].starts_with("GET /other HTTP/1.1\r\n"),
-        "{requests:?}"
-    );
-    assert!(
-        requests
-            .iter()
-            .all(|it| it.contains("x-token: secret") && it.contains("x-token: again"))
+        requests.iter().all(|it| it.contains("x-token: secret") && it.contains("x-token: again"))
     );
 }
 
 #[tokio::test]
 async fn a_body_that_never_ends_is_cut_off() {
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
-    let (url, _server) = serve(vec![format!(
-        "{head}{}",
-        " ".repeat(crate::manifest::MAX_BYTES + 1)
-    )])
-    .await;
+    let (url, _server) =
+        serve(vec![format!("{head}{}", " ".repeat(crate::manifest::MAX_BYTES + 1))]).await;
     let answer = HttpClient::new(&url, [], b"").unwrap().get().await;
     assert!(answer.unwrap_err().contains("limit"), "too large");
 }
@@ -223,11 +175,7 @@ async fn nobody_at_home_is_an_error_with_its_cause() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
-    let fault = HttpClient::new(&url, [], b"")
-        .unwrap()
-        .get()
-        .await
-        .unwrap_err();
+    let fault = HttpClient::new(&url, [], b"").unwrap().get().await.unwrap_err();
     assert!(fault.contains("refused"), "{fault}");
 }
 
@@ -238,10 +186,7 @@ fn urls_headers_and_roots_are_checked_at_the_start() {
     for url in ["", "x", "/a", "ftp://a/", "http://", "http:///x"] {
         assert!(matches!(made(url), Err(ClientError::Url { .. })), "{url}");
     }
-    assert!(matches!(
-        made("https://localhost/"),
-        Err(ClientError::Roots { .. })
-    ));
+    assert!(matches!(made("https://localhost/"), Err(ClientError::Roots { .. })));
     let bad = HttpClient::new("http://a/", [("a b", "c")], b"");
     assert!(matches!(bad, Err(ClientError::Header { .. })));
 }
