@@ -1,10 +1,13 @@
 //! `cargo xtask bench`: what this node costs and how fast it is.
 //!
 //! * `bench` races this agent against upstream's kubelet on a real control plane ([`race`]);
-//! * `bench server` measures what the agent's server costs those who ask it and the node, both kubelets in turn ([`server`]);
-//! * `bench start` looks closely at the start of static pods, with no control plane and no opponent ([`start`]);
+//! * `bench server` measures what the agent's server costs those who ask it and the node, both
+//!   kubelets in turn ([`server`]);
+//! * `bench start` looks closely at the start of static pods, with no control plane and no opponent
+//!   ([`start`]);
 //! * `bench life` at restarts, deletions and probes of running pods ([`life`]);
-//! * `bench volumes` looks at volumes: how soon they are ready, and what a group costs ([`volumes`]).
+//! * `bench volumes` looks at volumes: how soon they are ready, and what a group costs
+//!   ([`volumes`]).
 //!
 //! ```text
 //! race ── rounds, kubelets in turn ──► leg ── lab's Watch and Api ──► control plane

@@ -74,9 +74,11 @@ pub(crate) fn build(package: &str, profile: Profile) -> Result<PathBuf> {
     executable(package, profile)
 }
 
-/// The agent that a command's arguments ask for: `--agent PATH`, or ours, with `--fast` in the lab profile.
+/// The agent that a command's arguments ask for: `--agent PATH`, or ours, with `--fast` in the lab
+/// profile.
 ///
-/// Commands run again inside the private world, where everything is built already and only has to be found.
+/// Commands run again inside the private world, where everything is built already and only has to
+/// be found.
 pub(crate) fn agent(args: &ArgMatches) -> Result<PathBuf> {
     if let Some(path) = args.get_one::<String>("agent") {
         return Path::new(path).canonicalize().with_context(|| format!("agent {path}"));

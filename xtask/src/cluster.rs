@@ -6,8 +6,8 @@
 //! down ── SIGTERM ──► serve, waits for its end, removes target/cluster, counts what is left
 //! ```
 //!
-//! The run has a network of its own with an uplink, so the API server, pods and host ports can be reached from this
-//! machine with any kubectl. One cluster per checkout.
+//! The run has a network of its own with an uplink, so the API server, pods and host ports can be
+//! reached from this machine with any kubectl. One cluster per checkout.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! `cargo xtask conformance`: upstream's test suites judge the node, and upstream's kubelet is the control group.
+//! `cargo xtask conformance`: upstream's test suites judge the node, and upstream's kubelet is the
+//! control group.
 //!
 //! ```text
 //! run ── control plane, containerd, images, one node ──► ginkgo over the names of a judge's list
@@ -7,8 +8,9 @@
 //!  └─ table, page (pure: text)
 //! ```
 //!
-//! The last full run of each kubelet is kept below `~/.cache/ferrolet/conformance`; `--again` runs what failed in it and
-//! lays the new verdicts over it. `--write` puts all into `tests/conformance/results` and generates docs/conformance.md.
+//! The last full run of each kubelet is kept below `~/.cache/ferrolet/conformance`; `--again` runs
+//! what failed in it and lays the new verdicts over it. `--write` puts all into
+//! `tests/conformance/results` and generates docs/conformance.md.
 
 mod ginkgo;
 mod judge;

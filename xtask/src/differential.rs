@@ -1,5 +1,5 @@
-//! `cargo xtask differential`: the same cases on this agent and on upstream's kubelet; a program of its own
-//! (`tests/differential`) does the work. Here it is built, with the agent, and started.
+//! `cargo xtask differential`: the same cases on this agent and on upstream's kubelet; a program of
+//! its own (`tests/differential`) does the work. Here it is built, with the agent, and started.
 
 use std::process::Command;
 

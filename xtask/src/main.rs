@@ -1,7 +1,7 @@
 //! The project's chores: `cargo xtask <command>`.
 //!
-//! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new command
-//! is a module here and one line in [`command`] and [`dispatch`].
+//! One module per command; what they share with the end-to-end tests lives in `ferrolet-lab`. A new
+//! command is a module here and one line in [`command`] and [`dispatch`].
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
 
@@ -60,6 +60,11 @@ fn command() -> Command {
                         .help("Run only this step; may be given several times"),
                 )
                 .arg(option("jobs", "N", "End-to-end tests at a time"))
+                .arg(number(
+                    "most-flaky",
+                    "N",
+                    "Fail when more tests than this failed beside others and passed alone",
+                ))
                 .arg(
                     Arg::new("long")
                         .long("long")

@@ -1,8 +1,8 @@
 //! `cargo xtask run`: a node on a private containerd, running `examples/pods`, as a live table.
 //!
-//! The node lives in a network of its own with an uplink, so pods and host ports can be reached from this
-//! machine at the addresses that the table shows. Each example names the state it should reach in the annotation
-//! `examples.ferrolet.dev/expect`. Ctrl-C ends everything.
+//! The node lives in a network of its own with an uplink, so pods and host ports can be reached
+//! from this machine at the addresses that the table shows. Each example names the state it should
+//! reach in the annotation `examples.ferrolet.dev/expect`. Ctrl-C ends everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -166,7 +166,8 @@ impl Table {
     fn redraw(&mut self, lines: &[String], out: &mut impl Write) -> Result<()> {
         let size = terminal_size();
         if self.size.is_some_and(|was| was != size) {
-            // A terminal of another width has broken the lines anew: nobody knows where the table began.
+            // A terminal of another width has broken the lines anew: nobody knows where the table
+            // began.
             write!(out, "\x1b[H\x1b[2J")?;
         } else if self.n_drawn > 0 {
             // Back to the head of the table, and everything below it away.
@@ -189,7 +190,8 @@ fn terminal_size() -> (usize, usize) {
     }
 }
 
-/// As much of a table as a terminal can show without breaking lines or scrolling: what scrolled away is never redrawn.
+/// As much of a table as a terminal can show without breaking lines or scrolling: what scrolled
+/// away is never redrawn.
 fn fitted(lines: &[String], (columns, rows): (usize, usize)) -> Vec<String> {
     let room = rows.saturating_sub(1).max(2);
     let mut fitted: Vec<String> = lines.to_vec();

@@ -1,6 +1,7 @@
 //! Compiles our `.proto` files with a compiler written in Rust, so that a build needs no `protoc`.
 //!
-//! Of the plugins' services the library gets clients and of the node's own it gets servers. The other half of each is for tests only.
+//! Of the plugins' services the library gets clients and of the node's own it gets servers. The
+//! other half of each is for tests only.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! Compiles our `.proto` file with a compiler written in Rust, so that a build needs no `protoc`. The server is for tests only.
+//! Compiles our `.proto` file with a compiler written in Rust, so that a build needs no `protoc`.
+//! The server is for tests only.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

@@ -8,11 +8,13 @@ use crate::{files::read_configuration, logging, wire};
 
 /// Enough for the few loops and many short tasks; each further one costs memory.
 const WORKER_THREADS: usize = 2;
-const MOST_BLOCKING_THREADS: usize = 16;
+/// Those of the pools, and some for libraries that take one by themselves. A thread exists only while
+/// it is needed.
+const MOST_BLOCKING_THREADS: usize = ferrolet_linux::offload::ALL_THREADS + 8;
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
-    ferrolet_host::process::tune_allocator();
+    ferrolet_linux::process::tune_allocator();
     let (main, dropins) = read_configuration(command_line)?;
     let loaded = load(command_line, main, &dropins)?;
     let format = match loaded.config.logging.format {

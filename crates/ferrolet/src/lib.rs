@@ -1,9 +1,9 @@
 //! The executable's library: what to run, and how it is wired.
 //!
-//! `main.rs` only calls [`main`]. The name it was called by says what it is: `kubelet` (a link) is the node agent with
-//! upstream's flags, `ferrolet kubelet …` is the same thing. [`wire`] is the only composition root.
-//! May touch: arguments, environment, signals, standard output, the exit code, and the files named on the command line.
-//! Refuses: decisions.
+//! `main.rs` only calls [`main`]. The name it was called by says what it is: `kubelet` (a link) is
+//! the node agent with upstream's flags, `ferrolet kubelet …` is the same thing. [`wire`] is the
+//! only composition root. May touch: arguments, environment, signals, standard output, the exit
+//! code, and the files named on the command line. Refuses: decisions.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -6,12 +6,13 @@
 //! Fields of the spans around an event come before its own, as klog's `WithValues` does; an error is printed with its whole
 //! chain of causes.
 //!
-//! Verbosity is klog's: warnings and errors always appear, other events when their `v` is at most the threshold (`-v N`). An
-//! event says its `v` as a field, which is not printed; without one, info counts as 0, debug as 4 and trace as 6. What other
-//! people's crates say counts 4 more, so that `-v 6` is about pods and not about HTTP frames.
+//! Verbosity is klog's: warnings and errors always appear, other events when their `v` is at most
+//! the threshold (`-v N`). An event says its `v` as a field, which is not printed; without one,
+//! info counts as 0, debug as 4 and trace as 6. What other people's crates say counts 4 more, so
+//! that `-v 6` is about pods and not about HTTP frames.
 //!
-//! Spans with the target [`TRACED`] are for traces: with a layer for those in place they are opened, without one they are not, and they
-//! never appear here.
+//! Spans with the target [`TRACED`] are for traces: with a layer for those in place they are
+//! opened, without one they are not, and they never appear here.
 //!
 //! Refuses: buffering, files, rotation: whoever runs the agent owns its standard error.
 
@@ -105,7 +106,8 @@ pub struct Log<W> {
 }
 
 impl<W: Write> Log<W> {
-    /// A log that asks `now` for the time, in the zone that text lines are to show, and writes to `out`.
+    /// A log that asks `now` for the time, in the zone that text lines are to show, and writes to
+    /// `out`.
     pub fn new(
         format: Format,
         verbosity: Verbosity,
@@ -151,7 +153,8 @@ where
             // A word of this layer is law for all of them.
             return if self.has_traces { Interest::always() } else { Interest::never() };
         }
-        // An event with a verbosity of its own is judged when it happens; all others once and for all, here.
+        // An event with a verbosity of its own is judged when it happens; all others once and for
+        // all, here.
         let has_verbosity = metadata.fields().field(VERBOSITY_FIELD).is_some();
         if has_verbosity || self.is_loud_enough(metadata, &Fields::default()) {
             Interest::always()
@@ -202,7 +205,8 @@ where
             Format::Json => json_line(event.metadata(), &fields, &(self.now)()),
         };
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // One write per line, so that lines of several processes do not mix; nobody is left to hear that it failed.
+        // One write per line, so that lines of several processes do not mix; nobody is left to hear
+        // that it failed.
         let _ = out.write_all(line.as_bytes());
     }
 }
@@ -350,7 +354,8 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// One JSON object. As upstream's, it has `v` unless it is an error, and an error's cause at the end.
+/// One JSON object. As upstream's, it has `v` unless it is an error, and an error's cause at the
+/// end.
 fn json_line(metadata: &Metadata<'_>, fields: &Fields, now: &Zoned) -> String {
     let mut line = format!(
         r#"{{"ts":{},"caller":{},"msg":{}"#,

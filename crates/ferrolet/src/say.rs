@@ -19,7 +19,8 @@ impl Events for LogEvents {
     }
 }
 
-/// The check `log` of upstream's list, which asks whether lines are stuck in a buffer. Here each is written as it comes.
+/// The check `log` of upstream's list, which asks whether lines are stuck in a buffer. Here each is
+/// written as it comes.
 pub(crate) struct LogIsUnbuffered;
 
 impl HealthCheck for LogIsUnbuffered {

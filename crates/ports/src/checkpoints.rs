@@ -8,7 +8,8 @@ use crate::{Fut, RuntimeError};
 
 /// Writes checkpoints.
 pub trait Checkpoints: Send + Sync {
-    /// Writes the container to an archive at `location`. A `timeout` in seconds counts where it is longer than calls may take anyway.
+    /// Writes the container to an archive at `location`. A `timeout` in seconds counts where it is
+    /// longer than calls may take anyway.
     fn checkpoint<'a>(
         &'a self,
         id: &'a ContainerId,

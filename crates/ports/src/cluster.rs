@@ -1,7 +1,9 @@
-//! The cluster as the node's loops need it: write status, keep the node and the mirror pods, read what pods refer to.
+//! The cluster as the node's loops need it: write status, keep the node and the mirror pods, read
+//! what pods refer to.
 //!
-//! Owned by the adapter `cluster`, faked by `testkit`. Every call is one request; none retries by itself, because the loop
-//! that asks knows what a late answer is worth. Refuses: watches (they arrive as channels) and policy.
+//! Owned by the adapter `cluster`, faked by `testkit`. Every call is one request; none retries by
+//! itself, because the loop that asks knows what a late answer is worth. Refuses: watches (they
+//! arrive as channels) and policy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,13 +19,15 @@ pub trait ClusterApi: Send + Sync {
     fn get_pod<'a>(&'a self, key: &'a PodKey) -> Fut<'a, Result<Pod, ApiError>>;
     /// Creates a pod: the mirror of a static one.
     fn create_pod<'a>(&'a self, pod: &'a Pod) -> Fut<'a, Result<Pod, ApiError>>;
-    /// Patches a pod's status subresource with a strategic merge patch; a `metadata.uid` inside it is a precondition.
+    /// Patches a pod's status subresource with a strategic merge patch; a `metadata.uid` inside it
+    /// is a precondition.
     fn patch_pod_status<'a>(
         &'a self,
         key: &'a PodKey,
         patch: &'a Value,
     ) -> Fut<'a, Result<Pod, ApiError>>;
-    /// Deletes the pod with this identity; another pod under the same name is a conflict. No grace leaves it to the pod.
+    /// Deletes the pod with this identity; another pod under the same name is a conflict. No grace
+    /// leaves it to the pod.
     fn delete_pod<'a>(
         &'a self,
         key: &'a PodKey,
@@ -36,7 +40,8 @@ pub trait ClusterApi: Send + Sync {
     fn create_node<'a>(&'a self, node: &'a Node) -> Fut<'a, Result<Node, ApiError>>;
     /// Patches this node's metadata and specification with a strategic merge patch.
     fn patch_node<'a>(&'a self, patch: &'a Value) -> Fut<'a, Result<Node, ApiError>>;
-    /// Patches this node's status with a strategic merge patch, over the connection of the heartbeat.
+    /// Patches this node's status with a strategic merge patch, over the connection of the
+    /// heartbeat.
     fn patch_node_status<'a>(&'a self, patch: &'a Value) -> Fut<'a, Result<Node, ApiError>>;
     /// Drops the connections of the heartbeat, so that the next request opens a new one.
     fn reconnect(&self);

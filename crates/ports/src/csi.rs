@@ -1,7 +1,8 @@
 //! CSI drivers on this node, as the volumes engine calls them.
 //!
-//! Owned by the adapter `plugins`, faked by `testkit`. Each call is one request with a deadline of two minutes; whether a
-//! failed one may still be going on in the driver is part of its error. Refuses: retries.
+//! Owned by the adapter `plugins`, faked by `testkit`. Each call is one request with a deadline of
+//! two minutes; whether a failed one may still be going on in the driver is part of its error.
+//! Refuses: retries.
 
 use std::collections::BTreeMap;
 
@@ -45,9 +46,11 @@ pub trait CsiDrivers: Send + Sync {
         driver: &'a str,
         ask: &'a CsiHealthAsk,
     ) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>>;
-    /// What is wrong with all that a driver stores, as seen from this node; nothing when it is well.
+    /// What is wrong with all that a driver stores, as seen from this node; nothing when it is
+    /// well.
     fn storage_health<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<Vec<CsiAilment>, CsiError>>;
-    /// Asks a driver again what it says of this node, and shows that to whoever follows the registered drivers.
+    /// Asks a driver again what it says of this node, and shows that to whoever follows the
+    /// registered drivers.
     fn look_again<'a>(&'a self, driver: &'a str) -> Fut<'a, Result<(), CsiError>>;
 }
 
@@ -90,7 +93,8 @@ pub struct CsiAilment {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// The access mode and the volume mode of volumes that it concerns, in the API's words; `None` for all.
+    /// The access mode and the volume mode of volumes that it concerns, in the API's words; `None`
+    /// for all.
     pub concerns: Option<(&'static str, &'static str)>,
 }
 

@@ -81,7 +81,8 @@ pub struct DiskKey {
 }
 
 impl DiskKey {
-    /// What the cluster may call the disk in a node's status. A portal's usual port may have been written or not.
+    /// What the cluster may call the disk in a node's status. A portal's usual port may have been
+    /// written or not.
     pub fn cluster_names(&self) -> Vec<String> {
         let plugin = self.kind.plugin();
         let names = match self.kind {
@@ -118,7 +119,8 @@ pub enum Detached {
 /// A disk of another machine, reached by iSCSI.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IscsiDisk {
-    /// Where the target answers, with ports; there is at least one, and the first gives the disk its name.
+    /// Where the target answers, with ports; there is at least one, and the first gives the disk
+    /// its name.
     pub portals: Vec<String>,
     /// The target's name.
     pub target: String,

@@ -1,7 +1,9 @@
-//! Everything the kernel tells about cgroups, networks and file systems, for whoever shows it whole.
+//! Everything the kernel tells about cgroups, networks and file systems, for whoever shows it
+//! whole.
 //!
-//! Read on demand behind [`Usage::figures`](crate::Usage::figures) and [`Usage::disk`](crate::Usage::disk); what the kernel does
-//! not tell is `None`. Refuses: names of pods and containers, and formats; those are the server's business.
+//! Read on demand behind [`Usage::figures`](crate::Usage::figures) and
+//! [`Usage::disk`](crate::Usage::disk); what the kernel does not tell is `None`. Refuses: names of
+//! pods and containers, and formats; those are the server's business.
 
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
 
@@ -29,7 +31,8 @@ pub enum Whose {
     AllPods,
     /// The pods of one class of service.
     Class,
-    /// A part of the system with a cgroup of its own, by the name it has in summaries: `kubelet`, `runtime`, `misc`.
+    /// A part of the system with a cgroup of its own, by the name it has in summaries: `kubelet`,
+    /// `runtime`, `misc`.
     System(String),
     /// One pod.
     Pod(PodUid),
@@ -62,7 +65,8 @@ pub struct CgroupFigures {
     pub devices: Vec<DeviceFigures>,
     /// How long it had to wait; `None` where the kernel does not account for it.
     pub pressure: Option<Pressure>,
-    /// Interfaces of its network, where it has one: the machine, and sandboxes with a network of their own.
+    /// Interfaces of its network, where it has one: the machine, and sandboxes with a network of
+    /// their own.
     pub interfaces: Vec<InterfaceFigures>,
 }
 
@@ -303,6 +307,7 @@ pub struct VolumeUsage {
     pub at: Timestamp,
     /// Room, and what of it is used.
     pub room: FileRoom,
-    /// True when it shares the node's file system, so that its pod's use counts as ephemeral storage.
+    /// True when it shares the node's file system, so that its pod's use counts as ephemeral
+    /// storage.
     pub is_on_node: bool,
 }

@@ -1,9 +1,9 @@
-//! Volume drivers of the old kind (`flexVolume`): programs of the administrator that are started anew for each call, and the
-//! places that their volumes have.
+//! flexVolume drivers: programs of the administrator that are started
+//! anew for each call, and the places that their volumes have.
 //!
-//! Owned by the adapter `host`, faked by `testkit`. A driver is known by its name, `vendor/driver`; whether it is there is
-//! looked at with each call, so one that is installed while pods wait is found. Each call has a deadline. Refuses: retries,
-//! policy, and deleting what a volume holds.
+//! Owned by the adapter `host`, faked by `testkit`. A driver is known by its name, `vendor/driver`;
+//! whether it is there is looked at with each call, so one that is installed while pods wait is
+//! found. Each call has a deadline. Refuses: retries, policy, and deleting what a volume holds.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,8 @@
-//! What pods were given for themselves: devices, processors and memory that nobody else uses meanwhile.
+//! What pods were given for themselves: devices, processors and memory that nobody else uses
+//! meanwhile.
 //!
-//! Implemented by whoever hands such things out; asked by the service that shows them to programs on the node.
+//! Implemented by whoever hands such things out; asked by the service that shows them to programs
+//! on the node.
 
 use ferrolet_types::PodUid;
 

@@ -17,15 +17,18 @@ pub trait PodCgroups: Send + Sync {
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>>;
     /// Sets what all pods have together, and the burstable ones among them.
     fn bound_classes(&self, bounds: ClassBounds) -> Fut<'_, Result<(), HostError>>;
-    /// Gives the pod's cgroup, wherever it stands, the smallest CPU weight there is. Absent is success, and nothing is made.
+    /// Gives the pod's cgroup, wherever it stands, the smallest CPU weight there is. Absent is
+    /// success, and nothing is made.
     fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
-    /// Removes the pod's cgroup wherever it stands, ending what still runs in it. Absent is success.
+    /// Removes the pod's cgroup wherever it stands, ending what still runs in it. Absent is
+    /// success.
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Every pod that has a cgroup.
     fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>>;
 }
 
-/// The node's own files of name resolution. Read anew for every pod: people and programs change them while the agent runs.
+/// The node's own files of name resolution. Read anew for every pod: people and programs change
+/// them while the agent runs.
 pub trait NodeNames: Send + Sync {
     /// Its hosts file; empty when there is none.
     fn hosts(&self) -> Fut<'_, String>;
@@ -37,7 +40,8 @@ pub trait NodeNames: Send + Sync {
 pub trait PodFiles: Send + Sync {
     /// The directory that a pod's logs go to.
     fn log_directory(&self, key: &PodKey, uid: &PodUid) -> PathBuf;
-    /// Makes a pod's directories (`pods/<uid>` with `volumes`, `plugins`) and its log directory. Idempotent.
+    /// Makes a pod's directories (`pods/<uid>` with `volumes`, `plugins`) and its log directory.
+    /// Idempotent.
     fn ensure_pod<'a>(&'a self, key: &'a PodKey, uid: &'a PodUid)
     -> Fut<'a, Result<(), HostError>>;
     /// Removes a pod's directories; refuses while something is mounted in them. Absent is success.
@@ -63,7 +67,8 @@ pub trait PodFiles: Send + Sync {
         name: &'a str,
         limit: usize,
     ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>>;
-    /// Replaces a small file of the agent's own in the pod's directory, to stay also after a power cut.
+    /// Replaces a small file of the agent's own in the pod's directory, to stay also after a power
+    /// cut.
     fn write_pod_file<'a>(
         &'a self,
         uid: &'a PodUid,
@@ -76,14 +81,16 @@ pub trait PodFiles: Send + Sync {
         uid: &'a PodUid,
         name: &'a str,
     ) -> Fut<'a, Result<(), HostError>>;
-    /// Reads a file that a pod left in one of its volumes, whatever the pod made of the path; at most `limit` bytes.
+    /// Reads a file that a pod left in one of its volumes, whatever the pod made of the path; at
+    /// most `limit` bytes.
     fn read_in_volume<'a>(
         &'a self,
         volume: &'a str,
         path: &'a str,
         limit: usize,
     ) -> Fut<'a, Result<String, HostError>>;
-    /// Makes a container's log directory and answers with the highest restart count that left a log there.
+    /// Makes a container's log directory and answers with the highest restart count that left a log
+    /// there.
     fn ensure_container_logs<'a>(
         &'a self,
         key: &'a PodKey,
@@ -102,7 +109,8 @@ pub trait PodFiles: Send + Sync {
         path: &'a str,
         limit: usize,
     ) -> Fut<'a, Result<String, HostError>>;
-    /// Reads the last `lines` lines, at most `limit` bytes, of a container's log, without the runtime's prefixes.
+    /// Reads the last `lines` lines, at most `limit` bytes, of a container's log, without the
+    /// runtime's prefixes.
     fn read_log_tail<'a>(
         &'a self,
         path: &'a str,

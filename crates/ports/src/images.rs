@@ -45,7 +45,8 @@ pub struct PullRequest<'a> {
     pub image: &'a str,
     /// What opens its registry; nothing for an open one.
     pub auth: Option<&'a RegistryAuth>,
-    /// The sandbox of the pod that wants it: runtimes may have rules of their own for a namespace, a handler or an annotation.
+    /// The sandbox of the pod that wants it: runtimes may have rules of their own for a namespace,
+    /// a handler or an annotation.
     pub sandbox: Option<&'a SandboxSpec>,
 }
 
@@ -90,7 +91,8 @@ pub enum ImageError {
     /// The image's signature is not accepted.
     #[error("image signature validation failed: {0}")]
     SignatureValidationFailed(String),
-    /// A refusal without a gRPC code of its own, in the runtime's words; users see it without the `rpc error` in front.
+    /// A refusal without a gRPC code of its own, in the runtime's words; users see it without the
+    /// `rpc error` in front.
     #[error("{0}")]
     Unspecified(String),
     /// Any other refusal, in the runtime's words.

@@ -1,17 +1,20 @@
 //! The few narrow traits the engine needs from the world, and their plain data.
 //!
-//! Every trait is object-safe ([`Fut`] instead of `async fn`): the engine holds `Arc<dyn …>`, so a new port never changes the
-//! type of a loop. Errors answer [`Retry`]. Refuses: implementations; they live in adapters and in `testkit`.
+//! Every trait is object-safe ([`Fut`] instead of `async fn`): the engine holds `Arc<dyn …>`, so a
+//! new port never changes the type of a loop. Errors answer [`Retry`]. Refuses: implementations;
+//! they live in adapters and in `testkit`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod certificates;
 mod checkpoints;
 mod clock;
 mod cluster;
+mod credential_files;
 mod csi;
 mod disks;
 mod events;
-mod farewell;
+mod feeds;
 mod figures;
 mod flex;
 mod given;
@@ -20,11 +23,15 @@ mod images;
 mod kernel_log;
 mod logs;
 mod lookups;
+mod manifests;
 mod measured;
-mod mounted;
+mod node;
+mod node_mounts;
 mod object_change;
 mod offline;
+mod outbound;
 mod packet_filter;
+mod part;
 mod probing;
 mod profiles;
 mod pulls;
@@ -42,20 +49,27 @@ mod traced;
 mod usage;
 mod views;
 mod volume_files;
+mod volume_plugin;
+mod volume_spec;
 mod volumes;
 
 use std::{future::Future, pin::Pin};
 
+pub use certificates::{CertStore, Pair, PairName};
 pub use checkpoints::Checkpoints;
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
+pub use credential_files::{ChangeHints, CredentialFiles, Gone, ReadFile};
 pub use csi::{
     CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
     CsiHealthAsk, CsiPublish, CsiStage, RegisteredDriver,
 };
 pub use disks::{Detached, Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};
-pub use farewell::Farewell;
+pub use feeds::ClusterFeeds;
+pub use ferrolet_node::{
+    CgroupDriver, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion,
+};
 pub use figures::{
     CgroupFigures, CpuFigures, DeviceFigures, DiskFigures, DiskUsage, FileRoom, InUse,
     InterfaceFigures, MemoryFigures, Pressure, ProcessFigures, ProcessRoom, Stall, Stalls,
@@ -70,27 +84,31 @@ pub use images::{ImageError, ImageInfo, Images, PullRequest, RegistryAuth};
 pub use kernel_log::KernelLog;
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
+pub use manifests::{ManifestFile, ManifestFiles};
 pub use measured::{Measured, Sample, SampleValue};
-pub use mounted::{
-    DeviceMount, GroupChange, GroupGift, MountAccess, ProgramMount, ProvidedVolumes, Record,
+pub use node::{NodeCopies, NodeHost};
+pub use node_mounts::{
+    DeviceMount, FsGroupChangePolicy, FsGroupOwner, MountAccess, NodeMounts, ProgramMount, Record,
     RecordPlace, Records,
 };
 pub use object_change::{ObjectChange, ObjectKind};
 pub use offline::{OfflineStore, StoredCopy};
+pub use outbound::Outbound;
 pub use packet_filter::{FilterAnswer, IpFamily, PacketFilter};
+pub use part::{Part, once_open};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
 pub use profiles::{CodeMapping, Profile, ProfileSample, Profiler, Threads};
 pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
 pub use reclaim::{DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
-    CgroupDriver, EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox,
-    ListedState, PodBounds, Runtime, RuntimeCondition, RuntimeError, RuntimeErrorKind,
-    RuntimeEvent, RuntimeEvents, RuntimeHandler, RuntimeListing, RuntimeStatus, RuntimeVersion,
+    EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox, ListedState,
+    PodBounds, Runtime, RuntimeError, RuntimeErrorKind, RuntimeEvent, RuntimeEvents,
+    RuntimeListing,
 };
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
 pub use state_files::StateFiles;
-pub use status::{Remains, StatusSink, StatusUpdate};
+pub use status::{Remains, StaticPodsSink, StatusSink, StatusUpdate};
 pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
 pub use system_logs::{JournalAsk, SystemLog, SystemLogFiles};
@@ -99,8 +117,16 @@ pub use traced::{TRACE_PARENT, TRACED, TraceParent};
 pub use usage::{CgroupUsage, Detail, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{GrantsView, HealthCheck, NodeView, PodsView};
 pub use volume_files::{
-    Medium, PathKind, Payload, PayloadFile, Room, StoredVolumes, SubPathBind, VolumeFiles,
+    EmptyDir, Medium, PathKind, Payload, PayloadFile, StoredVolumes, SubPathBind, VolumeFiles,
     VolumePlace, Written,
+};
+pub use volume_plugin::{
+    AttachedBy, ExpandFault, GrownBytes, MountAsk, MountNeeds, NodePart, NodeVolume, OnNode,
+    Ownership, PodPlace, Repeats, Unstaged, VolumeFault, VolumeMounter, VolumePlugin, VolumeStep,
+};
+pub use volume_spec::{
+    BoundClaim, CsiVolume, DiskVolume, FlexVolume, HostPathType, SecretReference, VolumeMode,
+    VolumeSource, VolumeSpec,
 };
 pub use volumes::{PodVolumes, SubPath, VolumeError, VolumeMount};
 

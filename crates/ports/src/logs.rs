@@ -1,7 +1,8 @@
 //! Container logs as the runtime writes them, read for whoever asks.
 //!
-//! Implemented by the adapter `host`, faked by `testkit`. A reader hands out pieces of bounded size and holds no more than one
-//! between two calls. Refuses: choosing the file; its path comes from the runtime's observation.
+//! Implemented by the adapter `host`, faked by `testkit`. A reader hands out pieces of bounded size
+//! and holds no more than one between two calls. Refuses: choosing the file; its path comes from
+//! the runtime's observation.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub trait LogFiles: Send + Sync {
 
 /// A log that is being read. Dropping it ends the reading.
 pub trait LogPieces: Send {
-    /// The next piece of text, without the runtime's prefixes; `None` at the end. Cancelling loses what was being read.
+    /// The next piece of text, without the runtime's prefixes; `None` at the end. Cancelling loses
+    /// what was being read.
     fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>>;
 }
 

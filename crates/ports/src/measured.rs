@@ -1,7 +1,8 @@
 //! Figures that a part of the agent keeps about itself, for whoever scrapes them.
 //!
-//! A source names families of the server's table of metrics; type, help, stability and label names are the server's business.
-//! Refuses: formats, and label values without bound (a source answers for its own).
+//! A source names families of the server's table of metrics; type, help, stability and label names
+//! are the server's business. Refuses: formats, and label values without bound (a source answers
+//! for its own).
 
 /// Something that has figures to show.
 pub trait Measured: Send + Sync {
@@ -27,7 +28,8 @@ pub enum SampleValue {
     Number(f64),
     /// A histogram.
     Histogram {
-        /// Upper bounds, rising, and how many observations fell at or below each (not cumulated), without the infinite one.
+        /// Upper bounds, rising, and how many observations fell at or below each (not cumulated),
+        /// without the infinite one.
         buckets: Vec<(f64, u64)>,
         /// Observations above the last bound.
         above: u64,

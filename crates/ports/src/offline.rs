@@ -1,7 +1,8 @@
 //! Copies of pods on disk, from which they start while the API server is away.
 //!
-//! Owned by the adapter `host`. Contents are bytes here: what they mean is the engine's. They hold secrets, so whoever
-//! implements this keeps them from everybody but root. Refuses: judging contents.
+//! Owned by the adapter `host`. Contents are bytes here: what they mean is the engine's. They hold
+//! secrets, so whoever implements this keeps them from everybody but root. Refuses: judging
+//! contents.
 
 use ferrolet_types::PodUid;
 

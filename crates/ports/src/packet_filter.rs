@@ -22,8 +22,8 @@ pub struct FilterAnswer {
 
 /// The packet filter.
 pub trait PacketFilter: Send + Sync {
-    /// Runs the family's program with these words, to its end or a deadline. A program that is not there, or does not end, is an error; one
-    /// that fails is an answer.
+    /// Runs the family's program with these words, to its end or a deadline. A program that is not
+    /// there, or does not end, is an error; one that fails is an answer.
     fn run<'a>(
         &'a self,
         family: IpFamily,

@@ -5,13 +5,15 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use crate::{Fut, Retry};
 
-/// Takes orders to probe; never blocks and never fails. Results come back as reports over a channel.
+/// Takes orders to probe; never blocks and never fails. Results come back as reports over a
+/// channel.
 pub trait Probing: Send + Sync {
-    /// Says how a pod is now. The first call sets the rhythm of its probes, so it comes before its containers start;
-    /// every further one says what changed, and costs next to nothing when nothing did.
+    /// Says how a pod is now. The first call sets the rhythm of its probes, so it comes before its
+    /// containers start; every further one says what changed, and costs next to nothing when
+    /// nothing did.
     fn watch_pod(&self, pod: PodProbes);
-    /// Asks for a readiness probe at once of every container of the pod that is not ready: somebody is about to tell
-    /// the world so.
+    /// Asks for a readiness probe at once of every container of the pod that is not ready: somebody
+    /// is about to tell the world so.
     fn hurry(&self, uid: &PodUid);
     /// Ends all probes of a pod, those under way included. Nothing is reported any more.
     fn forget(&self, uid: &PodUid);
@@ -19,7 +21,8 @@ pub trait Probing: Send + Sync {
 
 /// Runs the handlers of container lifecycles.
 pub trait Hooks: Send + Sync {
-    /// Runs one handler to its end. Has no deadline of its own: whoever has waited long enough drops the future.
+    /// Runs one handler to its end. Has no deadline of its own: whoever has waited long enough
+    /// drops the future.
     fn run<'a>(&'a self, call: &'a HookCall) -> Fut<'a, Result<(), HookError>>;
 }
 
@@ -56,7 +59,8 @@ impl HookMoment {
         }
     }
 
-    /// The message of that event. It says nothing of the cause, which may hold secrets of the server.
+    /// The message of that event. It says nothing of the cause, which may hold secrets of the
+    /// server.
     pub fn failure_message(self) -> &'static str {
         match self {
             Self::PostStart => "PostStartHook failed",
@@ -108,7 +112,8 @@ pub enum HookError {
 }
 
 impl HookError {
-    /// When to try again: a hook runs once per container, and the next container brings the next try.
+    /// When to try again: a hook runs once per container, and the next container brings the next
+    /// try.
     pub fn retry(&self) -> Retry {
         Retry::Never
     }

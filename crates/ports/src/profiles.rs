@@ -1,7 +1,8 @@
 //! Profiles of the agent itself: where it spends processor time and what holds its memory.
 //!
-//! Plain data: addresses of code and the files that code was mapped from. Names are not resolved here; who reads a profile has the
-//! executable. Implemented by the adapter `host`, shown by the server.
+//! Plain data: addresses of code and the files that code was mapped from. Names are not resolved
+//! here; who reads a profile has the executable. Implemented by the adapter `host`, shown by the
+//! server.
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
-//! What pulls need of the node: the files that remember them, the node's own registry logins, and the plugins that know more.
+//! What pulls need of the node: the files that remember them, the node's own registry logins, and
+//! the plugins that know more.
 //!
-//! Implemented by the adapter `host`, faked by `testkit`. Refuses: understanding any of the contents; that is core's `images`.
+//! Implemented by the adapter `host`, faked by `testkit`. Refuses: understanding any of the
+//! contents; that is core's `images`.
 
 use crate::{Fut, HostError};
 
@@ -41,7 +43,8 @@ pub enum PullFile {
 pub trait RegistryLogins: Send + Sync {
     /// The node's docker configuration, if it has one.
     fn node_config(&self) -> Fut<'_, Option<NodeDockerConfig>>;
-    /// Runs a plugin to its end and answers with what it wrote; bounded in time and size by the adapter.
+    /// Runs a plugin to its end and answers with what it wrote; bounded in time and size by the
+    /// adapter.
     fn ask_plugin<'a>(&'a self, call: &'a PluginCall) -> Fut<'a, Result<Vec<u8>, HostError>>;
 }
 

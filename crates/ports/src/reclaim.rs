@@ -1,4 +1,5 @@
-//! What the node takes space back from: the disk of images, and container logs with their rotated remains.
+//! What the node takes space back from: the disk of images, and container logs with their rotated
+//! remains.
 //!
 //! Implemented by the adapters `host` and `cri`, faked by `testkit`. Refuses: deciding what goes.
 
@@ -35,7 +36,8 @@ pub trait LogReopen: Send + Sync {
     fn reopen_log<'a>(&'a self, id: &'a ContainerId) -> Fut<'a, Result<(), RuntimeError>>;
 }
 
-/// Container logs below the node's log directory. Paths are absolute, names are those of files beside a log.
+/// Container logs below the node's log directory. Paths are absolute, names are those of files
+/// beside a log.
 pub trait LogStore: Send + Sync {
     /// Every log that a container writes or has written, rotated ones apart.
     fn logs(&self) -> Fut<'_, Result<Vec<LogSize>, HostError>>;

@@ -1,7 +1,8 @@
 //! The API server as judge: who a caller is, and what they may do.
 //!
-//! Owned by the adapter `cluster`, faked by `testkit`, used by the server alone. Every call is one request; keeping answers and
-//! trying again is the server's business. Refuses: policy, and any memory of tokens.
+//! Owned by the adapter `cluster`, faked by `testkit`, used by the server alone. Every call is one
+//! request; keeping answers and trying again is the server's business. Refuses: policy, and any
+//! memory of tokens.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,8 @@ pub enum TokenVerdict {
     },
 }
 
-/// May this subject do this to this node? Group and namespace are always empty, the version is always `v1`.
+/// May this subject do this to this node? Group and namespace are always empty, the version is
+/// always `v1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AccessAsk {
     /// Who.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ferrolet_node::{RuntimeStatus, RuntimeVersion};
 use ferrolet_spec::{ContainerSpec, LinuxResources, SandboxSpec};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{
@@ -52,7 +53,8 @@ pub trait Runtime: Send + Sync {
         id: &'a ContainerId,
         resources: &'a LinuxResources,
     ) -> Fut<'a, Result<(), RuntimeError>>;
-    /// Tells the runtime what bounds a pod's cgroup is about to get; `Unimplemented` when it does not want to know.
+    /// Tells the runtime what bounds a pod's cgroup is about to get; `Unimplemented` when it does
+    /// not want to know.
     fn announce_resources<'a>(
         &'a self,
         sandbox: &'a SandboxId,
@@ -106,63 +108,6 @@ pub enum EventKind {
     Stopped,
     /// It was removed.
     Deleted,
-}
-
-/// The runtime's identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeVersion {
-    /// `containerd`, `cri-o`, …; prefixes container ids in the API.
-    pub name: String,
-    /// Its own version.
-    pub version: String,
-    /// Version of its API.
-    pub api_version: String,
-}
-
-/// How the runtime feels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeStatus {
-    /// Can it run containers?
-    pub runtime: RuntimeCondition,
-    /// Can it connect them?
-    pub network: RuntimeCondition,
-    /// Names of its handlers, sorted, with what each can do.
-    pub handlers: Vec<RuntimeHandler>,
-    /// True when it honours the supplementary-groups policy.
-    pub has_supplemental_groups_policy: bool,
-    /// The cgroup driver it uses, when it tells.
-    pub cgroup_driver: Option<CgroupDriver>,
-}
-
-/// One way of running containers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeHandler {
-    /// Empty for the default.
-    pub name: String,
-    /// Recursive read-only mounts.
-    pub recursive_read_only_mounts: bool,
-    /// User namespaces.
-    pub user_namespaces: bool,
-}
-
-/// How cgroups are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// By writing files.
-    Cgroupfs,
-    /// By asking systemd.
-    Systemd,
-}
-
-/// A condition the runtime reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeCondition {
-    /// True when all is well.
-    pub is_ok: bool,
-    /// One word.
-    pub reason: String,
-    /// One sentence.
-    pub message: String,
 }
 
 /// Everything the runtime knows, in brief.
@@ -232,7 +177,8 @@ pub struct ExecOutput {
     pub stderr: Vec<u8>,
 }
 
-/// A call that the runtime refused or never answered. `Display` is the text users know from upstream.
+/// A call that the runtime refused or never answered. `Display` is the text users know from
+/// upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rpc error: code = {} desc = {message}", kind.code_name())]
 pub struct RuntimeError {

@@ -1,7 +1,7 @@
 //! What images and containers take on disk, as the runtime tells it.
 //!
-//! Implemented by the adapter `cri`; asked by the server for statistics and by whoever reclaims disks. Refuses: sizes of file
-//! systems; the runtime says only where its stores are.
+//! Implemented by the adapter `cri`; asked by the server for statistics and by whoever reclaims
+//! disks. Refuses: sizes of file systems; the runtime says only where its stores are.
 
 use ferrolet_types::{ContainerId, Timestamp};
 

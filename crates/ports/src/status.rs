@@ -1,6 +1,6 @@
 //! The way of a pod's status from the workers, who compute it, to whoever tells the cluster.
 
-use ferrolet_types::{Pod, PodUid};
+use ferrolet_types::{Pod, PodUid, SourceUpdate, pod::PodSource};
 
 /// How much of a pod is left on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,15 @@ pub struct StatusUpdate {
     pub version: u64,
     /// What is left of it.
     pub remains: Remains,
+}
+
+/// Hears which static pods there are, before anybody acts on it; never blocks.
+pub trait StaticPodsSink: Send + Sync {
+    /// Which sources of static pods there are; until all of them have spoken, the set is not
+    /// complete.
+    fn configure(&self, sources: &[PodSource]);
+    /// A source's whole set.
+    fn note(&self, update: &SourceUpdate);
 }
 
 /// Takes changed statuses; never blocks.

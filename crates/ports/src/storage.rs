@@ -1,8 +1,10 @@
-//! The storage objects of the API as the volumes engine needs them: claims, volumes, drivers, attachments, this node's drivers,
-//! and what projected volumes take from the cluster: trust bundles and certificates.
+//! The storage objects of the API as the volumes engine needs them: claims, volumes, drivers,
+//! attachments, this node's drivers, and what projected volumes take from the cluster: trust
+//! bundles and certificates.
 //!
-//! Owned by the adapter `cluster`, faked by `testkit`. Every call is one request and always fresh: the node authorizer lets a
-//! node read the claims and volumes of its own pods one by one, and watch none of them. Refuses: retries and policy.
+//! Owned by the adapter `cluster`, faked by `testkit`. Every call is one request and always fresh:
+//! the node authorizer lets a node read the claims and volumes of its own pods one by one, and
+//! watch none of them. Refuses: retries and policy.
 
 use std::collections::BTreeMap;
 

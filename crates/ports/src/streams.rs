@@ -1,6 +1,7 @@
 //! Where streams into containers begin: addresses on the runtime's own streaming server.
 //!
-//! Implemented by the adapter `cri`, faked by `testkit`. Refuses: connecting; that is the server's business.
+//! Implemented by the adapter `cri`, faked by `testkit`. Refuses: connecting; that is the server's
+//! business.
 
 use ferrolet_types::{ContainerId, SandboxId};
 

@@ -1,4 +1,5 @@
-//! The machine's own logs, for `/logs/`: files, and the journal where there is one. Implemented by the adapter `host`.
+//! The machine's own logs, for `/logs/`: files, and the journal where there is one. Implemented by
+//! the adapter `host`.
 
 use ferrolet_types::Timestamp;
 
@@ -6,7 +7,8 @@ use crate::{Fut, HostError, LogPieces};
 
 /// Looks below the machine's log directory, and into its journal.
 pub trait SystemLogFiles: Send + Sync {
-    /// What is at a path below the log directory; `None` for nothing, and for what may not be shown: links and specials.
+    /// What is at a path below the log directory; `None` for nothing, and for what may not be
+    /// shown: links and specials.
     fn look<'a>(&'a self, path: &'a str) -> Fut<'a, Result<Option<SystemLog>, HostError>>;
 
     /// Those of these services that the journal has something of; none where there is no journal.

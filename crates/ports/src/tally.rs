@@ -1,7 +1,7 @@
 //! Counters and histograms that a part of the agent adds to while it works, shown as [`Measured`].
 //!
-//! One lock around a small map; a part that counts holds it for an addition. Refuses: label values without bound; who counts by pod
-//! calls [`Tally::forget`] when the pod is gone.
+//! One lock around a small map; a part that counts holds it for an addition. Refuses: label values
+//! without bound; who counts by pod calls [`Tally::forget`] when the pod is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -85,6 +85,13 @@ impl Measured for Tally {
 impl Measured for Vec<Sample> {
     fn samples(&self) -> Vec<Sample> {
         self.clone()
+    }
+}
+
+/// Somebody else's figures, which others look at, too.
+impl<T: Measured> Measured for std::sync::Arc<T> {
+    fn samples(&self) -> Vec<Sample> {
+        (**self).samples()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the node, its pods and their containers use, at one moment.
 //!
-//! Implemented by the adapter `host` from cgroup files, read by the server and by whoever reclaims. Refuses: names; a reader of
-//! cgroups knows identities only, and who wants names asks the pods.
+//! Implemented by the adapter `host` from cgroup files, read by the server and by whoever reclaims.
+//! Refuses: names; a reader of cgroups knows identities only, and who wants names asks the pods.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use crate::{DiskUsage, FileRoom, Fut, HostError, UsageFigures};
 
 /// Reads what is used.
 pub trait Usage: Send + Sync {
-    /// Processor, memory and swap of everything, read at most `max_age` ago. Callers at the same time share one reading.
+    /// Processor, memory and swap of everything, read at most `max_age` ago. Callers at the same
+    /// time share one reading.
     fn snapshot(&self, max_age: Duration) -> Fut<'_, Result<Arc<UsageSnapshot>, HostError>>;
 
-    /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age` ago. Costs some five files per cgroup, or
-    /// twenty in all detail: whoever can live with an older reading shares it with others.
+    /// What the kernel tells of every cgroup, in at least this detail and read at most `max_age`
+    /// ago. Costs some five files per cgroup, or twenty in all detail: whoever can live with an
+    /// older reading shares it with others.
     fn figures(
         &self,
         detail: Detail,
@@ -27,7 +29,8 @@ pub trait Usage: Send + Sync {
     /// What is on the disks. Costs a walk over logs and volumes; kept for a while.
     fn disk(&self) -> Fut<'_, Result<Arc<DiskUsage>, HostError>>;
 
-    /// What one pod has on the disks, read anew: its logs, files and volumes. Costs a walk over them.
+    /// What one pod has on the disks, read anew: its logs, files and volumes. Costs a walk over
+    /// them.
     fn disk_of<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<DiskUsage, HostError>>;
 
     /// Room on the file system that holds a directory of the operator's or the runtime's choice.
@@ -37,8 +40,9 @@ pub trait Usage: Send + Sync {
 /// How much of each cgroup is read. More detail has all that less has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What a summary shows that has these containers: processor, memory and swap, waiting, networks, and how many processes there are.
-    /// Of whatever else is in pods, sandboxes above all, only networks and processes.
+    /// What a summary shows that has these containers: processor, memory and swap, waiting,
+    /// networks, and how many processes there are. Of whatever else is in pods, sandboxes above
+    /// all, only networks and processes.
     Summary(Arc<HashSet<ContainerId>>),
     /// Everything.
     Whole,

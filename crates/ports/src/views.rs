@@ -19,7 +19,8 @@ pub trait PodsView: Send + Sync {
         self.pods().into_iter().find(is_asked_for)
     }
 
-    /// The pod of ours that an identity from the API means: a mirror pod's stands for its static pod.
+    /// The pod of ours that an identity from the API means: a mirror pod's stands for its static
+    /// pod.
     fn local_uid(&self, uid: &str) -> PodUid {
         PodUid::from(uid)
     }

@@ -1,8 +1,9 @@
 //! What the volumes engine needs from the node's file systems and mount table.
 //!
-//! Owned by the adapter `host`, faked by `testkit`. Names are a pod's uid, a plugin's directory and a volume's name; paths are
-//! made from them by the adapter alone. Every call is idempotent, safe to repeat after a crash, and has a deadline.
-//! Refuses: policy. What a volume should hold and who owns it is decided by the engine.
+//! Owned by the adapter `host`, faked by `testkit`. Names are a pod's uid, a plugin's directory and
+//! a volume's name; paths are made from them by the adapter alone. Every call is idempotent, safe
+//! to repeat after a crash, and has a deadline. Refuses: policy. What a volume should hold and who
+//! owns it is decided by the engine.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -14,11 +15,12 @@ use crate::{Fut, HostError};
 pub trait VolumeFiles: Send + Sync {
     /// Where a volume stands on the node.
     fn volume_path(&self, place: &VolumePlace) -> PathBuf;
-    /// Makes the volume's directory on its medium, with group and marker. What is ready already is left as it is.
-    fn ensure_room<'a>(
+    /// Makes the volume's directory on its medium, with group and marker. What is ready already is
+    /// left as it is.
+    fn ensure_empty_dir<'a>(
         &'a self,
         place: &'a VolumePlace,
-        room: &'a Room,
+        directory: &'a EmptyDir,
     ) -> Fut<'a, Result<(), HostError>>;
     /// Replaces everything the volume holds in one step, unless it holds exactly that already.
     fn write_payload<'a>(
@@ -32,8 +34,9 @@ pub trait VolumeFiles: Send + Sync {
     fn make_directory<'a>(&'a self, path: &'a str) -> Fut<'a, Result<(), HostError>>;
     /// Makes an empty file of the node, mode 0644; its directory must be there.
     fn make_file<'a>(&'a self, path: &'a str) -> Fut<'a, Result<(), HostError>>;
-    /// Mounts a part of a volume at a place of its own and answers with that place. Nothing outside the volume is ever
-    /// reached, whatever is swapped underneath; what is missing is made like the volume's own directory.
+    /// Mounts a part of a volume at a place of its own and answers with that place. Nothing outside
+    /// the volume is ever reached, whatever is swapped underneath; what is missing is made like the
+    /// volume's own directory.
     fn bind_sub_path<'a>(&'a self, part: &'a SubPathBind) -> Fut<'a, Result<PathBuf, HostError>>;
     /// What is left of a pod's volumes on disk.
     fn stored<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<StoredVolumes, HostError>>;
@@ -58,9 +61,9 @@ pub struct VolumePlace {
     pub name: String,
 }
 
-/// A directory for a volume.
+/// A directory for a volume: an `emptyDir`, or what files are wrapped in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct EmptyDir {
     /// The name of the marker that says it is ready.
     pub marker: String,
     /// What it lives on.

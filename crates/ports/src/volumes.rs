@@ -8,12 +8,14 @@ use crate::{Fut, Retry};
 
 /// The volumes of pods.
 pub trait PodVolumes: Send + Sync {
-    /// Makes every volume of the pod ready and answers where each stands. Idempotent; safe to repeat and to abandon.
+    /// Makes every volume of the pod ready and answers where each stands. Idempotent; safe to
+    /// repeat and to abandon.
     fn ensure<'a>(
         &'a self,
         pod: &'a Pod,
     ) -> Fut<'a, Result<BTreeMap<String, VolumeMount>, VolumeError>>;
-    /// Makes a part of a volume safe to mount and answers with the path to name to the runtime. Idempotent.
+    /// Makes a part of a volume safe to mount and answers with the path to name to the runtime.
+    /// Idempotent.
     fn sub_path<'a>(&'a self, part: &'a SubPath) -> Fut<'a, Result<String, VolumeError>>;
     /// Takes every volume of the pod away. Absent is success.
     fn release<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), VolumeError>>;
@@ -34,7 +36,8 @@ pub struct SubPath {
     pub index: usize,
     /// The path inside the volume, with variables expanded.
     pub path: String,
-    /// The container may not write to it. A path that is missing is made all the same, as upstream does.
+    /// The container may not write to it. A path that is missing is made all the same, as upstream
+    /// does.
     pub is_read_only: bool,
 }
 
@@ -55,6 +58,13 @@ pub struct VolumeMount {
     pub group: Option<i64>,
 }
 
+impl VolumeMount {
+    /// A path of the node.
+    pub fn at(host_path: String, is_read_only: bool, selinux_relabel: bool) -> Self {
+        Self { host_path, is_read_only, image: None, selinux_relabel, device: None, group: None }
+    }
+}
+
 /// A volume that is not ready. `message` is what the pod's event says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -70,10 +80,12 @@ pub struct VolumeError {
 }
 
 impl VolumeError {
-    /// The reason of a pod that this node has no room for: none of its volumes can be attached here any more.
+    /// The reason of a pod that this node has no room for: none of its volumes can be attached here
+    /// any more.
     pub const NODE_IS_FULL: &'static str = "VolumeAttachmentLimitExceeded";
 
-    /// The reason of a pod whose volumes somebody else has yet to attach. No event has it: attaching takes its time.
+    /// The reason of a pod whose volumes somebody else has yet to attach. No event has it:
+    /// attaching takes its time.
     pub const NOT_ATTACHED: &'static str = "VolumeNotAttached";
 
     /// True when there is nothing to tell anybody yet.

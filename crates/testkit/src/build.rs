@@ -140,7 +140,8 @@ impl PodBuilder {
         })
     }
 
-    /// Makes it a static pod from a file: source annotations, the hash as UID, the toleration every static pod has.
+    /// Makes it a static pod from a file: source annotations, the hash as UID, the toleration every
+    /// static pod has.
     pub fn static_file(mut self) -> Self {
         self.source = PodSource::File;
         self

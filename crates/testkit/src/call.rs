@@ -1,4 +1,5 @@
-//! The names of everything a fake can be asked, so that faults, latencies and gauges can point at it.
+//! The names of everything a fake can be asked, so that faults, latencies and gauges can point at
+//! it.
 
 /// One method of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,7 +52,8 @@ impl Call {
         self <= Self::RemoveImage
     }
 
-    /// True for runtime calls that change something; their answer takes a moment longer than their effect.
+    /// True for runtime calls that change something; their answer takes a moment longer than their
+    /// effect.
     pub fn is_change(self) -> bool {
         matches!(
             self,

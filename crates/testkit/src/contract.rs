@@ -1,8 +1,10 @@
-//! What every [`Runtime`] promises, as checks that run on the fake at each commit and on the real adapter end to end.
+//! What every [`Runtime`] promises, as checks that run on the fake at each commit and on the real
+//! adapter end to end.
 //!
-//! A check makes its own pod, asks for things, and compares what it observes; it panics with a sentence when a promise is
-//! broken. Each takes its pod away again, so that checks can follow each other on one runtime. Refuses: fake-only promises
-//! (faults, scripts); those are tested beside the fake.
+//! A check makes its own pod, asks for things, and compares what it observes; it panics with a
+//! sentence when a promise is broken. Each takes its pod away again, so that checks can follow each
+//! other on one runtime. Refuses: fake-only promises (faults, scripts); those are tested beside the
+//! fake.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -38,7 +40,8 @@ pub struct Bench {
     pub sleeper: Vec<String>,
     /// Command of [`QUITTER`].
     pub quitter: Vec<String>,
-    /// A directory that is there; all logs go into it, since making directories is not the runtime's part.
+    /// A directory that is there; all logs go into it, since making directories is not the
+    /// runtime's part.
     pub log_root: PathBuf,
     /// Parent of the pods' cgroups, in the driver's notation.
     pub cgroup_root: String,
@@ -356,7 +359,8 @@ async fn events_tell_a_containers_life(runtime: &dyn Runtime, bench: &Bench) {
         stream => answer("open the event stream", stream),
     };
     let subject = Subject::new(runtime, bench, "events");
-    // The runtime may subscribe a moment after it accepted the call: sandboxes are made until one is heard of.
+    // The runtime may subscribe a moment after it accepted the call: sandboxes are made until one
+    // is heard of.
     let mut sandbox = subject.sandbox(0).await;
     for attempt in 1..10 {
         let heard = tokio::time::timeout(Duration::from_secs(1), stream.next());

@@ -22,7 +22,8 @@ impl World {
         self.script(Scope::Name(ContainerName::new(container)), vec![script]);
     }
 
-    /// The containers of this name in this pod, one script per container made; the last one repeats.
+    /// The containers of this name in this pod, one script per container made; the last one
+    /// repeats.
     pub fn script_series(&self, key: &PodKey, container: &str, series: Vec<Script>) {
         let scope = Scope::Container(key.clone(), ContainerName::new(container));
         self.script(scope, series);
@@ -179,7 +180,8 @@ impl World {
         self.change(|state| state.faults.latency.insert(call, latency));
     }
 
-    /// How long calls take before their effect, and changing ones after it, unless set one by one. 1 ms each at first.
+    /// How long calls take before their effect, and changing ones after it, unless set one by one.
+    /// 1 ms each at first.
     pub fn set_default_latency(&self, before: Duration, after: Duration) {
         self.change(|state| {
             state.faults.default_latency = before;
@@ -233,7 +235,8 @@ impl World {
         newest.is_some_and(|it| it.state.is_running())
     }
 
-    /// True when neither runtime nor cgroups, directories, logs or volumes hold anything of the pod.
+    /// True when neither runtime nor cgroups, directories, logs or volumes hold anything of the
+    /// pod.
     pub fn is_gone(&self, uid: &PodUid) -> bool {
         self.look(|state| {
             !state.sandboxes.iter().any(|it| it.spec.uid == *uid)

@@ -1,4 +1,5 @@
-//! The fake of the port `CsiDrivers`: drivers that remember what is staged and published, and obey the interface's rules.
+//! The fake of the port `CsiDrivers`: drivers that remember what is staged and published, and obey
+//! the interface's rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -97,7 +98,7 @@ impl FakeDrivers {
     }
 
     fn set_mounted(&self, path: &str, is_mounted: bool) {
-        use ferrolet_ports::ProvidedVolumes as _;
+        use ferrolet_ports::NodeMounts as _;
         let places: Vec<RecordPlace> = self.mounts.look().records.into_keys().collect();
         let place =
             places.into_iter().find(|place| self.mounts.driver_path(place).to_str() == Some(path));

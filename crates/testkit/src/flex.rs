@@ -1,4 +1,5 @@
-//! The fake of the port `FlexDrivers`: drivers that remember what they were told. Their mounts show in the fake mount table.
+//! The fake of the port `FlexDrivers`: drivers that remember what they were told. Their mounts show
+//! in the fake mount table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

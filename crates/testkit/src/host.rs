@@ -21,7 +21,8 @@ impl World {
         self.look(|state| state.files.read(path).map(str::to_owned))
     }
 
-    /// Appends to a file, as a container writing its log would. Text without the runtime's prefixes.
+    /// Appends to a file, as a container writing its log would. Text without the runtime's
+    /// prefixes.
     pub fn append_file(&self, path: &str, text: &str) {
         self.change(|state| state.files.append(path, text));
     }
@@ -36,12 +37,14 @@ impl World {
         self.look(|state| state.cgroups.clone())
     }
 
-    /// Takes a pod's cgroup away and leaves what runs in it running, as when the node's cgroups begin elsewhere from now on.
+    /// Takes a pod's cgroup away and leaves what runs in it running, as when the node's cgroups
+    /// begin elsewhere from now on.
     pub fn lose_cgroup(&self, uid: &PodUid) {
         self.change(|state| state.cgroups.remove(uid));
     }
 
-    /// What all pods have together, and the burstable ones among them; nothing before anybody set it.
+    /// What all pods have together, and the burstable ones among them; nothing before anybody set
+    /// it.
     pub fn class_bounds(&self) -> ClassBounds {
         self.look(|state| state.class_bounds)
     }
@@ -438,7 +441,8 @@ impl StateFiles for FakeStateFiles {
     }
 }
 
-/// The node's own files of name resolution: a short hosts file, and a resolver that a test may change.
+/// The node's own files of name resolution: a short hosts file, and a resolver that a test may
+/// change.
 #[derive(Debug, Default)]
 pub struct FakeNames {
     resolver: Mutex<Option<Result<String, HostError>>>,

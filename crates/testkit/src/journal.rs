@@ -13,7 +13,8 @@ pub struct Entry {
     pub act: Act,
 }
 
-/// What happened. Only effects are here: a call that failed before it changed anything leaves no entry.
+/// What happened. Only effects are here: a call that failed before it changed anything leaves no
+/// entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields say what they are")]
 pub enum Act {

@@ -1,12 +1,15 @@
-//! The paused world: fakes for every port, builders for pods, and the contract suites that fakes and real parts share.
+//! The paused world: fakes for every port, builders for pods, and the contract suites that fakes
+//! and real parts share.
 //!
-//! One [`World`] holds what a node would hold: sandboxes, containers, images, cgroups, directories, logs, volumes. The fakes
-//! ([`World::runtime`], [`World::images`], …) are doors into it, so what one port does the others see. The world outlives the
-//! agent under test: drop every loop, wire again on the same world, and that was a `kill -9`.
+//! One [`World`] holds what a node would hold: sandboxes, containers, images, cgroups, directories,
+//! logs, volumes. The fakes ([`World::runtime`], [`World::images`], …) are doors into it, so what
+//! one port does the others see. The world outlives the agent under test: drop every loop, wire
+//! again on the same world, and that was a `kill -9`.
 //!
-//! Time comes from tokio alone: wall time is a fixed start plus what tokio's (paused) clock has elapsed, and processes end when
-//! their [`Script`] says so on that clock. Refuses: expectations and call counts for their own sake. Tests ask the world what
-//! is true, or its [`journal`](World::journal) what happened and in which order.
+//! Time comes from tokio alone: wall time is a fixed start plus what tokio's (paused) clock has
+//! elapsed, and processes end when their [`Script`] says so on that clock. Refuses: expectations
+//! and call counts for their own sake. Tests ask the world what is true, or its
+//! [`journal`](World::journal) what happened and in which order.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -22,6 +25,7 @@ mod flex;
 mod host;
 mod images;
 mod journal;
+mod node_host;
 mod objects;
 mod observe;
 mod packet_filter;
@@ -49,9 +53,10 @@ pub use flex::{FakeFlex, FlexState};
 pub use host::{FakeCgroups, FakeFiles, FakeNames, FakeStateFiles};
 pub use images::FakeImages;
 pub use journal::{Act, Entry};
+pub use node_host::{FakeNodeHost, roomy_node};
 pub use objects::FakeObjects;
 pub use packet_filter::FakePacketFilter;
-pub use probing::{FakeFarewell, FakeHooks, FakeProbing};
+pub use probing::{FakeHooks, FakeOutbound, FakeProbing};
 pub use pulls::{FakeLogins, FakePullFiles};
 pub use reclaim::{FakeDisk, FakeLogStore};
 pub use runtime::FakeRuntime;

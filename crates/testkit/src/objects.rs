@@ -1,4 +1,5 @@
-//! The fake of the port `ClusterObjects`: secrets, config maps and tokens that a test hands out and takes back.
+//! The fake of the port `ClusterObjects`: secrets, config maps and tokens that a test hands out and
+//! takes back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +39,8 @@ struct State {
 }
 
 impl FakeObjects {
-    /// Nothing there yet. Tokens are numbered and renewed at four fifths of their life on that clock.
+    /// Nothing there yet. Tokens are numbered and renewed at four fifths of their life on that
+    /// clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { state: Arc::default(), clock, changes: broadcast::channel(64).0 }
     }

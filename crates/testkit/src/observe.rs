@@ -1,4 +1,5 @@
-//! What the CRI adapter would read back: observations and listings from the world's state, the newest first.
+//! What the CRI adapter would read back: observations and listings from the world's state, the
+//! newest first.
 
 use ferrolet_ports::{ListedContainer, ListedSandbox, ListedState, RuntimeListing};
 use ferrolet_spec::NamespaceMode;

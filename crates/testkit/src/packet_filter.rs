@@ -1,4 +1,5 @@
-//! A packet filter in memory that understands the few words the agent says to `iptables`, and fails when it is told to.
+//! A packet filter in memory that understands the few words the agent says to `iptables`, and fails
+//! when it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,7 +75,8 @@ impl FakePacketFilter {
         self.lock().refused.clear();
     }
 
-    /// Everything that is not the kernel's own: `TABLE CHAIN` for a chain, `TABLE CHAIN: RULE` for a rule.
+    /// Everything that is not the kernel's own: `TABLE CHAIN` for a chain, `TABLE CHAIN: RULE` for
+    /// a rule.
     pub fn shown(&self, family: IpFamily) -> Vec<String> {
         let state = self.lock();
         let mut shown = Vec::new();

@@ -1,12 +1,16 @@
-//! The fake probes and hooks: probes remember what they were told, hooks succeed unless a test says otherwise. And the end of
-//! connections, which are only counted.
+//! The fake probes and hooks: probes remember what they were told, hooks succeed unless a test says
+//! otherwise. And the end of connections, which are only counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{io, os::fd::BorrowedFd};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::BorrowedFd,
+};
 
-use ferrolet_ports::{Farewell, Fut, HookCall, HookError, Hooks, Probing};
+use ferrolet_ports::{Fut, HookCall, HookError, Hooks, HostError, Outbound, Probing, Retry};
 use ferrolet_types::probe::PodProbes;
 use ferrolet_types::{PodUid, pod::PodView as _};
 
@@ -95,19 +99,35 @@ impl Hooks for FakeHooks {
 
 /// Counts the connections that are to be forgotten soon, and leaves them as they are.
 #[derive(Debug, Default)]
-pub struct FakeFarewell {
+pub struct FakeOutbound {
     n_told: AtomicUsize,
 }
 
-impl FakeFarewell {
+impl FakeOutbound {
     /// How many connections it was told of.
     pub fn n_told(&self) -> usize {
         self.n_told.load(Ordering::Relaxed)
     }
 }
 
-impl Farewell for FakeFarewell {
-    fn forget_soon(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+impl Outbound for FakeOutbound {
+    /// This machine is all there is.
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> Fut<'a, Result<Vec<SocketAddr>, HostError>> {
+        let unknown = || HostError {
+            attempt: format!("resolve {host}"),
+            cause: "no such host".to_owned(),
+            retry: Retry::Later,
+        };
+        let own = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let found = (host == "localhost").then(|| vec![own]).ok_or_else(unknown);
+        Box::pin(std::future::ready(found))
+    }
+
+    fn skip_time_wait(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         self.n_told.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Fakes of what space is taken back from: a disk that holds the world's images, and logs that are only sizes.
+//! Fakes of what space is taken back from: a disk that holds the world's images, and logs that are
+//! only sizes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,9 +1,9 @@
 //! The fake container runtime: containerd's manners without containerd.
 //!
-//! It keeps what it is told, as the real one does: a name (pod, container, attempt) stays taken until it is removed, a
-//! container needs a ready sandbox and a present image, a start that fails leaves a dead container behind, stopping and
-//! removing what is not there succeeds. It refuses specifications without the kubelet's labels, because a real listing would
-//! never show them again.
+//! It keeps what it is told, as the real one does: a name (pod, container, attempt) stays taken
+//! until it is removed, a container needs a ready sandbox and a present image, a start that fails
+//! leaves a dead container behind, stopping and removing what is not there succeeds. It refuses
+//! specifications without the kubelet's labels, because a real listing would never show them again.
 
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ impl FakeRuntime {
     ) -> Result<T, RuntimeError> {
         let guard = self.world.enter(call, uid).await;
         let guard = guard.map_err(|fault| fault.of_runtime(call))?;
-        // Only a changing call wakes those who wait for a change, or two readers would keep each other awake.
+        // Only a changing call wakes those who wait for a change, or two readers would keep each
+        // other awake.
         let answer =
             if call.is_change() { self.world.change(deed) } else { self.world.quietly(deed) };
         self.world.leave(guard).await;

@@ -1,4 +1,5 @@
-//! What is in the world, and the few transitions that keep it consistent. Always behind [`World`](crate::World)'s lock.
+//! What is in the world, and the few transitions that keep it consistent. Always behind
+//! [`World`](crate::World)'s lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Fakes of the ports `StorageObjects` and `ProvidedVolumes`: claims, volumes and mounts as values.
+//! Fakes of the ports `StorageObjects` and `NodeMounts`: claims, volumes and mounts as values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 
 use ferrolet_ports::{
     ApiError, ApiErrorKind, CertificateAsk, Detached, DeviceMount, Disk, DiskForm, DiskKey,
-    FlexPlace, Fut, GroupGift, HostError, MountAccess, ProgramMount, ProvidedVolumes, Record,
+    FlexPlace, FsGroupOwner, Fut, HostError, MountAccess, NodeMounts, ProgramMount, Record,
     RecordPlace, Records, RequestedCertificate, Retry, StorageObjects, TrustAsk, VolumePlace,
 };
 use ferrolet_types::PodUid;
@@ -255,15 +255,17 @@ pub struct MountTable {
     /// Raw devices handed to pods.
     pub mapped: BTreeMap<VolumePlace, String>,
     /// Paths given to groups.
-    pub gifts: Vec<(String, GroupGift)>,
+    pub owners: Vec<(String, FsGroupOwner)>,
     /// How long a walk through a volume takes.
     pub walk: Duration,
-    /// Directories of volumes of drivers of the old kind, and whether one mounted something there.
+    /// Directories of volumes of flexVolume drivers, and whether one mounted something there.
     pub flex: BTreeMap<FlexPlace, bool>,
     /// Records of drivers' volumes.
     pub records: BTreeMap<RecordPlace, BTreeMap<String, String>>,
     /// Records whose volumes are mounted.
     pub mounted: BTreeSet<RecordPlace>,
+    /// Of those, the ones that nobody can read.
+    pub unreadable: BTreeSet<RecordPlace>,
     /// Sources that cannot be mounted, with the kernel's word.
     pub broken: BTreeMap<String, String>,
 }
@@ -308,7 +310,7 @@ impl FakeMounts {
     }
 }
 
-impl ProvidedVolumes for FakeMounts {
+impl NodeMounts for FakeMounts {
     fn bind<'a>(
         &'a self,
         place: &'a VolumePlace,
@@ -456,15 +458,15 @@ impl ProvidedVolumes for FakeMounts {
         })
     }
 
-    fn give_to_group<'a>(
+    fn set_ownership<'a>(
         &'a self,
         path: &'a str,
-        gift: GroupGift,
+        owner: FsGroupOwner,
         walked: Arc<AtomicU64>,
     ) -> Fut<'a, Result<(), HostError>> {
         let walk = self.lock().walk;
         let given = self.attempt(path, |table| {
-            table.gifts.push((path.to_owned(), gift));
+            table.owners.push((path.to_owned(), owner));
         });
         Box::pin(async move {
             walked.store(1, Ordering::Relaxed);
@@ -491,6 +493,7 @@ impl ProvidedVolumes for FakeMounts {
     ) -> Fut<'a, Result<(), HostError>> {
         self.attempt("", |table| {
             table.records.insert(place.clone(), record.clone());
+            table.unreadable.remove(place);
         })
     }
 
@@ -502,9 +505,12 @@ impl ProvidedVolumes for FakeMounts {
     }
 
     fn records(&self) -> Fut<'_, Result<Records, HostError>> {
-        self.attempt("", |table| {
+        self.attempt("records", |table| {
             let records = table.records.iter();
-            records.map(|(place, record)| (place.clone(), record.clone())).collect()
+            let known = |place: &RecordPlace| !table.unreadable.contains(place);
+            records
+                .map(|(place, record)| (place.clone(), known(place).then(|| record.clone())))
+                .collect()
         })
     }
 

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use crate::World;
 use crate::state::{State, Stream};
 
-/// An open stream of the fake runtime. Events wait in the world until they are taken, so `next` can be dropped at any time.
+/// An open stream of the fake runtime. Events wait in the world until they are taken, so `next` can
+/// be dropped at any time.
 pub struct FakeEventStream {
     world: World,
     id: u64,

@@ -1,4 +1,5 @@
-//! The fake of the port `VolumeFiles`: volumes as values. It outlives the engine under test, as a disk would.
+//! The fake of the port `VolumeFiles`: volumes as values. It outlives the engine under test, as a
+//! disk would.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +8,7 @@ use std::{
 };
 
 use ferrolet_ports::{
-    FlexPlace, Fut, HostError, PathKind, Payload, RecordPlace, Retry, Room, StoredVolumes,
+    EmptyDir, FlexPlace, Fut, HostError, PathKind, Payload, RecordPlace, Retry, StoredVolumes,
     SubPathBind, VolumeFiles, VolumePlace, Written,
 };
 use ferrolet_types::PodUid;
@@ -27,7 +28,7 @@ pub struct FakeVolumeFiles {
 #[derive(Clone, Debug, Default)]
 pub struct VolumesOnDisk {
     /// Volumes that have a directory.
-    pub rooms: BTreeMap<VolumePlace, Room>,
+    pub empty_dirs: BTreeMap<VolumePlace, EmptyDir>,
     /// What is written in them.
     pub payloads: BTreeMap<VolumePlace, Payload>,
     /// How often something was written that was not there before.
@@ -106,14 +107,14 @@ impl VolumeFiles for FakeVolumeFiles {
         PathBuf::from(format!("{pod}/volumes/{}/{}", place.plugin, place.name))
     }
 
-    fn ensure_room<'a>(
+    fn ensure_empty_dir<'a>(
         &'a self,
         place: &'a VolumePlace,
-        room: &'a Room,
+        directory: &'a EmptyDir,
     ) -> Fut<'a, Result<(), HostError>> {
         self.attempt(&place.name, |state| {
-            let made = state.rooms.entry(place.clone());
-            made.or_insert_with(|| room.clone());
+            let made = state.empty_dirs.entry(place.clone());
+            made.or_insert_with(|| directory.clone());
         })
     }
 
@@ -171,12 +172,13 @@ impl VolumeFiles for FakeVolumeFiles {
             });
             let provided =
                 records.chain(table.bound.keys()).chain(table.by_program.keys()).chain(flex);
-            let rooms = state.rooms.keys().chain(provided);
-            let rooms: BTreeSet<&VolumePlace> = rooms.filter(|place| place.uid == *uid).collect();
+            let empty_dirs = state.empty_dirs.keys().chain(provided);
+            let empty_dirs: BTreeSet<&VolumePlace> =
+                empty_dirs.filter(|place| place.uid == *uid).collect();
             let devices = table.mapped.keys().filter(|place| place.uid == *uid);
             let parts = state.sub_paths.iter().filter(|(owner, _)| owner == uid);
             StoredVolumes {
-                volumes: rooms.into_iter().cloned().collect(),
+                volumes: empty_dirs.into_iter().cloned().collect(),
                 devices: devices.cloned().collect(),
                 sub_paths: parts.map(|(_, volume)| volume.clone()).collect(),
             }
@@ -185,7 +187,7 @@ impl VolumeFiles for FakeVolumeFiles {
 
     fn remove_volume<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
         self.attempt(&place.name, |state| {
-            state.rooms.remove(place);
+            state.empty_dirs.remove(place);
             state.payloads.remove(place);
         })
     }

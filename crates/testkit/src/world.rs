@@ -1,7 +1,8 @@
 //! The world itself: the lock, the clock, and the one gate every call passes.
 //!
-//! Nothing runs in the background. Processes end when somebody looks and their time has come, at the exact moment their script
-//! names; whoever waits (an event stream, a stop, a test's [`World::until`]) sleeps to the next such moment.
+//! Nothing runs in the background. Processes end when somebody looks and their time has come, at
+//! the exact moment their script names; whoever waits (an event stream, a stop, a test's
+//! [`World::until`]) sleeps to the next such moment.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -56,7 +57,8 @@ impl Default for World {
 }
 
 impl World {
-    /// An empty world that begins now. Make it inside the (paused) tokio runtime that the test runs in.
+    /// An empty world that begins now. Make it inside the (paused) tokio runtime that the test runs
+    /// in.
     pub fn new() -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -112,7 +114,8 @@ impl World {
         Arc::new(FakeClock::new(self.clone()))
     }
 
-    /// Waits until `is_true` holds of the world; panics, naming `what`, when it does not within `patience`.
+    /// Waits until `is_true` holds of the world; panics, naming `what`, when it does not within
+    /// `patience`.
     pub async fn until(
         &self,
         what: &str,
@@ -146,7 +149,8 @@ impl World {
         }
     }
 
-    /// Like [`Self::until`] for the fakes: true when the condition came to hold before the deadline.
+    /// Like [`Self::until`] for the fakes: true when the condition came to hold before the
+    /// deadline.
     pub(crate) async fn wait(
         &self,
         deadline: Instant,
@@ -191,7 +195,8 @@ impl World {
         answer
     }
 
-    /// The gate of every call: hangs, latency, planned failures. The guard counts the call as under way.
+    /// The gate of every call: hangs, latency, planned failures. The guard counts the call as under
+    /// way.
     pub(crate) async fn enter(&self, call: Call, uid: Option<PodUid>) -> Result<InFlight, Fault> {
         let uid = uid.as_ref();
         let (latency, limit) = self.quietly(|state| {

@@ -1,6 +1,7 @@
 //! What a kubelet answered in one case, with everything taken out that differs from run to run.
 //!
-//! The same shape is recorded (`answers/<case>.json`, one or two recordings) and observed. Pure data and its files.
+//! The same shape is recorded (`answers/<case>.json`, one or two recordings) and observed. Pure
+//! data and its files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +22,8 @@ pub(crate) struct Answer {
     pub(crate) sequence: BTreeMap<String, Vec<String>>,
     /// The kubelet's events about the case's pods.
     pub(crate) events: Vec<Event>,
-    /// Pods that went, with the seconds from the request to delete them; null where nobody took the time.
+    /// Pods that went, with the seconds from the request to delete them; null where nobody took the
+    /// time.
     pub(crate) gone: BTreeMap<String, Option<f64>>,
     /// What the API server said no to.
     #[serde(default)]

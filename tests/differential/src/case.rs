@@ -1,4 +1,5 @@
-//! The cases as data: files of `cases/`, one group each, in a short form that is expanded here to whole API objects.
+//! The cases as data: files of `cases/`, one group each, in a short form that is expanded here to
+//! whole API objects.
 //!
 //! ```yaml
 //! about: what the group is about
@@ -11,8 +12,9 @@
 //!     steps: [{at: 4, delete: p}]                   # what happens, and in which second
 //! ```
 //!
-//! In a pod's spec `metadata` is lifted out; a container's `sh` becomes a shell command, its name is `c` unless given, its
-//! image busybox; pods end within two seconds unless told otherwise. Pure; unknown words are errors that name the case.
+//! In a pod's spec `metadata` is lifted out; a container's `sh` becomes a shell command, its name
+//! is `c` unless given, its image busybox; pods end within two seconds unless told otherwise. Pure;
+//! unknown words are errors that name the case.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,11 @@
-//! The judge: one answer against the recordings of another kubelet. A pure function from values to differences.
+//! The judge: one answer against the recordings of another kubelet. A pure function from values to
+//! differences.
 //!
-//! A value is right when any of the recordings has it, field by field, because two recordings of upstream itself differ in
-//! places. Lists of named things are compared by name, so that a path says what it is about:
-//! `final.p.containerStatuses[c].state.waiting.reason`. Events are matched by what they say; how often is compared where
-//! the recordings agree closely enough for a number to mean something.
+//! A value is right when any of the recordings has it, field by field, because two recordings of
+//! upstream itself differ in places. Lists of named things are compared by name, so that a path
+//! says what it is about: `final.p.containerStatuses[c].state.waiting.reason`. Events are matched
+//! by what they say; how often is compared where the recordings agree closely enough for a number
+//! to mean something.
 
 use std::collections::BTreeSet;
 
@@ -123,8 +125,9 @@ fn fields(value: &Value) -> Option<Map<String, Value>> {
     }
 }
 
-/// Orders of states; a difference is shown as the lines to take away (-) and to add (+) to the nearest recording.
-/// Whether two changes are told together or one after the other is a matter of moments and no difference.
+/// Orders of states; a difference is shown as the lines to take away (-) and to add (+) to the
+/// nearest recording. Whether two changes are told together or one after the other is a matter of
+/// moments and no difference.
 fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
     let pods = theirs.iter().chain([ours]).flat_map(|it| it.sequence.keys());
     for pod in pods.collect::<BTreeSet<&String>>() {
@@ -140,8 +143,9 @@ fn sequences(ours: &Answer, theirs: &[Answer], found: &mut Vec<Difference>) {
     }
 }
 
-/// A sequence without the states that lie between two others and say nothing that one of these does not say: on the way up,
-/// or while the phase stays. Where a pod ends, a state in between has a meaning of its own.
+/// A sequence without the states that lie between two others and say nothing that one of these does
+/// not say: on the way up, or while the phase stays. Where a pod ends, a state in between has a
+/// meaning of its own.
 fn essential(sequence: &[String]) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for (index, line) in sequence.iter().enumerate() {
@@ -164,7 +168,8 @@ fn is_between(before: &str, line: &str, after: &str) -> bool {
         && words.iter().all(|it| before.contains(it) || after.contains(it))
 }
 
-/// The lines that turn one list into another: `- line` is only in the first, `+ line` only in the second.
+/// The lines that turn one list into another: `- line` is only in the first, `+ line` only in the
+/// second.
 fn changes(from: &[String], to: &[String]) -> Vec<String> {
     // The classic table of longest common subsequences, from the end.
     let mut longest = vec![vec![0_usize; to.len() + 1]; from.len() + 1];
@@ -246,8 +251,8 @@ fn words(event: &Event) -> Value {
     json!(format!("{} x{}: {}", event.kind, event.count, event.message))
 }
 
-/// Once is once, but a warning comes again for as long as its cause lasts; the more often something happens, the less the
-/// number means.
+/// Once is once, but a warning comes again for as long as its cause lasts; the more often something
+/// happens, the less the number means.
 fn is_count_right(event: &Event, theirs: &[u64]) -> bool {
     let (least, most) = (theirs.iter().min(), theirs.iter().max());
     let (Some(least), Some(most)) = (least.copied(), most.copied()) else {

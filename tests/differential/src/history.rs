@@ -1,7 +1,9 @@
-//! What a watch saw of one pod, put together: its states in order, its last status, and how long its end took.
+//! What a watch saw of one pod, put together: its states in order, its last status, and how long
+//! its end took.
 //!
-//! Pure: arrivals in, lines out. A state is one line: phase (`*` while it is being deleted), the conditions that a kubelet
-//! owns, and each container with state, reason, exit code, restarts and readiness.
+//! Pure: arrivals in, lines out. A state is one line: phase (`*` while it is being deleted), the
+//! conditions that a kubelet owns, and each container with state, reason, exit code, restarts and
+//! readiness.
 
 use std::time::Instant;
 
@@ -9,7 +11,8 @@ use serde_json::Value;
 
 use crate::normalise::Names;
 
-/// One pod name over the time of a case; another pod of the same name goes on where the first ended.
+/// One pod name over the time of a case; another pod of the same name goes on where the first
+/// ended.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) states: Vec<String>,

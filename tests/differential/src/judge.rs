@@ -1,8 +1,8 @@
 //! A whole run: the stages in turn, the second look at what differs, the verdict.
 //!
-//! A case that differs is played again, twice, with few others beside it; only what differs every time counts, because a
-//! machine that does something else for a second makes pods miss a state. Everything ours answered is kept in
-//! `target/differential/`, with the agents' logs.
+//! A case that differs is played again, twice, with few others beside it; only what differs every
+//! time counts, because a machine that does something else for a second makes pods miss a state.
+//! Everything ours answered is kept in `target/differential/`, with the agents' logs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,7 +73,8 @@ impl Set<'_> {
             .with_context(|| ferrolet_lab::process::tail(&stage.node.node.log(), 20))
     }
 
-    /// Two recordings of each case that can be trusted; a few cases at a time, so that what was recorded is kept.
+    /// Two recordings of each case that can be trusted; a few cases at a time, so that what was
+    /// recorded is kept.
     fn record(&self, scene: &Scene<'_>, cases: &[&Case]) -> Result<u8> {
         let mut stage = Stage::start(scene, "diff-upstream", &self.binaries.binary("kubelet"))?;
         let mut n_failed = 0;

@@ -1,7 +1,7 @@
 //! Differences that stay on purpose: `known.yaml`, and the page that is made of it.
 //!
-//! An entry names cases and a path (`*` stands for any text), and says what we do, why, and why that is better for users.
-//! Pure but for reading the file. It refuses entries without a reason.
+//! An entry names cases and a path (`*` stands for any text), and says what we do, why, and why
+//! that is better for users. Pure but for reading the file. It refuses entries without a reason.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,8 @@ pub(crate) struct Known {
     /// For what is not in any case: the end-to-end tests that show it.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
-    /// For orders of states: the only lines that may be more or less, as they are shown, with `*` for any text.
+    /// For orders of states: the only lines that may be more or less, as they are shown, with `*`
+    /// for any text.
     #[serde(default)]
     pub(crate) lines: Vec<String>,
     /// What upstream does and what Ferrolet does.

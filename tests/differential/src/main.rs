@@ -1,4 +1,5 @@
-//! The differential judge: the same cases on this agent and on upstream's kubelet, and every difference shown.
+//! The differential judge: the same cases on this agent and on upstream's kubelet, and every
+//! difference shown.
 //!
 //! ```text
 //! cases/*.yaml ──► perform ── on a Stage each ──► Answer (ours)   ┐

@@ -1,4 +1,5 @@
-//! Takes out of texts and statuses what differs from run to run: ids, addresses, times, the names of the run.
+//! Takes out of texts and statuses what differs from run to run: ids, addresses, times, the names
+//! of the run.
 //!
 //! | in the world | in an answer |
 //! | --- | --- |
@@ -28,7 +29,8 @@ pub(crate) struct Names {
 /// Fields that are times or ids and nothing else.
 const DROPPED: [&str; 6] =
     ["startTime", "startedAt", "finishedAt", "lastTransitionTime", "lastProbeTime", "containerID"];
-/// What the kernel of cgroup v1 says for "no limit"; upstream reports it as the pod's limit, now and then.
+/// What the kernel of cgroup v1 says for "no limit"; upstream reports it as the pod's limit, now
+/// and then.
 const NO_LIMIT: &str = "9007199254740988Ki";
 
 impl Names {

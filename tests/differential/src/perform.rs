@@ -226,7 +226,8 @@ impl Run<'_> {
     }
 }
 
-/// Events of one kind add up, whichever process of the agent sent them; in the order of their first time.
+/// Events of one kind add up, whichever process of the agent sent them; in the order of their first
+/// time.
 fn events(found: &[Value], names: &Names) -> Vec<Event> {
     let mut found: Vec<&Value> = found.iter().collect();
     found.sort_by_key(|it| it["firstTimestamp"].as_str().unwrap_or_default().to_owned());

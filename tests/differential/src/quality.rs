@@ -1,7 +1,8 @@
 //! Which recordings may be kept: those of a kubelet, not of a machine that was too busy.
 //!
-//! Pure. In: all recordings of a case so far. Out: two that can be trusted, or nothing. A value counts as right when any
-//! recording has it, so a recording that was cut short would quietly approve of every pod that never starts.
+//! Pure. In: all recordings of a case so far. Out: two that can be trusted, or nothing. A value
+//! counts as right when any recording has it, so a recording that was cut short would quietly
+//! approve of every pod that never starts.
 
 use serde_json::Value;
 
@@ -20,7 +21,8 @@ pub(crate) fn agreeing(recordings: &[Answer]) -> Option<Vec<Answer>> {
     None
 }
 
-/// Orders of states and events differ between two runs of upstream itself; where a pod ends up does not.
+/// Orders of states and events differ between two runs of upstream itself; where a pod ends up does
+/// not.
 fn ends_alike(one: &Answer, other: &Answer) -> bool {
     let is_end = |path: &str| !path.starts_with("sequence.") && !path.starts_with("events.");
     let found = compare(one, std::slice::from_ref(other));
@@ -36,7 +38,8 @@ fn is_cut_short(answer: &Answer) -> bool {
     answer.last.iter().any(is_waited_for)
 }
 
-/// A pod without conditions was not looked at yet, unless it was refused; init containers that run hold the others back.
+/// A pod without conditions was not looked at yet, unless it was refused; init containers that run
+/// hold the others back.
 fn is_being_made(status: &Value) -> bool {
     let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let is_new = |it: &Value| {

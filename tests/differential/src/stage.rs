@@ -1,6 +1,8 @@
-//! One kubelet on a node of its own, ready to play cases: its containerd, its watch on pods, the doors to the API server.
+//! One kubelet on a node of its own, ready to play cases: its containerd, its watch on pods, the
+//! doors to the API server.
 //!
-//! Both kubelets get the same configuration, images and network. What a stage leaves behind goes with the run.
+//! Both kubelets get the same configuration, images and network. What a stage leaves behind goes
+//! with the run.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,9 @@
-//! A headless browser that is driven: pages are opened at a size and in a colour scheme, keys are pressed, and the page is asked what it shows.
+//! A headless browser that is driven: pages are opened at a size and in a colour scheme, keys are
+//! pressed, and the page is asked what it shows.
 //!
-//! Speaks Chromium's own protocol over the two pipes of `--remote-debugging-pipe`: JSON messages, each ended by a zero byte. In: a program, and
-//! a directory for its profile. Out: values of expressions, and pictures. Refuses: outliving its owner.
+//! Speaks Chromium's own protocol over the two pipes of `--remote-debugging-pipe`: JSON messages,
+//! each ended by a zero byte. In: a program, and a directory for its profile. Out: values of
+//! expressions, and pictures. Refuses: outliving its owner.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -18,7 +20,8 @@ use serde_json::{Value, json};
 
 use crate::cases::SOON;
 
-/// How long the browser may take for one answer. Its first one takes a start, which on a busy machine is long.
+/// How long the browser may take for one answer. Its first one takes a start, which on a busy
+/// machine is long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What somebody looks with.
@@ -143,7 +146,8 @@ impl Browser {
         })
     }
 
-    /// Fails unless an expression is true now: for what must hold at every moment, and nothing has to become.
+    /// Fails unless an expression is true now: for what must hold at every moment, and nothing has
+    /// to become.
     pub(crate) fn expect(&mut self, expression: &str) -> Result<()> {
         let is = self.ask(expression)?;
         ensure!(is == Value::Bool(true), "{expression} is {is}");

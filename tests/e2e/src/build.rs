@@ -3,7 +3,8 @@
 use ferrolet_lab::image::BUSYBOX;
 use serde_json::{Value, json};
 
-/// A pod with these containers. It stops quickly, because shells as first process ignore the polite signal.
+/// A pod with these containers. It stops quickly, because shells as first process ignore the polite
+/// signal.
 pub(crate) fn pod(name: &str, containers: &[Value]) -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,4 +1,5 @@
-//! What a test of the cluster works with: a node that joined the shared control plane, and a namespace.
+//! What a test of the cluster works with: a node that joined the shared control plane, and a
+//! namespace.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -164,7 +165,8 @@ impl<'c> World<'c> {
         })
     }
 
-    /// The same with more patience: for a pod that something has to be done for first, or that was refused before.
+    /// The same with more patience: for a pod that something has to be done for first, or that was
+    /// refused before.
     pub(crate) fn wait_ready_later(&mut self, name: &str) -> Result<PodView> {
         self.wait_pod(name, "Ready", LATER, |pod| pod.condition("Ready") == Some("True"))
     }
@@ -241,7 +243,8 @@ impl<'c> World<'c> {
         })
     }
 
-    /// The lines of a container that has said all it has to say: some, and no more at the next look.
+    /// The lines of a container that has said all it has to say: some, and no more at the next
+    /// look.
     pub(crate) fn settled_log(&mut self, pod: &PodView, container: &str) -> Result<Vec<String>> {
         let (mut before, mut since) = (Vec::new(), Instant::now());
         self.node.node.wait("a log that has settled", SOON, |node| {

@@ -1,4 +1,5 @@
-//! What one test works with: a containerd of its own, started when first asked for, and agents on it.
+//! What one test works with: a containerd of its own, started when first asked for, and agents on
+//! it.
 //!
 //! Cleaning up is not the test's business: the runner calls [`Context::clean`] whatever happened.
 
@@ -22,8 +23,9 @@ use crate::Options;
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// How long certificates live that the shared control plane signs. They begin five minutes in the past and are
-/// renewed after 70 to 90 % of the whole span, so a certificate of this length is renewed 1 to 87 seconds after it was signed.
+/// How long certificates live that the shared control plane signs. They begin five minutes in the
+/// past and are renewed after 70 to 90 % of the whole span, so a certificate of this length is
+/// renewed 1 to 87 seconds after it was signed.
 const SIGNING_DURATION: &str = "130s";
 
 /// What all tests of a run have in common.
@@ -94,7 +96,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether the agent under test is upstream's kubelet, which is expected to fall short here and there.
+    /// Whether the agent under test is upstream's kubelet, which is expected to fall short here and
+    /// there.
     pub(crate) fn is_upstream(&self) -> bool {
         self.options.agent.ends_with("kubelet")
     }
@@ -161,7 +164,8 @@ impl<'a> Context<'a> {
         self.containerd.as_mut().context("containerd was just started")
     }
 
-    /// Makes the test's containerd wait for the agent to hand over the range of its pods' addresses.
+    /// Makes the test's containerd wait for the agent to hand over the range of its pods'
+    /// addresses.
     pub(crate) fn take_network_from_agent(&mut self) -> Result<()> {
         let name = format!("{}-containerd", self.short);
         let network = PodNetwork::FromAgent;
@@ -267,7 +271,8 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Takes the test's objects out of the shared control plane, so that it does not work for them any more.
+    /// Takes the test's objects out of the shared control plane, so that it does not work for them
+    /// any more.
     fn leave_cluster(&mut self) -> Result<()> {
         let Some(namespace) = self.namespace.take() else {
             return Ok(());

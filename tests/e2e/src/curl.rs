@@ -83,7 +83,8 @@ pub(crate) fn shown(world: &World<'_>, name: &str, identity: &Identity) -> Resul
     Ok(args)
 }
 
-/// curl's arguments for a method. It waits for a body unless it is told that it asks for the head alone.
+/// curl's arguments for a method. It waits for a body unless it is told that it asks for the head
+/// alone.
 fn how_to_ask(method: &str) -> Vec<&str> {
     match method {
         "HEAD" => vec!["--head"],

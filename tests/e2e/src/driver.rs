@@ -1,7 +1,8 @@
-//! The CSI driver of these tests (`tests/csi-driver`) in a process of its own, and what a cluster needs to use it.
+//! The CSI driver of these tests (`tests/csi-driver`) in a process of its own, and what a cluster
+//! needs to use it.
 //!
-//! [`serve`] is where a test begins: a node, the driver registered with it, and the object by which the cluster knows it;
-//! [`claim`] makes a volume of the driver with a claim bound to it.
+//! [`serve`] is where a test begins: a node, the driver registered with it, and the object by which
+//! the cluster knows it; [`claim`] makes a volume of the driver with a claim bound to it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -90,7 +91,8 @@ impl Driver {
         Ok(std::fs::write(self.state.join("limit"), limit.to_string())?)
     }
 
-    /// From now on this is wrong with a volume, or with the driver's `storage`: lines of kind, reason and a sentence.
+    /// From now on this is wrong with a volume, or with the driver's `storage`: lines of kind,
+    /// reason and a sentence.
     pub(crate) fn set_health(&self, of: &str, lines: &str) -> Result<()> {
         let directory = self.state.join("health");
         std::fs::create_dir_all(&directory)?;
@@ -118,7 +120,8 @@ pub(crate) fn name_in(world: &World<'_>) -> String {
     format!("{}.ferrolet.dev", world.namespace)
 }
 
-/// A node with the driver registered and known to the cluster by that specification; `None` where it cannot be built.
+/// A node with the driver registered and known to the cluster by that specification; `None` where
+/// it cannot be built.
 pub(crate) fn serve<'c>(
     context: &mut Context<'c>,
     options: &[&str],
@@ -171,8 +174,8 @@ pub(crate) fn wait_registered(world: &mut World<'_>, driver: &Driver) -> Result<
     })
 }
 
-/// A volume of the driver with `more` in its specification, and a claim of that name bound to it; answers with the volume's
-/// name.
+/// A volume of the driver with `more` in its specification, and a claim of that name bound to it;
+/// answers with the volume's name.
 pub(crate) fn claim(world: &World<'_>, driver: &Driver, name: &str, more: Value) -> Result<String> {
     let volume = format!("{}-{name}", world.namespace);
     let spec = with(
@@ -216,7 +219,8 @@ pub(crate) fn claimant(world: &World<'_>, name: &str, claim: &str) -> Value {
     )
 }
 
-/// Waits until the controller asks for a volume to be attached; answers with the name of its request.
+/// Waits until the controller asks for a volume to be attached; answers with the name of its
+/// request.
 pub(crate) fn wait_attachment(world: &mut World<'_>, volume: &str) -> Result<String> {
     world.wait("the attachment", LATER, |cluster, _| {
         let all = cluster.get("/apis/storage.k8s.io/v1/volumeattachments")?;

@@ -1,8 +1,9 @@
 //! End-to-end tests: the real agent on a real containerd, one line per test.
 //!
-//! A program of its own and not a set of `#[test]` functions, because all tests share one private world
-//! ([`ferrolet_lab::isolation`]) and because a test can be skipped with a reason. Each test has a containerd and an agent
-//! of its own; several run at a time, as most of their time is waiting.
+//! A program of its own and not a set of `#[test]` functions, because all tests share one private
+//! world ([`ferrolet_lab::isolation`]) and because a test can be skipped with a reason. Each test
+//! has a containerd and an agent of its own; several run at a time, as most of their time is
+//! waiting.
 //!
 //! The last line is always `N passed, N failed, N skipped`.
 #![forbid(unsafe_code)]
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use cases::Case;
+use cases::{Case, Kind};
 use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::{Machine, Network, Part, isolation, parts, vm};
 
@@ -78,7 +79,11 @@ fn drive() -> Result<u8> {
     let mut options = parse(std::env::args().skip(1))?;
     if options.wants_list {
         for case in cases::all() {
-            let remark = if case.is_long { " (long)" } else { "" };
+            let remark = match case.kind {
+                Kind::Ordinary => "",
+                Kind::Long => " (long)",
+                Kind::Guest => " (guest)",
+            };
             println!("{} {}{remark}", case.group, case.name);
         }
         return Ok(0);

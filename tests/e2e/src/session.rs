@@ -1,6 +1,8 @@
-//! A program that is talked to: its output is collected while it runs, its input stays open until it is closed.
+//! A program that is talked to: its output is collected while it runs, its input stays open until
+//! it is closed.
 //!
-//! In: a command. Out: what it has said so far, and how it ended. Refuses: outliving its owner; a session that is dropped is killed.
+//! In: a command. Out: what it has said so far, and how it ended. Refuses: outliving its owner; a
+//! session that is dropped is killed.
 
 use std::io::{Read, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -77,8 +79,9 @@ impl Session {
         })
     }
 
-    /// Says a line until an answer to it is heard. To a container that somebody is attached to only what it writes from then on comes, and
-    /// the runtime may hand over the first line before it listens: that answer is in the log alone.
+    /// Says a line until an answer to it is heard. To a container that somebody is attached to only
+    /// what it writes from then on comes, and the runtime may hand over the first line before it
+    /// listens: that answer is in the log alone.
     pub(crate) fn say_until_heard(
         &mut self,
         line: &str,
@@ -109,7 +112,8 @@ impl Session {
     pub(crate) fn wait_end(&mut self, patience: Duration) -> Result<ExitStatus> {
         let status = wait_until("it to end", patience, || Ok(self.child.try_wait()?))
             .with_context(|| format!("it said {:?} and {:?}", self.output(), self.errors()))?;
-        // What it wrote last may still be on its way to the threads that collect it: each lets go of its share at the end.
+        // What it wrote last may still be on its way to the threads that collect it: each lets go
+        // of its share at the end.
         wait_until("the rest of its output", patience, || {
             let is_all =
                 Arc::strong_count(&self.output) == 1 && Arc::strong_count(&self.errors) == 1;

@@ -1,7 +1,8 @@
-//! Counting what a run left on the host: processes, mounts, cgroups, network namespaces, links, files.
+//! Counting what a run left on the host: processes, mounts, cgroups, network namespaces, links,
+//! files.
 //!
-//! Things are recognised by the run's id in their name or by the run's namespaces, never by being new:
-//! other runs and other people work on the same machine at the same time.
+//! Things are recognised by the run's id in their name or by the run's namespaces, never by being
+//! new: other runs and other people work on the same machine at the same time.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,8 @@ pub struct Namespaces {
     mount: String,
     pid: String,
     net: String,
-    /// When the first process ended, in ticks since the boot. The kernel gives the numbers to others then.
+    /// When the first process ended, in ticks since the boot. The kernel gives the numbers to
+    /// others then.
     ended: Option<u64>,
 }
 
@@ -113,7 +115,8 @@ fn processes(run: &RunId, namespaces: Option<&Namespaces>) -> Result<Vec<String>
     Ok(left)
 }
 
-/// When a process began, in ticks since the boot; the name in front of the numbers may hold anything.
+/// When a process began, in ticks since the boot; the name in front of the numbers may hold
+/// anything.
 fn began(pid: u32) -> Option<u64> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, numbers) = line.rsplit_once(')')?;
@@ -121,7 +124,7 @@ fn began(pid: u32) -> Option<u64> {
 }
 
 fn mounts(run: &RunId) -> Result<Vec<String>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = crate::mounts::table()?;
     let ours = table.lines().filter(|line| line.contains(&run.id));
     Ok(ours.map(|line| format!("mount {line}")).collect())
 }

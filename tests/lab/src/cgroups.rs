@@ -1,7 +1,8 @@
-//! The bench's own corner of the cgroup trees: made before an agent starts, removed after everything ended.
+//! The bench's own corner of the cgroup trees: made before an agent starts, removed after
+//! everything ended.
 //!
-//! Works on every hierarchy of a v1 machine and on the one tree of a v2 machine. Removing kills what still runs
-//! inside: only groups whose name carries the run id are ever handed to it.
+//! Works on every hierarchy of a v1 machine and on the one tree of a v2 machine. Removing kills
+//! what still runs inside: only groups whose name carries the run id are ever handed to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

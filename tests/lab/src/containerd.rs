@@ -1,7 +1,8 @@
-//! A private containerd: own root, state, socket, CNI network and bridge, below one directory of the run.
+//! A private containerd: own root, state, socket, CNI network and bridge, below one directory of
+//! the run.
 //!
-//! One agent at a time may use an instance: an agent rightly takes pods that it does not know for orphans.
-//! Looking inside is done with `ctr`, from outside the agent.
+//! One agent at a time may use an instance: an agent rightly takes pods that it does not know for
+//! orphans. Looking inside is done with `ctr`, from outside the agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,7 +171,8 @@ impl Containerd {
         })
     }
 
-    /// Lets pulls from a registry of this name (without a port) go to a registry of the bench, from the next pull on.
+    /// Lets pulls from a registry of this name (without a port) go to a registry of the bench, from
+    /// the next pull on.
     pub fn point_registry(&self, name: &str, registry: &Registry) -> Result<()> {
         let directory = self.directory.join("registries").join(name);
         fs::create_dir_all(&directory)?;
@@ -228,7 +230,8 @@ impl Containerd {
         Ok(tasks)
     }
 
-    /// What a power cut does: every process ends at once, what is on disk stays, and containerd starts again.
+    /// What a power cut does: every process ends at once, what is on disk stays, and containerd
+    /// starts again.
     pub fn reboot(&mut self) -> Result<()> {
         self.end_processes()?;
         self.launch()
@@ -299,7 +302,8 @@ impl Containerd {
         self.directory.join("network.template")
     }
 
-    /// The range comes from outside and may be one that another bridge of the run has, so this one gets no address.
+    /// The range comes from outside and may be one that another bridge of the run has, so this one
+    /// gets no address.
     fn template_text(&self) -> String {
         let network = json!({
             "cniVersion": "1.0.0",

@@ -1,4 +1,5 @@
-//! The smallest HTTP there is: GET over a TCP stream, and a server that answers every request with one body.
+//! The smallest HTTP there is: GET over a TCP stream, and a server that answers every request with
+//! one body.
 //!
 //! Enough for health checks, `/pods` and a manifest URL; not a client for anything else.
 
@@ -32,8 +33,8 @@ pub fn get(address: &str, path: &str) -> Result<Answer> {
     parse(&bytes).with_context(|| format!("answer of http://{address}{path}"))
 }
 
-/// A port that nobody listens on, below those that the kernel gives to outgoing connections, so that nobody takes
-/// it between the choice and the use; each call gives another one.
+/// A port that nobody listens on, below those that the kernel gives to outgoing connections, so
+/// that nobody takes it between the choice and the use; each call gives another one.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
@@ -85,7 +86,8 @@ fn dechunk(mut rest: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// Serves one body on a loopback port and remembers the head of each request. Ends with the process.
+/// Serves one body on a loopback port and remembers the head of each request. Ends with the
+/// process.
 pub struct StaticServer {
     port: u16,
     state: Arc<Mutex<ServerState>>,

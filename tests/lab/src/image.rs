@@ -1,7 +1,8 @@
-//! Container images from local binaries, written as OCI archives, because no registry can be reached.
+//! Container images from local binaries, written as OCI archives, because no registry can be
+//! reached.
 //!
-//! The same inputs give the same bytes: entries carry no times and no owners but root. Importing an archive is
-//! containerd's business (`Containerd::import`).
+//! The same inputs give the same bytes: entries carry no times and no owners but root. Importing an
+//! archive is containerd's business (`Containerd::import`).
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -6,7 +6,8 @@
 //!   └ afterwards: removes and counts what is left
 //! ```
 //!
-//! * **Processes**: a pid namespace. When its first process ends, the kernel ends containerd, shims, containers, agents.
+//! * **Processes**: a pid namespace. When its first process ends, the kernel ends containerd,
+//!   shims, containers, agents.
 //! * **Mounts**: a mount namespace with shared propagation, first cut off from the host. `/run` is an empty tmpfs
 //!   and `/var` an overlay, so fixed paths such as `/var/log/containers`, `/run/containerd`, `/run/netns` and `/var/lib/cni`
 //!   are private and vanish with the namespace.
@@ -17,8 +18,8 @@
 //!   when the inner process ends, also when the outer one was killed. The outer one [counts](crate::census) what is left,
 //!   and removes it in case the first process was killed.
 //!
-//! The same executable is started again for each stage, so the caller's `main` runs three times up to [`run`].
-//! No stage touches a process, mount, cgroup or link without the run's id in its name.
+//! The same executable is started again for each stage, so the caller's `main` runs three times up
+//! to [`run`]. No stage touches a process, mount, cgroup or link without the run's id in its name.
 
 mod inside;
 mod network;
@@ -139,7 +140,8 @@ impl Bench {
     }
 }
 
-/// Runs `body` in a world of its own and gives its exit code; a leftover turns success into failure.
+/// Runs `body` in a world of its own and gives its exit code; a leftover turns success into
+/// failure.
 pub fn run(network: Network, body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
     match std::env::var(STAGE).as_deref() {
         Ok("init") => inside::init(),
@@ -155,7 +157,8 @@ pub fn is_outer() -> bool {
     std::env::var_os(STAGE).is_none()
 }
 
-/// The environment in which the same program takes a virtual machine for the inside of a run: nothing in there needs hiding.
+/// The environment in which the same program takes a virtual machine for the inside of a run:
+/// nothing in there needs hiding.
 #[must_use]
 pub fn environment_of_guest(bench: &Bench) -> Vec<(String, String)> {
     let run = bench.run_id();

@@ -1,8 +1,8 @@
 //! The test bench: real containerd, real images, real agent processes, in a world of their own.
 //!
-//! `xtask`, the end-to-end tests and the benchmarks are built on this crate. It is synchronous, talks to the
-//! user through `log` lines on standard error, and knows nothing of the agent's insides: it starts the
-//! executable, writes manifests and looks at the result from outside.
+//! `xtask`, the end-to-end tests and the benchmarks are built on this crate. It is synchronous,
+//! talks to the user through `log` lines on standard error, and knows nothing of the agent's
+//! insides: it starts the executable, writes manifests and looks at the result from outside.
 //!
 //! ```text
 //! isolation::run ── outer process ── unshare(mount, pid, net) ── init (reaps) ── inner process: your closure

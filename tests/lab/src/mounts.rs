@@ -8,8 +8,14 @@ use rustix::mount::{UnmountFlags, unmount};
 
 /// Mount points at or below `dir`, deepest last-mounted first, as this process sees them.
 pub fn below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
-    Ok(points_below(&table, dir))
+    Ok(points_below(&table()?, dir))
+}
+
+/// The mount table of this process. A pod can have a directory of any name mounted; what is no text
+/// in it is replaced.
+pub fn table() -> Result<String> {
+    let table = fs::read("/proc/self/mountinfo").context("read the mount table")?;
+    Ok(String::from_utf8_lossy(&table).into_owned())
 }
 
 /// Unmounts everything at or below `dir`.

@@ -1,7 +1,9 @@
-//! One agent: the executable under test, its configuration, its manifests, and what it says about them.
+//! One agent: the executable under test, its configuration, its manifests, and what it says about
+//! them.
 //!
-//! The executable is started through a link named `kubelet`, so upstream's kubelet can stand in for ours. It
-//! gets directories, ports and a cgroup root of its own. Nothing here knows how the agent works inside.
+//! The executable is started through a link named `kubelet`, so upstream's kubelet can stand in for
+//! ours. It gets directories, ports and a cgroup root of its own. Nothing here knows how the agent
+//! works inside.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +30,8 @@ pub struct NodeOptions {
     pub name: String,
     /// The executable.
     pub agent: PathBuf,
-    /// Fields of KubeletConfiguration laid over the bench's own, the top level only; null takes a field away.
+    /// Fields of KubeletConfiguration laid over the bench's own, the top level only; null takes a
+    /// field away.
     pub configuration: Value,
     /// Further command-line arguments.
     pub arguments: Vec<String>,
@@ -168,7 +171,8 @@ impl Node {
         daemon.terminate(Duration::from_secs(15))
     }
 
-    /// Lets another executable be the agent from the next launch on, with the same directories and containers.
+    /// Lets another executable be the agent from the next launch on, with the same directories and
+    /// containers.
     pub fn switch_agent(&mut self, agent: &Path) -> Result<()> {
         ensure!(self.daemon.is_none(), "the agent still runs");
         let link = self.directory.join("kubelet");
@@ -257,7 +261,8 @@ impl Node {
         http::get(&self.read_only, path)
     }
 
-    /// Waits for a condition; the failure carries the end of the agent's log, and a dead agent ends the wait.
+    /// Waits for a condition; the failure carries the end of the agent's log, and a dead agent ends
+    /// the wait.
     pub fn wait<T>(
         &mut self,
         what: &str,
@@ -348,7 +353,8 @@ impl Node {
         &self.healthz
     }
 
-    /// Ends the agent and removes its directory and cgroups. Containers are the runtime's: destroy that first.
+    /// Ends the agent and removes its directory and cgroups. Containers are the runtime's: destroy
+    /// that first.
     pub fn destroy(mut self) -> Result<()> {
         drop(self.daemon.take());
         cgroups::remove(&self.cgroup_root)?;

@@ -1,7 +1,8 @@
-//! A server whose health the test decides, for probes and hooks to ask: HTTP, HTTPS and gRPC on one port.
+//! A server whose health the test decides, for probes and hooks to ask: HTTP, HTTPS and gRPC on one
+//! port.
 //!
-//! It runs in a thread of the test program, so a pod on the host's network stands in for it. It hears everything and keeps the
-//! heads of what it heard; it closes nothing by itself.
+//! It runs in a thread of the test program, so a pod on the host's network stands in for it. It
+//! hears everything and keeps the heads of what it heard; it closes nothing by itself.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -85,7 +86,8 @@ impl Patient {
         self.ward.is_ill.store(false, Ordering::Relaxed);
     }
 
-    /// The heads of all requests: method, path and version, then one header a line with its name in lower case.
+    /// The heads of all requests: method, path and version, then one header a line with its name in
+    /// lower case.
     #[must_use]
     pub fn heard(&self) -> Vec<String> {
         self.ward.heard().clone()
@@ -129,7 +131,8 @@ impl Ward {
     }
 }
 
-/// `grpc.health.v1.HealthCheckResponse`: serving is 1, not serving 2, in field 1 of a message of two bytes.
+/// `grpc.health.v1.HealthCheckResponse`: serving is 1, not serving 2, in field 1 of a message of
+/// two bytes.
 fn health(is_ill: bool) -> Response<BoxBody<Bytes, Infallible>> {
     let status = if is_ill { 2 } else { 1 };
     let message = Bytes::from(vec![0, 0, 0, 0, 2, 8, status]);

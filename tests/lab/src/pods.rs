@@ -84,7 +84,8 @@ impl PodView {
         self.containers().iter().map(ContainerView::restarts).sum()
     }
 
-    /// The word a person wants in the STATUS column: the first telling container reason, else the phase.
+    /// The word a person wants in the STATUS column: the first telling container reason, else the
+    /// phase.
     #[must_use]
     pub fn state(&self) -> String {
         let waiting =

@@ -1,7 +1,8 @@
-//! Child processes of the bench: long-running ones with a log file, and short ones whose output matters.
+//! Child processes of the bench: long-running ones with a log file, and short ones whose output
+//! matters.
 //!
-//! A `Daemon` runs in a process group of its own, so that Ctrl-C in the terminal reaches only the driver, and is
-//! killed when dropped.
+//! A `Daemon` runs in a process group of its own, so that Ctrl-C in the terminal reaches only the
+//! driver, and is killed when dropped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

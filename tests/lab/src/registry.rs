@@ -1,8 +1,10 @@
-//! A registry on loopback: serves images made here, with or without a password, slowly, or only half of what it promised.
+//! A registry on loopback: serves images made here, with or without a password, slowly, or only
+//! half of what it promised.
 //!
-//! Reading only: `GET` and `HEAD` of manifests and blobs, as the OCI distribution specification has them. Which name a
-//! containerd finds it under is [`Containerd::point_registry`](crate::Containerd::point_registry). Remembers every request.
-//! Ends with the process.
+//! Reading only: `GET` and `HEAD` of manifests and blobs, as the OCI distribution specification has
+//! them. Which name a containerd finds it under is
+//! [`Containerd::point_registry`](crate::Containerd::point_registry). Remembers every request. Ends
+//! with the process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -135,7 +137,8 @@ impl Registry {
         self.lock().requests.clone()
     }
 
-    /// How often the manifest of a tag was asked for by its name, successfully or not: about once per pull.
+    /// How often the manifest of a tag was asked for by its name, successfully or not: about once
+    /// per pull.
     #[must_use]
     pub fn resolutions(&self, repository: &str, tag: &str) -> usize {
         let path = format!("/v2/{repository}/manifests/{tag}");

@@ -1,8 +1,11 @@
-//! A stand-in for an API server, where a real one is too heavy: in a virtual machine whose processor is emulated.
+//! A stand-in for an API server, where a real one is too heavy: in a virtual machine whose
+//! processor is emulated.
 //!
-//! It keeps whatever it is given, numbers the versions, answers lists and watches, and merges patches without asking what they mean.
-//! Enough for one agent to join and to be handed pods; nothing is validated, nobody is asked who they are, and nothing is ever deleted.
-//! What a real API server does with pods is the business of the tests in the groups `cluster_…`. Ends with the process.
+//! It keeps whatever it is given, numbers the versions, answers lists and watches, and merges
+//! patches without asking what they mean. Enough for one agent to join and to be handed pods;
+//! nothing is validated, nobody is asked who they are, and nothing is ever deleted. What a real API
+//! server does with pods is the business of the tests in the groups `cluster_…`. Ends with the
+//! process.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,12 +1,14 @@
-//! The images that upstream's test suite asks for, made from its own sources and from programs of this machine.
+//! The images that upstream's test suite asks for, made from its own sources and from programs of
+//! this machine.
 //!
 //! ```text
 //! busybox (Debian's, and bash) ──► nonroot, ipc-utils, nonewprivs, nginx, kitten, glibc-dns-testing
 //!        └─► agnhost (upstream's program, certificates, curl, nc, ip, dig)
 //! ```
 //!
-//! Names and tags are upstream's; contents are what its tests look at and no more. An image that cannot be made is named
-//! with the reason, and it is the caller's business to say which tests want it.
+//! Names and tags are upstream's; contents are what its tests look at and no more. An image that
+//! cannot be made is named with the reason, and it is the caller's business to say which tests want
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,8 @@ pub fn images(suite: &Suite, tools: &Toolbox) -> Result<Vec<Made>> {
     Ok(images)
 }
 
-/// Another release of an image: the same programs, and an image of its own, so that the runtime cannot take one for the other.
+/// Another release of an image: the same programs, and an image of its own, so that the runtime
+/// cannot take one for the other.
 fn other_release(image: &Made, tag: &str) -> Made {
     let name = tagged(tag);
     match image {
@@ -85,8 +88,9 @@ fn tagged(name: &str) -> String {
     format!("{REGISTRY}/{name}")
 }
 
-/// Debian's busybox, and bash for those who ask for `sh` without a path: the shell of busybox drops variables whose names have
-/// dashes, which some tests print that way, and others want its very words.
+/// Debian's busybox, and bash for those who ask for `sh` without a path: the shell of busybox drops
+/// variables whose names have dashes, which some tests print that way, and others want its very
+/// words.
 fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
     let mut image = image::busybox(&tools.busybox)?;
     image.name = tagged("busybox:1.37.0-2");
@@ -95,7 +99,8 @@ fn busybox(tools: &Toolbox) -> Result<ImageSpec> {
     let shell =
         Entry::Link { path: "/usr/local/bin/sh".to_owned(), target: "/bin/bash".to_owned() };
     put(&mut image, shell);
-    // Upstream's has this one for the time of day to the millisecond, which is all that anybody asks it for.
+    // Upstream's has this one for the time of day to the millisecond, which is all that anybody
+    // asks it for.
     let clock = Entry::File {
         path: "/bin/nmeter".to_owned(),
         mode: 0o755,
@@ -247,7 +252,8 @@ fn plain(path: &str, source: &Path) -> Result<Entry> {
     })
 }
 
-/// A program of this machine with the libraries that it loads, at the paths where it looks for them.
+/// A program of this machine with the libraries that it loads, at the paths where it looks for
+/// them.
 fn put_program(image: &mut ImageSpec, path: &str, source: &Path) -> Result<()> {
     put(image, Entry::program(path, source)?);
     let said = output(Command::new("ldd").arg(source))?;

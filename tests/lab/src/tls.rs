@@ -1,7 +1,8 @@
 //! A client of TLS that knows whom it talks to, and can be as rude as it likes. Blocking.
 //!
-//! In: an address, the certificate that is expected there, and the protocol to agree on. Out: bytes both ways, half a goodbye, and whatever
-//! the other end says before it hangs up. Refuses: strangers, and waiting for ever.
+//! In: an address, the certificate that is expected there, and the protocol to agree on. Out: bytes
+//! both ways, half a goodbye, and whatever the other end says before it hangs up. Refuses:
+//! strangers, and waiting for ever.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -23,7 +24,8 @@ const LONGEST: usize = 64 << 20;
 pub struct Tls(StreamOwned<ClientConnection, TcpStream>);
 
 impl Tls {
-    /// Greets the server of this name and certificate, with this protocol (`http/1.1`, `h2`) or not at all.
+    /// Greets the server of this name and certificate, with this protocol (`http/1.1`, `h2`) or not
+    /// at all.
     pub fn connect(address: &str, name: &str, certificate: &str, protocol: &str) -> Result<Tls> {
         let socket =
             TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
@@ -59,7 +61,8 @@ impl Tls {
         self.0.flush()
     }
 
-    /// Says goodbye and closes one half of the connection. The other stays open, unless the other end has hung up by now.
+    /// Says goodbye and closes one half of the connection. The other stays open, unless the other
+    /// end has hung up by now.
     pub fn say_goodbye(&mut self) {
         self.0.conn.send_close_notify();
         let _ = self.0.flush();

@@ -3,20 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_observe::{ListingHealth, RuntimeHealth, watch_containers, watch_health};
+use ferrolet_node::{NodeFacts, NodeState, RuntimeHealth};
+use ferrolet_node_engine::{NodeHandle, watch_runtime};
+use ferrolet_observe::{ListingHealth, watch_containers};
 use ferrolet_pods::{
-    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, UserIds, World as Wiring,
+    Board, Doors, Inputs, LoopHealth, PodSettings, PullLimits, PullSettings, UserIds,
+    World as Wiring,
 };
 use ferrolet_ports::StatusSink;
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_sources::{Merger, merge};
-use ferrolet_spec::NodeDns;
-use ferrolet_testkit::{FakeFarewell, FakeNames, World};
+use ferrolet_spec::{NodeDns, SpecSettings};
+use ferrolet_testkit::{FakeNames, FakeOutbound, World, roomy_node};
 use ferrolet_types::{Eviction, Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::{sync::mpsc, task::JoinSet};
 
 /// A running agent; dropping it is a `kill -9`.
 pub(crate) struct Agent {
@@ -31,28 +31,22 @@ impl Agent {
         let (update_sender, updates) = mpsc::channel(50);
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
-        let (network_sender, network) = watch::channel(RuntimeHealth::default().network_trouble());
-        let (health_sender, mut feels) = watch::channel(RuntimeHealth::default());
+        let node = NodeHandle::new(unasked(world), world.clock());
         let merger = Merger::new([PodSource::File, PodSource::Api]);
-        tasks.spawn(merge::run(merger, updates, change_sender, world.clock()));
+        tasks.spawn(merge::run(merger, updates, change_sender, None, world.clock()));
         let listing = Arc::new(ListingHealth::default());
         tasks.spawn(watch_containers(world.runtime(), hint_sender, listing));
-        tasks.spawn(watch_health(world.runtime(), health_sender));
-        tasks.spawn(async move {
-            while feels.changed().await.is_ok() {
-                network_sender.send_replace(feels.borrow_and_update().network_trouble());
-            }
-        });
+        tasks.spawn(watch_runtime(world.runtime(), node.clone()));
         let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
             runtime: world.runtime(),
             events: world.events(),
             clock: world.clock(),
             figures: Arc::default(),
-            farewell: Arc::new(FakeFarewell::default()),
+            outbound: Arc::new(FakeOutbound::default()),
         });
         tasks.spawn(probe_loop.run());
         let hooks =
-            HookRunner::new(world.runtime(), world.events(), Arc::new(FakeFarewell::default()));
+            HookRunner::new(world.runtime(), world.events(), Arc::new(FakeOutbound::default()));
         let (eviction_sender, evictions) = mpsc::channel(8);
         let doors = Doors {
             runtime: world.runtime(),
@@ -71,7 +65,7 @@ impl Agent {
             clock: world.clock(),
             events: world.events(),
             board: Arc::new(Board::with_sinks(vec![sink])),
-            admission: watch::channel(None).1,
+            node: node.subscribe(),
         };
         let inputs = Inputs {
             changes,
@@ -80,10 +74,9 @@ impl Agent {
             volumes_ready: mpsc::channel(1).1,
             volume_health: mpsc::channel(1).1,
             evictions,
-            network,
         };
         let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));
-        let wiring = Arc::new(Wiring::new(doors, node()));
+        let wiring = Arc::new(Wiring::new(doors, settings()));
         tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
         Self { updates: update_sender, evictions: eviction_sender, _tasks: tasks }
     }
@@ -103,9 +96,16 @@ impl Agent {
     }
 }
 
-fn node() -> NodeFacts {
-    NodeFacts {
-        spec: ferrolet_spec::NodeFacts::example(),
+/// A node with room for every pod, whose runtime nobody has asked yet.
+fn unasked(world: &World) -> NodeState {
+    let runtime = RuntimeHealth::Never { since: world.now(), error: None };
+    let node = roomy_node();
+    NodeState { facts: NodeFacts { runtime, runtime_version: None, ..node.facts }, ..node }
+}
+
+fn settings() -> PodSettings {
+    PodSettings {
+        spec: SpecSettings::example(),
         dns: NodeDns {
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),

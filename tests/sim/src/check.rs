@@ -13,7 +13,8 @@ use ferrolet_types::{
 
 use crate::shape::{Part, Shape};
 
-/// How long a wish takes from its source to the worker: no simulated time, but for the first listing after a start.
+/// How long a wish takes from its source to the worker: no simulated time, but for the first
+/// listing after a start.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
 /// The books that the journal is checked against.
@@ -97,7 +98,8 @@ impl Books {
         self.forgotten = forgotten;
     }
 
-    /// Another life of the agent: graces are not remembered, and pods that are wanted again may start again.
+    /// Another life of the agent: graces are not remembered, and pods that are wanted again may
+    /// start again.
     pub(crate) fn agent_died(&mut self, has_ended: impl Fn(&PodUid) -> bool) {
         self.graces.clear();
         self.ended.retain(|uid, _| has_ended(uid));
@@ -163,8 +165,8 @@ impl Books {
                 }
                 self.comes_in_turn(uid, name)?;
                 self.running.insert(id.clone(), place.clone());
-                // A sidecar is done when it runs and its probe says so, as far as others wait for it; an init container when it
-                // succeeded.
+                // A sidecar is done when it runs and its probe says so, as far as others wait for
+                // it; an init container when it succeeded.
                 let is_held = self.gated.contains(&place) && self.sick.contains(name.as_str());
                 if name.as_str().starts_with("side") && !is_held {
                     self.done.insert(place.clone());
@@ -175,7 +177,8 @@ impl Books {
             }
             Act::ContainerFailedToStart { id, .. } => self.note_life(id),
             Act::ContainerSignalled { id, name, grace } => {
-                // Who was about to be restarted in a hurry gets the whole grace when the pod ends instead, as upstream has it.
+                // Who was about to be restarted in a hurry gets the whole grace when the pod ends
+                // instead, as upstream has it.
                 let is_ending = self.ended.contains_key(uid);
                 let before = self.graces.insert(id.clone(), (*grace, is_ending));
                 let before = before.filter(|before| before.1 == is_ending);
@@ -242,7 +245,8 @@ impl Books {
         }
     }
 
-    /// Regular containers start when every init container succeeded in this sandbox and every sidecar was started.
+    /// Regular containers start when every init container succeeded in this sandbox and every
+    /// sidecar was started.
     fn comes_in_turn(&self, uid: &PodUid, name: &ContainerName) -> Result<(), String> {
         let Some(before) = self.before.get(uid) else {
             return Ok(());

@@ -111,7 +111,8 @@ fn is_blocked(shape: &Shape) -> bool {
         || shape.sidecars.iter().any(|part| part.image == MISSING)
 }
 
-/// A regular container runs (then true), waits for its turn to restart, or has ended as its policy allows.
+/// A regular container runs (then true), waits for its turn to restart, or has ended as its policy
+/// allows.
 fn check_part(uid: &PodUid, shape: &Shape, part: &Part, world: &World) -> Result<bool, String> {
     let name = &part.name;
     let Some(newest) = world.newest_container(uid, name) else {

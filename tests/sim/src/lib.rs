@@ -1,4 +1,5 @@
-//! The whole agent in a simulated world: seeded events, crashes at any moment, invariants checked after each step.
+//! The whole agent in a simulated world: seeded events, crashes at any moment, invariants checked
+//! after each step.
 //!
 //! ```text
 //!  seed ─► plan (pure) ─► Event, Event, … ─► run ─► agent (sources::merge, observe, pods) on testkit's World
@@ -6,10 +7,11 @@
 //!                                             └─► check: the journal and every published status, entry by entry
 //! ```
 //!
-//! A plan does not look at the world, so any prefix of it is a plan too: a failing one is shortened until it is the smallest
-//! prefix that fails. Time is tokio's, paused: a run of hours takes milliseconds, and the same plan gives the same journal.
-//! Owned here: the world of a run, the wishes of its sources, what must hold. Refuses: real time, real parts, expectations
-//! about how the agent does it.
+//! A plan does not look at the world, so any prefix of it is a plan too: a failing one is shortened
+//! until it is the smallest prefix that fails. Time is tokio's, paused: a run of hours takes
+//! milliseconds, and the same plan gives the same journal. Owned here: the world of a run, the
+//! wishes of its sources, what must hold. Refuses: real time, real parts, expectations about how
+//! the agent does it.
 #![forbid(unsafe_code)]
 
 mod agent;

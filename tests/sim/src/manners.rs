@@ -1,4 +1,5 @@
-//! What a container of a shape has besides its process: probes and hooks by command, and rules of its own about its restarts.
+//! What a container of a shape has besides its process: probes and hooks by command, and rules of
+//! its own about its restarts.
 
 use ferrolet_types::pod::RestartPolicy;
 use k8s_openapi::api::core::v1::{
@@ -38,7 +39,8 @@ pub(crate) struct Asking {
 
 impl Manners {
     pub(crate) fn roll_sidecar(dice: &mut Dice) -> Self {
-        // Most containers are simple, so that what is not about manners is tried as often as before.
+        // Most containers are simple, so that what is not about manners is tried as often as
+        // before.
         if dice.percent(60) {
             return Self::default();
         }
@@ -107,7 +109,8 @@ impl Manners {
             container.restart_policy = Some(in_words(policy).to_owned());
         }
         if self.resets {
-            // The API wants a policy of its own beside rules of its own; without one the pod's is as good.
+            // The API wants a policy of its own beside rules of its own; without one the pod's is
+            // as good.
             container.restart_policy_rules = Some(vec![ContainerRestartRule {
                 action: "RestartAllContainers".to_owned(),
                 exit_codes: Some(ContainerRestartRuleOnExitCodes {

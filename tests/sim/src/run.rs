@@ -65,7 +65,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Plays a plan from the first event to the last, then heals the world and waits for everything to come right.
+/// Plays a plan from the first event to the last, then heals the world and waits for everything to
+/// come right.
 pub fn run(events: &[Event]) -> Result<Story, Box<Failure>> {
     count_panics();
     // The jitter of probes: the same in every run.
@@ -87,7 +88,8 @@ pub fn run(events: &[Event]) -> Result<Story, Box<Failure>> {
     })
 }
 
-/// The smallest list of events found that still fails: the shortest prefix, without what it does not need.
+/// The smallest list of events found that still fails: the shortest prefix, without what it does
+/// not need.
 pub fn smallest(events: &[Event]) -> Vec<Event> {
     let fails = |events: &[Event]| run(events).is_err();
     let n = (1..=events.len()).find(|n| fails(&events[..*n]));
@@ -216,7 +218,8 @@ impl Sim {
         self.check(self.world.now().since(began))
     }
 
-    /// Heals the world, waits, and asks whether everything is as wanted; then wants nothing and asks again.
+    /// Heals the world, waits, and asks whether everything is as wanted; then wants nothing and
+    /// asks again.
     async fn finish(&mut self) -> Result<(), String> {
         if self.agent.is_none() {
             self.start_agent().await;
@@ -288,7 +291,8 @@ impl Sim {
             return Err("a task panicked".to_owned());
         }
         self.nobody_sick_is_ready()?;
-        // Crash loops of every container of every pod make less than this; anything that spins makes more.
+        // Crash loops of every container of every pod make less than this; anything that spins
+        // makes more.
         let most = 300 + 20 * usize::try_from(took.as_secs()).unwrap_or(usize::MAX);
         let events = self.world.recorded_events();
         let n_said = events.len() - self.n_events;
@@ -446,7 +450,8 @@ impl Sim {
         }
     }
 
-    /// The manifest that was there before comes back: the same pod, whatever became of it meanwhile.
+    /// The manifest that was there before comes back: the same pod, whatever became of it
+    /// meanwhile.
     async fn bring_back(&mut self, slot: u64) {
         if self.slots.contains_key(&slot) {
             return;
@@ -553,7 +558,8 @@ impl Sim {
         self.start_agent().await;
     }
 
-    /// Regular containers that run as wanted in a ready sandbox, of pods that never end by themselves.
+    /// Regular containers that run as wanted in a ready sandbox, of pods that never end by
+    /// themselves.
     fn well(&self) -> impl Iterator<Item = ferrolet_types::ContainerId> {
         let sandboxes = self.world.sandboxes();
         let is_ready = |id: &ferrolet_types::SandboxId| {

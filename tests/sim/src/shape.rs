@@ -135,7 +135,8 @@ impl Shape {
             && self.parts().all(|part| part.manners.is_calm())
     }
 
-    /// True when it may end by itself: no regular container of it always restarts, or an init container may fail for good.
+    /// True when it may end by itself: no regular container of it always restarts, or an init
+    /// container may fail for good.
     pub(crate) fn can_end(&self) -> bool {
         let mut regular = self.regular.iter();
         let can_fail = self.policy == RestartPolicy::Never && !self.init.is_empty();

@@ -36,8 +36,8 @@ impl StatusWatch {
         self.seen.lock().expect("no panic while the lock is held")
     }
 
-    /// Another life of the agent begins: it counts anew, what it was told to forget it may have forgotten, and of static pods
-    /// nobody tells it how they were before it has looked.
+    /// Another life of the agent begins: it counts anew, what it was told to forget it may have
+    /// forgotten, and of static pods nobody tells it how they were before it has looked.
     pub(crate) fn agent_died(&self, wanted: &BTreeMap<PodUid, Pod>) {
         let mut seen = self.seen();
         seen.versions.clear();

@@ -1,7 +1,7 @@
 //! Many short lives of an agent, each from its own seed.
 //!
-//! `FERROLET_SIM_SEED=7 cargo test -p ferrolet-sim` plays one seed alone, `FERROLET_SIM_STEPS=200` makes every run longer, and
-//! `FERROLET_SIM_RUNS=5000` plays more of them.
+//! `FERROLET_SIM_SEED=7 cargo test -p ferrolet-sim` plays one seed alone, `FERROLET_SIM_STEPS=200`
+//! makes every run longer, and `FERROLET_SIM_RUNS=5000` plays more of them.
 
 use std::{
     sync::mpsc::{RecvTimeoutError, channel},

@@ -1,7 +1,8 @@
 //! The rows that a reader cares for as a bar chart, in SVG. Pure.
 //!
-//! Each row has its own scale: the longer of its two bars fills the width, so that ratios can be compared by eye and
-//! seconds never stand beside megabytes. Noisy rows stay out and are named below.
+//! Each row has its own scale: the longer of its two bars fills the width, so that ratios can be
+//! compared by eye and seconds never stand beside megabytes. Noisy rows stay out and are named
+//! below.
 
 use std::fmt::Write;
 

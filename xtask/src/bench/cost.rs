@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// The kernel's unit of CPU time in `/proc/<pid>/stat`; a hundredth of a second on every Linux we run on.
+/// The kernel's unit of CPU time in `/proc/<pid>/stat`; a hundredth of a second on every Linux we
+/// run on.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Time to let allocators and caches come to rest before memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -79,8 +80,8 @@ fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
-/// User and system time of the process and of the children it waited for: whoever runs `mount` a hundred times pays
-/// for it. The name in parentheses before them may hold blanks.
+/// User and system time of the process and of the children it waited for: whoever runs `mount` a
+/// hundred times pays for it. The name in parentheses before them may hold blanks.
 fn cpu_ticks(stat: &str) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |index: usize| fields.get(index)?.parse::<f64>().ok();

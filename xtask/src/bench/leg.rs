@@ -1,5 +1,5 @@
-//! One kubelet's turn in one round: the same sequence for both, on a fresh node and a fresh instance of the same
-//! containerd, so that neither cleans up after the other.
+//! One kubelet's turn in one round: the same sequence for both, on a fresh node and a fresh
+//! instance of the same containerd, so that neither cleans up after the other.
 //!
 //! ```text
 //! start ─► Ready ─► rest, quiet (idle costs) ─► one pod a second ─► burst, deletion, … ─► biggest burst
@@ -168,7 +168,8 @@ impl Leg<'_> {
         Ok(())
     }
 
-    /// Kills the agent and starts it at once; Ready again is the first Ready that the new process writes.
+    /// Kills the agent and starts it at once; Ready again is the first Ready that the new process
+    /// writes.
     fn restart(&mut self, heartbeat: &str) -> Result<()> {
         let (before, relapses) = (self.containerd.tasks()?, self.record.n_relapses());
         let began = Instant::now();
@@ -191,8 +192,9 @@ impl Leg<'_> {
         self.scene.api.create(PODS, &pod)
     }
 
-    /// Deletes all pods of a group in one request. Gives how long it took until the last was gone, and the agent's
-    /// CPU time then; afterwards waits until the runtime has nothing of them either.
+    /// Deletes all pods of a group in one request. Gives how long it took until the last was gone,
+    /// and the agent's CPU time then; afterwards waits until the runtime has nothing of them
+    /// either.
     fn delete(&mut self, group: &str) -> Result<(f64, f64)> {
         let pid = self.joined.node.pid()?;
         let began = Instant::now();
@@ -296,7 +298,8 @@ fn prefix(group: &str) -> String {
     format!("{group}-")
 }
 
-/// A container that ends at once when it is told to: what is measured is the kubelet, not the pod's grace.
+/// A container that ends at once when it is told to: what is measured is the kubelet, not the pod's
+/// grace.
 fn pod(node: &str, group: &str, n: usize) -> Value {
     json!({
         "apiVersion": "v1",

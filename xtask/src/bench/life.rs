@@ -1,12 +1,14 @@
 //! `cargo xtask bench life`: how fast a running pod's life goes on, on a real control plane.
 //!
-//! * a container that exits: from its last line to the first of its next instance, and our part of that;
+//! * a container that exits: from its last line to the first of its next instance, and our part of
+//!   that;
 //! * HTTP probes: the share of one core that so many a second cost the agent;
 //! * a deletion: from the last container's end to the object's, and our part of that.
 //!
-//! Times are the kernel's and the runtime's: of lines in logs, and of a file that a container touches when it is told to end.
-//! The part spent in CRI calls, and the time until the runtime told of an end, come from the agent's log ([`trace`]); what is left is
-//! ours, with the first steps of a new process or the way through the API server in it. No opponent: goals are absolute.
+//! Times are the kernel's and the runtime's: of lines in logs, and of a file that a container
+//! touches when it is told to end. The part spent in CRI calls, and the time until the runtime told
+//! of an end, come from the agent's log ([`trace`]); what is left is ours, with the first steps of
+//! a new process or the way through the API server in it. No opponent: goals are absolute.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What the API server showed of each pod, and when: the record that create-to-Ready and deletion times are read from.
+//! What the API server showed of each pod, and when: the record that create-to-Ready and deletion
+//! times are read from.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,7 +1,9 @@
-//! The race: rounds in which both kubelets take their turn, and what is printed and written about them.
+//! The race: rounds in which both kubelets take their turn, and what is printed and written about
+//! them.
 //!
-//! Runs in a world of its own ([`isolation`]), which takes everything away at the end, on failure and on Ctrl-C.
-//! It never fails because of a slow figure: the table says what fell short, and people decide.
+//! Runs in a world of its own ([`isolation`]), which takes everything away at the end, on failure
+//! and on Ctrl-C. It never fails because of a slow figure: the table says what fell short, and
+//! people decide.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,14 @@
 //! What is measured, and what the rounds say about it. Pure: numbers in, rows out.
 //!
-//! A figure is the median of its rounds. Upstream's kubelet is the control group: it does the same work in every
-//! round, so the spread of its values is the noise of the machine. Above [`BOUND`] the figure does not hold, and no
-//! ratio is computed from it; whether its goal is met is said only if every round of ours says the same against every one of upstream's.
+//! A figure is the median of its rounds. Upstream's kubelet is the control group: it does the same
+//! work in every round, so the spread of its values is the noise of the machine. Above [`BOUND`]
+//! the figure does not hold, and no ratio is computed from it; whether its goal is met is said only
+//! if every round of ours says the same against every one of upstream's.
 
 use std::collections::BTreeMap;
 
-/// The greatest spread of the control group, `(greatest - smallest) / median`, at which a figure still holds.
+/// The greatest spread of the control group, `(greatest - smallest) / median`, at which a figure
+/// still holds.
 pub(super) const BOUND: f64 = 0.25;
 /// The size that the goals are about.
 const GOAL_PODS: usize = 100;
@@ -310,7 +312,8 @@ pub(super) mod tests {
                 Verdict::Holds { ratio: Some(1.0 / 3.0), outcome: met },
             ),
             (&[1.0], &[1.0, 1.5], Unit::Seconds, None, Verdict::Noisy { outcome: None }),
-            // However noisy: the slowest of ours beats the fastest of theirs by more than was asked for.
+            // However noisy: the slowest of ours beats the fastest of theirs by more than was asked
+            // for.
             (
                 &[0.1, 0.4],
                 &[1.0, 1.5],

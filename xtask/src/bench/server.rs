@@ -1,11 +1,13 @@
-//! `cargo xtask bench server`: what the agent's server costs, at a number of pods, beside upstream's kubelet.
+//! `cargo xtask bench server`: what the agent's server costs, at a number of pods, beside
+//! upstream's kubelet.
 //!
 //! ```text
 //! node with pods ─► scrapes, one a second, in rounds ─► pods started alone, beside a flood of a mere sender, and while /pods is flooded
 //!                ─► 200 followed logs of 1 MB/s together ─► megabytes through a forwarded port
 //! ```
 //!
-//! One turn each, in one run on one control plane. It never fails because of a slow figure: the table says what fell short.
+//! One turn each, in one run on one control plane. It never fails because of a slow figure: the
+//! table says what fell short.
 
 mod leg;
 mod load;
@@ -24,10 +26,11 @@ use crate::{build, given};
 const N_FOLLOWERS: usize = 200;
 /// Requests a second that the node is flooded with.
 const FLOOD: usize = 1000;
-/// A pod's start under a flood, in percent of its start under the same flood of a server that only sends: the median of nine starts is not
-/// known better than this.
+/// A pod's start under a flood, in percent of its start under the same flood of a server that only
+/// sends: the median of nine starts is not known better than this.
 const SLOWDOWN: f64 = 110.0;
-/// Paths that are scraped, as keys name them. The one whose reading would serve the others comes last.
+/// Paths that are scraped, as keys name them. The one whose reading would serve the others comes
+/// last.
 const SCRAPED: [(&str, &str); 4] = [
     ("summary", "/stats/summary"),
     ("resource", "/metrics/resource"),

@@ -1,8 +1,10 @@
-//! `cargo xtask bench start`: how long a pod takes to start, how much of that is ours, and what the agent costs.
+//! `cargo xtask bench start`: how long a pod takes to start, how much of that is ours, and what the
+//! agent costs.
 //!
-//! The clock starts right before the manifest's rename and stops when the container writes its first line, whose time the
-//! runtime records. The part spent in CRI calls comes from the agent's own log (`"CRI call" method=… duration=…`, at
-//! verbosity 6); the rest is ours. Any agent can be measured; one that does not log its calls just has no such part.
+//! The clock starts right before the manifest's rename and stops when the container writes its
+//! first line, whose time the runtime records. The part spent in CRI calls comes from the agent's
+//! own log (`"CRI call" method=… duration=…`, at verbosity 6); the rest is ours. Any agent can be
+//! measured; one that does not log its calls just has no such part.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -149,8 +151,9 @@ fn pod(name: &str) -> serde_json::Value {
 
 fn print_starts(title: &str, starts: &BTreeMap<String, Start>, log: &str, goal: Option<f64>) {
     let calls = trace::calls(log);
-    // One pod at a time, every call is that pod's. In a burst a call counts for a pod only if the log says whose it was;
-    // otherwise the time with any pod's call under way is all that can be told.
+    // One pod at a time, every call is that pod's. In a burst a call counts for a pod only if the
+    // log says whose it was; otherwise the time with any pod's call under way is all that can be
+    // told.
     let is_named =
         starts.len() > 1 && calls.iter().any(|call| starts.keys().any(|name| call.names(name)));
     let (mut total, mut inside, mut ours) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,8 +1,9 @@
 //! CRI calls as the agent's log tells them, and the times in it.
 //!
-//! A line such as `I1115 21:52:43.313226 42 calls.rs:7] "CRI call" method="RunPodSandbox" duration="81.2ms"` is written
-//! when a call ends. Log times are local and have no year, so they are compared within a quarter of an hour: every time
-//! zone differs from UTC by a multiple of that.
+//! A line such as `I1115 21:52:43.313226 42 calls.rs:7] "CRI call" method="RunPodSandbox"
+//! duration="81.2ms"` is written when a call ends. Log times are local and have no year, so they
+//! are compared within a quarter of an hour: every time zone differs from UTC by a multiple of
+//! that.
 
 const QUARTER: f64 = 900.0;
 
@@ -31,7 +32,8 @@ pub(super) fn calls(log: &str) -> Vec<Call> {
         .collect()
 }
 
-/// When the runtime told that a container had ended, in seconds after `from` (since 1970): the first such line of a log within `length`.
+/// When the runtime told that a container had ended, in seconds after `from` (since 1970): the
+/// first such line of a log within `length`.
 pub(super) fn told_end(log: &str, (from, to): (f64, f64)) -> Option<f64> {
     log.lines()
         .filter(|line| line.contains("\"Container event\"") && line.contains("kind=\"Stopped\""))

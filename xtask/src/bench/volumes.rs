@@ -32,7 +32,8 @@ use crate::{build, given};
 const DEFAULT: &str = "/api/v1/namespaces/default";
 const GROUP: &str = "4242";
 const N_OBJECTS: usize = 5;
-/// A volume's place below a kubelet's directory. Whoever walks by path goes all this way for each call.
+/// A volume's place below a kubelet's directory. Whoever walks by path goes all this way for each
+/// call.
 const VOLUME: &str = "pods/4c0f2c4e-61a5-4d6c-9a0e-2f6f1f1b7a10/volumes/kubernetes.io~csi/pvc-8d2f7c3a-5b1e-4f0a-b6f3-0c9e6a7d5e21/mount";
 const FILES_PER_DIRECTORY: usize = 250;
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -50,7 +51,7 @@ struct Plan {
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     let plan = Plan {
         agent: build::agent(args)?,
-        ours: build::example("ferrolet-host", "give_to_group", args)?,
+        ours: build::example("ferrolet-mounts", "set_ownership", args)?,
         theirs: parts::upstream_walk().required()?,
         n_files: given(args, "files"),
         n_rounds: given(args, "rounds"),

@@ -65,7 +65,8 @@ pub(super) struct Stage<'a> {
     pub(super) node: &'a Node,
 }
 
-/// The command that runs these tests, by the suite's own names; everything that it writes is below `directory`.
+/// The command that runs these tests, by the suite's own names; everything that it writes is below
+/// `directory`.
 pub(super) fn command(
     scene: &Scene,
     stage: &Stage<'_>,

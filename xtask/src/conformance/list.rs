@@ -1,7 +1,7 @@
 //! The names of the tests that count, and how they meet the suite's own names. Pure.
 //!
-//! The suite decorates names with tags such as `[Conformance]`; the list has them without, so that a tag that comes or
-//! goes with a release changes nothing.
+//! The suite decorates names with tags such as `[Conformance]`; the list has them without, so that
+//! a tag that comes or goes with a release changes nothing.
 
 use std::collections::BTreeMap;
 

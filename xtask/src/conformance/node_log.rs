@@ -1,9 +1,10 @@
 //! The part of a node's log that belongs to one test. Pure.
 //!
-//! Both kubelets write klog's text: `I0116 12:34:56.789012 …`, in local time without a year. Reports have RFC 3339 in local
-//! time too, so the fields can be compared as they stand.
+//! Both kubelets write klog's text: `I0116 12:34:56.789012 …`, in local time without a year.
+//! Reports have RFC 3339 in local time too, so the fields can be compared as they stand.
 
-/// The lines of `log` between two RFC 3339 times, both included; lines without a time belong to the one before.
+/// The lines of `log` between two RFC 3339 times, both included; lines without a time belong to the
+/// one before.
 pub(super) fn between(log: &str, began: &str, ended: &str) -> String {
     let (Some(began), Some(ended)) = (stamp(began), stamp(ended)) else {
         return String::new();

@@ -70,7 +70,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A verdict for each of `names`. A test that failed and spoke of an image that we cannot make is missing, not failed.
+/// A verdict for each of `names`. A test that failed and spoke of an image that we cannot make is
+/// missing, not failed.
 pub(super) fn verdicts(names: &[String], specs: &[Spec], missing_images: &[String]) -> Verdicts {
     let by_name: BTreeMap<String, &Spec> =
         specs.iter().map(|spec| (bare(&spec.name), spec)).collect();

@@ -32,7 +32,8 @@ impl Kubelet {
 pub(super) enum Outcome {
     Passed,
     Failed,
-    /// It could not be judged: not in the suite, skipped by itself, or without an image that it needs.
+    /// It could not be judged: not in the suite, skipped by itself, or without an image that it
+    /// needs.
     Missing,
 }
 
@@ -69,7 +70,8 @@ pub(super) struct Results {
     /// What ran, as pairs of part and version.
     pub(super) versions: Vec<(String, String)>,
     pub(super) verdicts: Verdicts,
-    /// Every run that these verdicts come from, the oldest first: a later one speaks only for the tests that it ran.
+    /// Every run that these verdicts come from, the oldest first: a later one speaks only for the
+    /// tests that it ran.
     pub(super) runs: Vec<Run>,
 }
 

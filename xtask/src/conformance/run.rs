@@ -1,7 +1,9 @@
-//! One run: everything is started in a world of its own, ginkgo runs the tests, and verdicts come out.
+//! One run: everything is started in a world of its own, ginkgo runs the tests, and verdicts come
+//! out.
 //!
-//! What a run leaves is below `target/conformance/<judge and kubelet>`: ginkgo's report and output, the node's log, and for each
-//! failure the test's output and the node's log of that time. Everything else goes with the run's world, also on Ctrl-C.
+//! What a run leaves is below `target/conformance/<judge and kubelet>`: ginkgo's report and output,
+//! the node's log, and for each failure the test's output and the node's log of that time.
+//! Everything else goes with the run's world, also on Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -166,7 +168,8 @@ fn choose(scene: &Scene, directory: &Path) -> Result<Chosen> {
     Ok(Chosen { names, suite_names })
 }
 
-/// Imports every image that can be made, and gives the names of those that the suite may ask for and cannot have.
+/// Imports every image that can be made, and gives the names of those that the suite may ask for
+/// and cannot have.
 fn import_images(containerd: &Containerd, scene: &Scene) -> Result<Vec<String>> {
     let mut made = Vec::new();
     for image in suite::images(&scene.suite, &scene.tools)? {
@@ -208,7 +211,8 @@ fn join(
     Ok(node)
 }
 
-/// Writes, for each failure, what the test said and what the node logged meanwhile; gives the paths of the latter.
+/// Writes, for each failure, what the test said and what the node logged meanwhile; gives the paths
+/// of the latter.
 fn keep_failures(results: &Results, specs: &[Spec], directory: &Path) -> Result<table::Logs> {
     let log = fs::read(directory.join("agent.log")).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

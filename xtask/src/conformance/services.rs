@@ -5,8 +5,9 @@
 //!                          └─ goes on when the file is gone ◄──────────────────────────────┘
 //! ```
 //!
-//! Tests that restart the kubelet or give it another configuration do so with `sudo` and `systemctl`, and neither is here. Two
-//! scripts stand in for them in the judge's PATH. Nobody else sees them.
+//! Tests that restart the kubelet or give it another configuration do so with `sudo` and
+//! `systemctl`, and neither is here. Two scripts stand in for them in the judge's PATH. Nobody else
+//! sees them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,7 +51,8 @@ impl Verb {
     fn parse(word: &str) -> Option<Verb> {
         match word {
             "start" => Some(Verb::Start),
-            // Without a signal, and without anybody who starts the service again, they are the same.
+            // Without a signal, and without anybody who starts the service again, they are the
+            // same.
             "stop" | "kill" => Some(Verb::Stop),
             "restart" => Some(Verb::Restart),
             _ => None,

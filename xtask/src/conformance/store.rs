@@ -1,4 +1,5 @@
-//! Where results are kept: the last full run of each kubelet in the cache, and as data in the checkout for the page.
+//! Where results are kept: the last full run of each kubelet in the cache, and as data in the
+//! checkout for the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ pub(super) fn save(judge: Judge, kubelet: Kubelet, results: &Results) -> Result<
     write(&cached(judge, kubelet)?, &text_of(results)?)
 }
 
-/// Puts both kubelets' last runs before each judge into the checkout and generates the page from them.
+/// Puts both kubelets' last runs before each judge into the checkout and generates the page from
+/// them.
 pub(super) fn write_page() -> Result<()> {
     let mut chapters = Vec::new();
     for judge in Judge::ALL {

@@ -9,7 +9,8 @@ use super::results::{Kubelet, Outcome, Results};
 /// Where the node's log around a test lies, by bare name.
 pub(super) type Logs = BTreeMap<String, PathBuf>;
 
-/// One run: the count, then failures with their reasons, what is missing, and what the lab itself prevents.
+/// One run: the count, then failures with their reasons, what is missing, and what the lab itself
+/// prevents.
 pub(super) fn text(
     kubelet: Kubelet,
     run: &Results,

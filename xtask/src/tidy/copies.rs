@@ -1,7 +1,7 @@
 //! Files that must say the same, because a tool reads only the nearest one.
 //!
-//! Clippy's rules for core are in every crate below `crates/core`; one that falls behind would let through what the others
-//! refuse, and nobody would see it.
+//! Clippy's rules for core are in every crate below `crates/core`; one that falls behind would let
+//! through what the others refuse, and nobody would see it.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,8 @@
-//! Which crate may know which: the floors of the house (ARCHITECTURE.md, "Dependency direction") as a table.
+//! Which crate may know which: the floors of the house (ARCHITECTURE.md, "Dependency direction") as
+//! a table.
 //!
-//! A crate's floor is its place in the tree, so a new crate falls under the rules by being put somewhere.
+//! A crate's floor is its place in the tree, so a new crate falls under the rules by being put
+//! somewhere.
 
 use std::path::Path;
 
@@ -27,18 +29,44 @@ struct Use {
 enum Floor {
     Core,
     Ports,
+    /// The kernel, as all adapters of a Linux node need it; they do not know one another.
+    Linux,
+    /// CRI's own types, for the two that speak it.
+    CriProto,
     Engine,
     Adapters,
-    Agent,
+    Runtime,
+    /// What puts the agent together from settings and ports.
+    Assembly,
+    Executable,
     Testkit,
     Lab,
     Sim,
-    /// Tools that drive the agent from outside: xtask, the end-to-end tests and the differential judge.
+    /// Tools that drive the agent from outside: xtask, the end-to-end tests and the differential
+    /// judge.
     Outside,
 }
 
-/// Edges inside the core, apart from those to `types`.
-const INSIDE_CORE: [(&str, &str); 1] = [("ferrolet-spec", "ferrolet-resources")];
+/// Edges inside the core, apart from those to `types` and to `pod`, which only knows `types`.
+const INSIDE_CORE: [(&str, &str); 4] = [
+    ("ferrolet-spec", "ferrolet-resources"),
+    ("ferrolet-spec", "ferrolet-node"),
+    ("ferrolet-resources", "ferrolet-node"),
+    ("ferrolet-eviction", "ferrolet-config"),
+];
+
+/// Crates of the runtime that know few others. What runs in a process that forks (`sys`, `monitor`)
+/// stays small, and `plan` is pure; the rest of the runtime may know all of it.
+const INSIDE_RUNTIME: [(&str, &[&str]); 5] = [
+    ("ferrolet-runtime-protocol", &[]),
+    ("ferrolet-runtime-plan", &["ferrolet-cri-proto", "ferrolet-runtime-protocol"]),
+    ("ferrolet-runtime-sys", &["ferrolet-runtime-protocol"]),
+    ("ferrolet-runtime-monitor", &["ferrolet-runtime-protocol", "ferrolet-runtime-sys"]),
+    ("ferrolet-runtime-client", &["ferrolet-runtime-protocol", "ferrolet-runtime-sys"]),
+];
+
+/// Engine crates whose tests play another one behind its port.
+const TESTED_TOGETHER: [(&str, &str); 1] = [("ferrolet-volumes", "ferrolet-rare-volumes")];
 
 /// The packages of `cargo metadata`.
 pub(super) fn read(metadata: &Value, root: &Path) -> Result<Vec<Package>> {
@@ -72,6 +100,11 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
             report(format!("{} is on no floor that tidy knows", package.name));
             continue;
         };
+        let expected = package_name(&package.manifest, packages);
+        if expected.as_ref().is_some_and(|expected| *expected != package.name) {
+            let expected = expected.unwrap_or_default();
+            report(format!("{} is to be called {expected}", package.name));
+        }
         for used in &package.uses {
             let Some(to) =
                 packages.iter().find(|it| it.name == used.name).and_then(|it| floor(&it.manifest))
@@ -94,18 +127,44 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
         Floor::Core => {
             to == Floor::Core
                 && name != "ferrolet-types"
-                && (used == "ferrolet-types" || INSIDE_CORE.contains(&(name, used)))
+                && (used == "ferrolet-types"
+                    || used == "ferrolet-pod"
+                    || name != "ferrolet-pod" && INSIDE_CORE.contains(&(name, used)))
         }
         Floor::Ports | Floor::Testkit => {
             matches!(to, Floor::Core) || (from == Floor::Testkit && to == Floor::Ports)
         }
+        Floor::Linux => matches!(to, Floor::Core | Floor::Ports),
+        Floor::CriProto => false,
         // Engine crates meet in channels typed by `types`, never in each other's code.
-        Floor::Engine | Floor::Adapters => {
-            matches!(to, Floor::Core | Floor::Ports) || (is_dev && to == Floor::Testkit)
+        Floor::Engine => {
+            matches!(to, Floor::Core | Floor::Ports)
+                || (is_dev && (to == Floor::Testkit || TESTED_TOGETHER.contains(&(name, used))))
         }
-        Floor::Agent => {
-            matches!(to, Floor::Core | Floor::Ports | Floor::Engine | Floor::Adapters)
+        Floor::Adapters => {
+            matches!(to, Floor::Core | Floor::Ports | Floor::Linux)
+                || (to == Floor::CriProto && name == "ferrolet-cri")
                 || (is_dev && to == Floor::Testkit)
+        }
+        Floor::Runtime => {
+            let few = INSIDE_RUNTIME.iter().find(|(it, _)| *it == name);
+            match few {
+                Some((_, known)) => known.contains(&used) || (is_dev && to == Floor::Runtime),
+                None => {
+                    matches!(to, Floor::Core | Floor::Runtime)
+                        || (to == Floor::CriProto && name == "ferrolet-runtime-service")
+                }
+            }
+        }
+        // The assembly knows no adapter, so that whatever has ports can start the agent.
+        Floor::Assembly => {
+            matches!(to, Floor::Core | Floor::Ports | Floor::Engine)
+                || (is_dev && to == Floor::Testkit)
+        }
+        Floor::Executable => {
+            let is_beside =
+                matches!(to, Floor::CriProto | Floor::Lab | Floor::Sim | Floor::Outside);
+            !is_beside && to != Floor::Executable && (to != Floor::Testkit || is_dev)
         }
         Floor::Lab => false,
         Floor::Sim => !matches!(to, Floor::Lab | Floor::Outside),
@@ -113,14 +172,31 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
     }
 }
 
+/// What the crate in that place is called: `ferrolet-<directory>`, and for a subject that has rules
+/// in the core and loops in the engine, `ferrolet-<directory>-engine` for the loops. `None` outside
+/// of the three floors that have rooms.
+fn package_name(manifest: &str, packages: &[Package]) -> Option<String> {
+    let parts: Vec<&str> = manifest.split('/').collect();
+    let ["crates", floor @ ("core" | "engine" | "adapters"), room, ..] = parts.as_slice() else {
+        return None;
+    };
+    let in_core = format!("crates/core/{room}/Cargo.toml");
+    let is_twin = *floor == "engine" && packages.iter().any(|it| it.manifest == in_core);
+    Some(format!("ferrolet-{room}{}", if is_twin { "-engine" } else { "" }))
+}
+
 fn floor(manifest: &str) -> Option<Floor> {
     let parts: Vec<&str> = manifest.split('/').collect();
     Some(match parts.as_slice() {
         ["crates", "core", ..] => Floor::Core,
         ["crates", "ports", ..] => Floor::Ports,
+        ["crates", "linux", ..] => Floor::Linux,
+        ["crates", "cri-proto", ..] => Floor::CriProto,
         ["crates", "engine", ..] => Floor::Engine,
         ["crates", "adapters", ..] => Floor::Adapters,
-        ["crates", "ferrolet", ..] => Floor::Agent,
+        ["crates", "runtime", ..] => Floor::Runtime,
+        ["crates", "agent", ..] => Floor::Assembly,
+        ["crates", "ferrolet", ..] => Floor::Executable,
         ["crates", "testkit", ..] => Floor::Testkit,
         ["tests", "lab", ..] => Floor::Lab,
         ["tests", "sim", ..] => Floor::Sim,
@@ -145,12 +221,23 @@ mod tests {
     fn messages(from: &str, to: &str, is_dev: bool) -> Vec<String> {
         let rooms = [
             ("ferrolet-types", "crates/core/types"),
+            ("ferrolet-pod", "crates/core/pod"),
             ("ferrolet-spec", "crates/core/spec"),
             ("ferrolet-resources", "crates/core/resources"),
+            ("ferrolet-node", "crates/core/node"),
+            ("ferrolet-node-engine", "crates/engine/node"),
             ("ferrolet-ports", "crates/ports"),
+            ("ferrolet-linux", "crates/linux"),
             ("ferrolet-pods", "crates/engine/pods"),
             ("ferrolet-observe", "crates/engine/observe"),
+            ("ferrolet-cri-proto", "crates/cri-proto"),
             ("ferrolet-cri", "crates/adapters/cri"),
+            ("ferrolet-mounts", "crates/adapters/mounts"),
+            ("ferrolet-runtime-sys", "crates/runtime/sys"),
+            ("ferrolet-runtime-monitor", "crates/runtime/monitor"),
+            ("ferrolet-runtime-client", "crates/runtime/client"),
+            ("ferrolet-runtime-service", "crates/runtime/service"),
+            ("ferrolet-agent", "crates/agent"),
             ("ferrolet", "crates/ferrolet"),
             ("ferrolet-testkit", "crates/testkit"),
             ("ferrolet-lab", "tests/lab"),
@@ -174,7 +261,15 @@ mod tests {
             ("ferrolet-spec", "ferrolet-types", normal, true),
             ("ferrolet-spec", "ferrolet-resources", normal, true),
             ("ferrolet-resources", "ferrolet-spec", normal, false),
+            ("ferrolet-resources", "ferrolet-node", normal, true),
+            ("ferrolet-node", "ferrolet-resources", normal, false),
+            ("ferrolet-pods", "ferrolet-node", normal, true),
+            ("ferrolet-pods", "ferrolet-node-engine", normal, false),
             ("ferrolet-types", "ferrolet-resources", normal, false),
+            ("ferrolet-types", "ferrolet-pod", normal, false),
+            ("ferrolet-pod", "ferrolet-types", normal, true),
+            ("ferrolet-pod", "ferrolet-resources", normal, false),
+            ("ferrolet-resources", "ferrolet-pod", normal, true),
             ("ferrolet-spec", "ferrolet-ports", normal, false),
             ("ferrolet-ports", "ferrolet-spec", normal, true),
             ("ferrolet-pods", "ferrolet-ports", normal, true),
@@ -183,8 +278,33 @@ mod tests {
             ("ferrolet-pods", "ferrolet-testkit", dev, true),
             ("ferrolet-pods", "ferrolet-testkit", normal, false),
             ("ferrolet-cri", "ferrolet-pods", normal, false),
+            ("ferrolet-mounts", "ferrolet-linux", normal, true),
+            ("ferrolet-mounts", "ferrolet-cri", normal, false),
+            ("ferrolet-linux", "ferrolet-ports", normal, true),
+            ("ferrolet-linux", "ferrolet-mounts", normal, false),
+            ("ferrolet-linux", "ferrolet-testkit", dev, false),
+            ("ferrolet-pods", "ferrolet-linux", normal, false),
+            ("ferrolet", "ferrolet-linux", normal, true),
+            ("ferrolet-runtime-monitor", "ferrolet-runtime-sys", normal, true),
+            ("ferrolet-runtime-monitor", "ferrolet-runtime-client", normal, false),
+            ("ferrolet-runtime-monitor", "ferrolet-runtime-client", dev, true),
+            ("ferrolet-runtime-monitor", "ferrolet-types", normal, false),
+            ("ferrolet-runtime-service", "ferrolet-runtime-client", normal, true),
+            ("ferrolet-runtime-service", "ferrolet-pods", normal, false),
+            ("ferrolet-cri", "ferrolet-runtime-service", normal, false),
+            ("ferrolet-cri", "ferrolet-cri-proto", normal, true),
+            ("ferrolet-runtime-service", "ferrolet-cri-proto", normal, true),
+            ("ferrolet-mounts", "ferrolet-cri-proto", normal, false),
+            ("ferrolet-pods", "ferrolet-cri-proto", normal, false),
+            ("ferrolet-cri-proto", "ferrolet-types", normal, false),
+            ("ferrolet", "ferrolet-runtime-service", normal, true),
+            ("ferrolet-agent", "ferrolet-pods", normal, true),
+            ("ferrolet-agent", "ferrolet-cri", normal, false),
+            ("ferrolet-pods", "ferrolet-agent", normal, false),
+            ("ferrolet", "ferrolet-agent", normal, true),
             ("ferrolet", "ferrolet-cri", normal, true),
             ("ferrolet", "ferrolet-lab", dev, false),
+            ("ferrolet-sim", "ferrolet-agent", normal, true),
             ("ferrolet-sim", "ferrolet", dev, true),
             ("ferrolet-sim", "ferrolet-lab", dev, false),
             ("xtask", "ferrolet-lab", normal, true),
@@ -194,6 +314,27 @@ mod tests {
         for (from, to, is_dev, is_fine) in cases {
             assert_eq!(messages(from, to, is_dev).is_empty(), is_fine, "{from} -> {to}");
         }
+    }
+
+    #[test]
+    fn a_crate_is_called_as_its_room() {
+        let check = |name: &str, place: &str, expected: &[&str]| {
+            let rooms = [
+                package(name, place, &[]),
+                package("ferrolet-node", "crates/core/node", &[]),
+                package("ferrolet", "crates/ferrolet", &[]),
+            ];
+            let findings = check(&rooms).into_iter().map(|it| it.message);
+            assert_eq!(findings.collect::<Vec<_>>(), expected, "{name}");
+        };
+        check("ferrolet-pods", "crates/engine/pods", &[]);
+        check("ferrolet-node-engine", "crates/engine/node", &[]);
+        check(
+            "ferrolet-node-loops",
+            "crates/engine/node",
+            &["ferrolet-node-loops is to be called ferrolet-node-engine"],
+        );
+        check("pods", "crates/engine/pods", &["pods is to be called ferrolet-pods"]);
     }
 
     #[test]

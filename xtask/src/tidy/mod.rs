@@ -1,7 +1,8 @@
 //! House rules as a test: what `cargo xtask tidy` checks and how it reports.
 //!
-//! Three kinds: edges between crates, read from `cargo metadata` ([`edges`]), rules on the text of each source
-//! file ([`text`]), and files that must be copies of one another ([`copies`]). Each finding is `path:line: message`. It changes nothing.
+//! Three kinds: edges between crates, read from `cargo metadata` ([`edges`]), rules on the text of
+//! each source file ([`text`]), and files that must be copies of one another ([`copies`]). Each
+//! finding is `path:line: message`. It changes nothing.
 
 mod copies;
 mod edges;

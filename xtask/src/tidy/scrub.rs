@@ -1,7 +1,8 @@
 //! Source text with everything blanked that is not code, line by line.
 //!
-//! A rule must not fire on a comment that explains it or on a string that names it. Not a parser: it knows comments,
-//! strings, raw strings and character literals, and keeps every line break where it was.
+//! A rule must not fire on a comment that explains it or on a string that names it. Not a parser:
+//! it knows comments, strings, raw strings and character literals, and keeps every line break where
+//! it was.
 
 /// The same lines, with comments and the insides of literals replaced by blanks.
 pub(super) fn scrub(source: &str) -> Vec<String> {
@@ -68,7 +69,8 @@ fn skip_string(chars: &[char], mut at: usize) -> usize {
     chars.len()
 }
 
-/// From after the `r`: hashes, quote, text, quote, as many hashes. A raw identifier such as `r#type` is no string.
+/// From after the `r`: hashes, quote, text, quote, as many hashes. A raw identifier such as
+/// `r#type` is no string.
 fn skip_raw(chars: &[char], from: usize) -> Option<usize> {
     let n_hashes = chars[from..].iter().take_while(|it| **it == '#').count();
     if chars.get(from + n_hashes) != Some(&'"') {

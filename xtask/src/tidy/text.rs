@@ -6,10 +6,14 @@ use super::scrub::scrub;
 /// No file is longer than this; tests and generated code apart.
 const MAX_LINES: usize = 800;
 
-/// Where `unsafe` may be.
-const UNSAFE_ROOM: &str = "crates/adapters/host/src/sys";
-/// The crate with that room cannot forbid it as a whole.
-const UNSAFE_CRATE: &str = "crates/adapters/host/";
+/// Where `unsafe` may be: a room of the agent's, and one of the runtime's.
+const UNSAFE_ROOMS: [&str; 2] = ["crates/linux/src/sys", "crates/runtime/sys/src"];
+/// The crates with those rooms cannot forbid it as a whole.
+const UNSAFE_CRATES: [&str; 2] = ["crates/linux/", "crates/runtime/sys/"];
+
+/// Crates that run in a process which forks, and what they never name: whatever may have a thread.
+const FORKING: [&str; 2] = ["crates/runtime/monitor/src/", "crates/runtime/sys/src/"];
+const THREADED: [&str; 3] = ["std::thread", "tokio", "tonic"];
 
 /// What the core never names: the world, the clock, other tasks.
 const OUTSIDE_CORE: [&str; 11] = [
@@ -36,7 +40,8 @@ const BANNED: [(&str, &str); 6] = [
     ("#![allow(", "use #![expect(…, reason = \"…\")]"),
 ];
 
-/// Words by which a program would start a shell. CVE-2018-1002101 and its successors: the agent never does.
+/// Words by which a program would start a shell. CVE-2018-1002101 and its successors: the agent
+/// never does.
 const SHELLS: [&str; 5] = [
     "Command::new(\"sh\"",
     "Command::new(\"bash\"",
@@ -59,8 +64,13 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
                 report(index + 1, format!("{word}: {advice}"));
             }
         }
-        if has_word(line, "unsafe") && !path.starts_with(UNSAFE_ROOM) {
-            report(index + 1, format!("unsafe outside {UNSAFE_ROOM}"));
+        if has_word(line, "unsafe") && !UNSAFE_ROOMS.iter().any(|room| path.starts_with(room)) {
+            report(index + 1, format!("unsafe outside {}", UNSAFE_ROOMS.join(" and ")));
+        }
+        if FORKING.iter().any(|it| path.starts_with(it)) && index < n_code_lines {
+            for name in THREADED.iter().filter(|name| has_word(line, name)) {
+                report(index + 1, format!("{name} in a process that forks: it has one thread"));
+            }
         }
         if path.starts_with("crates/core/") && !is_test_file(path) && index < n_code_lines {
             for name in named_outside(&lines, index) {
@@ -80,7 +90,7 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
         }
     }
     if is_root(path)
-        && !path.starts_with(UNSAFE_CRATE)
+        && !UNSAFE_CRATES.iter().any(|it| path.starts_with(it))
         && !lines.iter().any(|it| it.contains("#![forbid(unsafe_code)]"))
     {
         report(1, "a crate's root says #![forbid(unsafe_code)]".to_owned());

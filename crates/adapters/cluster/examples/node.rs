@@ -1,9 +1,10 @@
 //! The adapter by hand against a real API server: a node's kubeconfig in, what happens out.
 //!
-//! `cargo run -p ferrolet-cluster --example node -- KUBECONFIG NODE [SECONDS]` registers the node if it is missing, keeps its
-//! lease, records an event, follows its pods, the config maps they name and their tokens, and prints what it sees.
-//! `… --example node -- bootstrap KUBECONFIG NODE DIRECTORY` joins with a bootstrap token and writes the kubeconfig there;
-//! `… -- rotate KUBECONFIG NODE DIRECTORY` replaces the client certificate and asks for a serving one.
+//! `cargo run -p ferrolet-cluster --example node -- KUBECONFIG NODE [SECONDS]` registers the node
+//! if it is missing, keeps its lease, records an event, follows its pods, the config maps they name
+//! and their tokens, and prints what it sees. `… --example node -- bootstrap KUBECONFIG NODE
+//! DIRECTORY` joins with a bootstrap token and writes the kubeconfig there; `… -- rotate KUBECONFIG
+//! NODE DIRECTORY` replaces the client certificate and asks for a serving one.
 
 use std::{
     error::Error,
@@ -16,21 +17,22 @@ use std::{
 
 use ferrolet_cluster::{
     api::{Clients, NodeApi, Pace},
-    certificates::{self, CertStore, CertificateFacts, Pair, PairName, Rotation, Wanted},
+    certificates::{self, CertificateFacts, Rotation, Wanted},
     client::Rate,
     events::{self, EventSink},
     kept, kubeconfig,
-    kubeconfig::{Credentials, ReadFile},
+    kubeconfig::Credentials,
     lease::{LeaseKeeper, LeasePlan},
-    objects::{Objects, Strategy, references},
+    objects::{Objects, Strategy},
     pods_source,
     tls::Identity,
     tokens::Tokens,
 };
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterObjects, Event, EventKind, EventObject, Events, TokenAsk,
+    CertStore, Clock, ClusterApi, ClusterObjects, Event, EventKind, EventObject, Events, Pair,
+    PairName, ReadFile, TokenAsk,
 };
-use ferrolet_types::{Timestamp, pod::PodView};
+use ferrolet_types::{Timestamp, pod::PodView, references};
 use k8s_openapi::api::{core::v1::Service, node::v1::RuntimeClass};
 use serde_json::json;
 use tokio::{
@@ -60,6 +62,15 @@ impl Clock for Wall {
 struct Directory(PathBuf);
 
 impl CertStore for Directory {
+    fn prepare(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.0)
+    }
+    fn read(&self, file: &str) -> io::Result<Option<String>> {
+        Ok(fs::read_to_string(self.0.join(file)).ok())
+    }
+    fn write(&self, file: &str, text: &str, _mode: u32) -> io::Result<()> {
+        fs::write(self.0.join(file), text)
+    }
     fn current(&self, name: PairName) -> io::Result<Option<Pair>> {
         match fs::read_to_string(self.current_path(name)) {
             Ok(text) => Ok(Pair::from_pem(&text)),
@@ -134,7 +145,8 @@ async fn bootstrap(file: &str, node: &str, directory: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Replaces the client certificate at once and asks for a serving certificate, which somebody has to approve.
+/// Replaces the client certificate at once and asks for a serving certificate, which somebody has
+/// to approve.
 async fn rotate(file: &str, node: &str, directory: &str) -> Outcome<()> {
     let (clients, identity, _) = connect(file)?;
     let address = k8s_openapi::api::core::v1::NodeAddress {

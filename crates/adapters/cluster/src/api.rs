@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::{ApiError, ClusterApi, Fut};
+use ferrolet_ports::{ApiError, ClusterApi, Fut, Pair, ReadFile};
 use ferrolet_types::{GracePeriod, Pod, PodKey, PodUid};
 use k8s_openapi::api::core::v1::{Node, Pod as ApiPod};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
-    certificates::Pair,
     client::{AddressError, Client, ClientOptions, PatchKind, Place, Rate},
-    kubeconfig::{Access, ReadFile},
+    kubeconfig::Access,
     tls::Identity,
 };
 
@@ -59,7 +58,8 @@ impl Clients {
         })
     }
 
-    /// Shows every certificate that comes and moves to new connections with it. Runs until no more can come.
+    /// Shows every certificate that comes and moves to new connections with it. Runs until no more
+    /// can come.
     pub async fn adopt(self, identity: Identity, mut pairs: watch::Receiver<Option<Pair>>) {
         while pairs.changed().await.is_ok() {
             let pair = pairs.borrow_and_update().clone();

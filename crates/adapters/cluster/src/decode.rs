@@ -1,7 +1,8 @@
 //! From the bytes of an answer to a typed object, without `managedFields`.
 //!
-//! The server's record of who wrote which field is often half of an object and nothing here reads it. It is blanked in the
-//! bytes before they are decoded, so it never becomes a tree in memory. Pure. Refuses: looking at anything else.
+//! The server's record of who wrote which field is often half of an object and nothing here reads
+//! it. It is blanked in the bytes before they are decoded, so it never becomes a tree in memory.
+//! Pure. Refuses: looking at anything else.
 
 use serde::de::DeserializeOwned;
 
@@ -14,8 +15,9 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &mut [u8]) -> Result<T, serde_j
     serde_json::from_slice(bytes)
 }
 
-/// Turns every list under the key `managedFields` into `null` and blanks, in place. Text that is not JSON is left to the
-/// decoder to refuse. Only lists are touched: user data holds strings under any key it likes.
+/// Turns every list under the key `managedFields` into `null` and blanks, in place. Text that is
+/// not JSON is left to the decoder to refuse. Only lists are touched: user data holds strings under
+/// any key it likes.
 pub(crate) fn blank_managed_fields(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(start) = find(bytes, at, b'"') {

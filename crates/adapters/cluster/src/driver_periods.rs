@@ -1,7 +1,8 @@
-//! How often drivers are to be asked how many volumes a node takes: one field of the cluster's `CSIDriver` objects.
+//! How often drivers are to be asked how many volumes a node takes: one field of the cluster's
+//! `CSIDriver` objects.
 //!
-//! In: a watch on those objects. Out: the periods by driver, in a `watch` channel; drivers without one are not in it. Keeps
-//! nothing else of the objects.
+//! In: a watch on those objects. Out: the periods by driver, in a `watch` channel; drivers without
+//! one are not in it. Keeps nothing else of the objects.
 
 use std::{collections::BTreeMap, time::Duration};
 

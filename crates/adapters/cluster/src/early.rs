@@ -1,10 +1,11 @@
 //! Asking again when the server may not know yet what we know already.
 //!
-//! The node authorizer lets a node read what its pods name, and learns of those pods from a watch of its own. When we hear of a
-//! pod first, it refuses (403) for a moment. Upstream shows that moment to users as a failed mount and a second lost; here a
-//! refusal is first taken for an early one: asked again within tens of milliseconds, without a word. One that lasts longer
-//! than [`PATIENCE`] is a real refusal and goes to whoever asked, in the server's words.
-//! Pure but for the waiting. Refuses: retrying anything but a refusal.
+//! The node authorizer lets a node read what its pods name, and learns of those pods from a watch
+//! of its own. When we hear of a pod first, it refuses (403) for a moment. Upstream shows that
+//! moment to users as a failed mount and a second lost; here a refusal is first taken for an early
+//! one: asked again within tens of milliseconds, without a word. One that lasts longer than
+//! [`PATIENCE`] is a real refusal and goes to whoever asked, in the server's words. Pure but for
+//! the waiting. Refuses: retrying anything but a refusal.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! An API server in memory for tests: objects by path, versions, watches, patches, and ways to fail. It speaks real HTTP/2
-//! over pipes, so clients under test are the real ones and time may be paused.
+//! An API server in memory for tests: objects by path, versions, watches, patches, and ways to
+//! fail. It speaks real HTTP/2 over pipes, so clients under test are the real ones and time may be
+//! paused.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -142,7 +143,8 @@ impl FakeApi {
         self.lock().requests.clone()
     }
 
-    /// Waits until it holds; checks after every request and change, and gives up after an hour of paused time.
+    /// Waits until it holds; checks after every request and change, and gives up after an hour of
+    /// paused time.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let mut changed = self.changed.subscribe();
         let deadline = Instant::now() + Duration::from_secs(3600);

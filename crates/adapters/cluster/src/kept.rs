@@ -1,6 +1,8 @@
-//! Collections that the node keeps a copy of: services for environment variables, runtime classes for their handlers.
+//! Collections that the node keeps a copy of: services for environment variables, runtime classes
+//! for their handlers.
 //!
-//! One task feeds each; others read snapshots. What nobody reads (labels, annotations, status) is not kept.
+//! One task feeds each; others read snapshots. What nobody reads (labels, annotations, status) is
+//! not kept.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! Requests for certificates in pods' names: a key, the proof that it is ours, and the object that asks.
+//! Requests for certificates in pods' names: a key, the proof that it is ours, and the object that
+//! asks.
 //!
 //! The key is made for the request and handed to the caller alone. Refuses: keeping it.
 

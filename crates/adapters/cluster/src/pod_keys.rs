@@ -1,8 +1,10 @@
-//! Keys of pods, each with the proof that whoever shows it has the key: an empty certificate request, signed with it.
+//! Keys of pods, each with the proof that whoever shows it has the key: an empty certificate
+//! request, signed with it.
 //!
-//! ring makes and uses most kinds. It signs with RSA keys but makes none, and has never heard of P-521: those come from
-//! libraries of their own. Making an RSA key takes seconds of a core, so callers do not wait for it on a thread of the runtime.
-//! Refuses: kinds that upstream does not know.
+//! ring makes and uses most kinds. It signs with RSA keys but makes none, and has never heard of
+//! P-521: those come from libraries of their own. Making an RSA key takes seconds of a core, so
+//! callers do not wait for it on a thread of the runtime. Refuses: kinds that upstream does not
+//! know.
 
 use p521::{
     ecdsa::{Signature, SigningKey, signature::Signer as _},

@@ -1,8 +1,9 @@
 //! The pods that the API has for this node, as one of the agent's sources.
 //!
-//! In: a watch on pods by node name. Out: the whole current set each time something changed; the first one as soon as the
-//! list has been read. A pod that did not change keeps its `Arc`, so a later comparison is one of pointers. Changes that
-//! arrive together are passed on together. Refuses: judging pods, and starting before the caller says so.
+//! In: a watch on pods by node name. Out: the whole current set each time something changed; the
+//! first one as soon as the list has been read. A pod that did not change keeps its `Arc`, so a
+//! later comparison is one of pointers. Changes that arrive together are passed on together.
+//! Refuses: judging pods, and starting before the caller says so.
 
 use std::{collections::BTreeMap, sync::Arc};
 

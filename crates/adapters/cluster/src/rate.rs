@@ -1,4 +1,5 @@
-//! A token bucket: so many requests at once, then so many a second. Pure; spans since a start the owner chooses.
+//! A token bucket: so many requests at once, then so many a second. Pure; spans since a start the
+//! owner chooses.
 
 use std::time::Duration;
 

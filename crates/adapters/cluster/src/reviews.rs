@@ -1,4 +1,5 @@
-//! The port [`Reviews`]: who a caller is and what they may do, asked of the API server one question at a time.
+//! The port [`Reviews`]: who a caller is and what they may do, asked of the API server one question
+//! at a time.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! One object, followed: a watch on a single name whose latest state anybody may read.
 //!
-//! In: a client and a name. Out: [`Found`] in a `watch` channel. Ends when nobody looks any more, or when the object can no
-//! longer change (an immutable secret), so that such objects cost no stream.
+//! In: a client and a name. Out: [`Found`] in a `watch` channel. Ends when nobody looks any more,
+//! or when the object can no longer change (an immutable secret), so that such objects cost no
+//! stream.
 
 use std::sync::Arc;
 

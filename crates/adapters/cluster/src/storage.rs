@@ -1,5 +1,5 @@
-//! The port [`StorageObjects`] on a real client: one request per question, in this node's name. What the node may read only
-//! because a pod names it is asked for [`patiently`].
+//! The port [`StorageObjects`] on a real client: one request per question, in this node's name.
+//! What the node may read only because a pod names it is asked for [`patiently`].
 
 use ferrolet_ports::{
     ApiError, CertificateAsk, Fut, ObjectChange, RequestedCertificate, StorageObjects, TrustAsk,

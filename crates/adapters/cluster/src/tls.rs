@@ -1,7 +1,8 @@
 //! Proof both ways: how the server is checked, and the certificate we show.
 //!
-//! [`Identity`] is the one place the current client certificate lives; every connection asks it during the handshake, so a
-//! rotated certificate is in use as soon as connections are opened anew. Refuses: files; PEM comes from the caller.
+//! [`Identity`] is the one place the current client certificate lives; every connection asks it
+//! during the handshake, so a rotated certificate is in use as soon as connections are opened anew.
+//! Refuses: files; PEM comes from the caller.
 
 use std::sync::{Arc, RwLock};
 

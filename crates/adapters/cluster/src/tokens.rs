@@ -1,7 +1,8 @@
 //! Service-account tokens in the name of pods: requested, kept, and renewed before they end.
 //!
-//! One request at a time for the same token; others wait for its answer. A renewal that fails leaves the old token in use
-//! while it lasts. Memory: one entry for each token in use, dropped with its pod or when it has expired.
+//! One request at a time for the same token; others wait for its answer. A renewal that fails
+//! leaves the old token in use while it lasts. Memory: one entry for each token in use, dropped
+//! with its pod or when it has expired.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,8 @@ use crate::{
 
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 const MAX_JITTER: Duration = Duration::from_secs(10);
-/// The server may not find a pod yet that we know already; a pod's start should not wait for its next round because of that.
+/// The server may not find a pod yet that we know already; a pod's start should not wait for its
+/// next round because of that.
 const EARLY: [Duration; 4] = [
     Duration::from_millis(25),
     Duration::from_millis(50),
@@ -104,7 +106,8 @@ impl Tokens {
         if let Some(slot) = slots.get(ask) {
             return Arc::clone(slot);
         }
-        // A new token is a good moment to drop those that have run out; a slot in use cannot be looked into and stays.
+        // A new token is a good moment to drop those that have run out; a slot in use cannot be
+        // looked into and stays.
         slots.retain(|_, slot| match slot.try_lock() {
             Ok(kept) => kept.as_ref().is_none_or(|kept| kept.token.expires > now),
             Err(_) => true,

@@ -1,7 +1,8 @@
 //! Trust bundles, followed: one watch on all of them that says when something changed.
 //!
-//! Begins with the first question about a bundle, because most nodes never have one, and then lasts as long as the agent, as
-//! upstream's does. Keeps no copy: who hears the news reads again. In: a client. Out: [`ObjectChange`]s of kind `TrustBundle`.
+//! Begins with the first question about a bundle, because most nodes never have one, and then lasts
+//! as long as the agent, as upstream's does. Keeps no copy: who hears the news reads again. In: a
+//! client. Out: [`ObjectChange`]s of kind `TrustBundle`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

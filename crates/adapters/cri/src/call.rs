@@ -1,7 +1,8 @@
 //! One call: its deadline, its line in the log, its error.
 //!
-//! The line (target `cri`, debug level) has the method, how long it took and how it ended. It never has contents: requests
-//! hold environments and credentials. A call whose caller went away leaves its line too.
+//! The line (target `cri`, debug level) has the method, how long it took and how it ended. It never
+//! has contents: requests hold environments and credentials. A call whose caller went away leaves
+//! its line too.
 
 use std::{future::Future, time::Duration};
 
@@ -12,7 +13,8 @@ use tracing::Instrument as _;
 
 use crate::error::{deadline_exceeded, runtime_error};
 
-/// Bounds of the calls' durations, in seconds: upstream's fourteen, each two and a half times the last.
+/// Bounds of the calls' durations, in seconds: upstream's fourteen, each two and a half times the
+/// last.
 const BOUNDS: [f64; 14] = [
     0.005,
     0.0125,
@@ -30,7 +32,8 @@ const BOUNDS: [f64; 14] = [
     745.0580596923828,
 ];
 
-/// Every call of this process: calls are made from values that are copied about, and a process has one runtime.
+/// Every call of this process: calls are made from values that are copied about, and a process has
+/// one runtime.
 static CALLS: Tally = Tally::new();
 
 /// How many calls of each kind were made, how long they took, and how many failed.
@@ -257,7 +260,8 @@ mod tests {
             answer.await.unwrap()
         };
         let subscriber = tracing_subscriber::registry().with(Tracer);
-        // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+        // With one subscriber alone the first thread that comes along, which may be another test's,
+        // decides for all what is of interest.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let _guard = tracing::subscriber::set_default(subscriber);
         assert_eq!(told().await.as_deref(), Some("00-11-22-01"));
@@ -273,7 +277,8 @@ mod tests {
             .without_time()
             .with_ansi(false)
             .finish();
-        // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+        // With one subscriber alone the first thread that comes along, which may be another test's,
+        // decides for all what is of interest.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let _guard = tracing::subscriber::set_default(subscriber);
         let call = |method| Call { method, deadline: Some(Duration::from_secs(2)) };

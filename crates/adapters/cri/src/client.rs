@@ -39,7 +39,8 @@ impl Timeouts {
     }
 }
 
-/// A CRI v1 client for the runtime and image services. Cheap to clone; implements `Runtime` and `Images`.
+/// A CRI v1 client for the runtime and image services. Cheap to clone; implements `Runtime` and
+/// `Images`.
 #[derive(Clone)]
 pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
@@ -49,8 +50,8 @@ pub struct CriClient {
 }
 
 impl CriClient {
-    /// A client that connects when it is first used. An empty `image_endpoint` means the same socket as `endpoint`.
-    /// Must be called inside a tokio runtime.
+    /// A client that connects when it is first used. An empty `image_endpoint` means the same
+    /// socket as `endpoint`. Must be called inside a tokio runtime.
     pub fn connect_lazy(
         endpoint: &str,
         image_endpoint: &str,

@@ -1,4 +1,5 @@
-//! From CRI's answers to the plain data of the ports. Pure; what an answer leaves out becomes the value that claims least.
+//! From CRI's answers to the plain data of the ports. Pure; what an answer leaves out becomes the
+//! value that claims least.
 
 use ferrolet_ports::{
     CgroupDriver, ImageInfo, ListedContainer, ListedSandbox, ListedState, RuntimeCondition,
@@ -19,7 +20,8 @@ pub(crate) mod label {
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The moment that many nanoseconds after the epoch; `None` for "never", which some runtimes say with a negative number.
+/// The moment that many nanoseconds after the epoch; `None` for "never", which some runtimes say
+/// with a negative number.
 pub(crate) fn moment(nanos: i64) -> Option<Timestamp> {
     Timestamp::from_nanos(nanos.max(0))
 }

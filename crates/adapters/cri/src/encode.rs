@@ -1,7 +1,9 @@
-//! From the plain requests of `ferrolet-spec` to CRI's. Pure and total: every value of ours has exactly one encoding.
+//! From the plain requests of `ferrolet-spec` to CRI's. Pure and total: every value of ours has
+//! exactly one encoding.
 //!
-//! Three things look odd and are what runtimes are used to: a user namespace option is always sent (`NODE` when there is
-//! none), a sandbox's overhead and resources are sent even when empty, and AppArmor is said twice, in the old notation as well.
+//! Three things look odd and are what runtimes are used to: a user namespace option is always sent
+//! (`NODE` when there is none), a sandbox's overhead and resources are sent even when empty, and
+//! AppArmor is said twice, in the old notation as well.
 
 use ferrolet_ports::RegistryAuth;
 use ferrolet_spec as spec;
@@ -182,7 +184,8 @@ fn container_security(security: &spec::SecuritySpec) -> proto::LinuxContainerSec
 }
 
 fn namespaces(namespaces: &spec::Namespaces) -> proto::NamespaceOption {
-    // A pod without mappings of its own shares the node's user namespace, and runtimes expect to be told so.
+    // A pod without mappings of its own shares the node's user namespace, and runtimes expect to be
+    // told so.
     let user_mode = if namespaces.user_mappings.is_empty() {
         proto::NamespaceMode::Node
     } else {
@@ -298,7 +301,8 @@ fn int64(value: i64) -> proto::Int64Value {
     proto::Int64Value { value }
 }
 
-/// `SIGRTMIN+3` is `SIGNAL_SIGRTMINPLUS3`; a name CRI does not know leaves the choice to the runtime.
+/// `SIGRTMIN+3` is `SIGNAL_SIGRTMINPLUS3`; a name CRI does not know leaves the choice to the
+/// runtime.
 fn signal(name: &str) -> proto::Signal {
     let name = name.replace('+', "PLUS").replace('-', "MINUS");
     proto::Signal::from_str_name(&format!("SIGNAL_{name}")).unwrap_or(proto::Signal::RuntimeDefault)

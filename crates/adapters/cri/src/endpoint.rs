@@ -1,7 +1,8 @@
 //! From an endpoint's text to a channel that connects by itself.
 //!
-//! In: `unix:///run/x.sock` (a bare path counts as one). Out: a lazy channel; each call on a lost connection dials anew, and a
-//! socket that cannot be dialled fails the call at once. Refuses: TCP, TLS, waiting for a socket to appear.
+//! In: `unix:///run/x.sock` (a bare path counts as one). Out: a lazy channel; each call on a lost
+//! connection dials anew, and a socket that cannot be dialled fails the call at once. Refuses: TCP,
+//! TLS, waiting for a socket to appear.
 
 use std::{
     io,
@@ -34,7 +35,8 @@ pub enum EndpointError {
     },
 }
 
-/// The socket cannot be dialled. `Display` is worded as upstream words it, so that known searches find it.
+/// The socket cannot be dialled. `Display` is worded as upstream words it, so that known searches
+/// find it.
 #[derive(Debug, thiserror::Error)]
 #[error("transport: Error while dialing: dial unix {}: connect: {}", path.display(), errno_text(source))]
 pub(crate) struct DialError {

@@ -1,7 +1,8 @@
 //! From a gRPC status to the errors of the ports. Pure.
 //!
-//! A status comes from the runtime, in its own words, or from the transport on our side; the second kind carries a source and
-//! is reworded as upstream words it, always as `Unavailable` or `DeadlineExceeded`.
+//! A status comes from the runtime, in its own words, or from the transport on our side; the second
+//! kind carries a source and is reworded as upstream words it, always as `Unavailable` or
+//! `DeadlineExceeded`.
 
 use std::error::Error;
 
@@ -51,7 +52,8 @@ pub(crate) fn incomplete(call: &'static str, message: String) -> RuntimeError {
     RuntimeError { call, kind: RuntimeErrorKind::Internal, message }
 }
 
-/// A pull that failed. Runtimes mark two causes by the first word of an error without a code of its own.
+/// A pull that failed. Runtimes mark two causes by the first word of an error without a code of its
+/// own.
 pub(crate) fn pull_error(error: RuntimeError) -> ImageError {
     if error.kind != RuntimeErrorKind::Unknown {
         return ImageError::Runtime(error);

@@ -1,8 +1,9 @@
 //! The stream of container events.
 //!
-//! Runtimes written in Go answer a stream's request only with its first event, so a quiet node would keep `open` waiting for
-//! ever. It waits a moment, long enough for a refusal to arrive, and otherwise hands out a stream that is still opening.
-//! Refuses: reopening. The end of the stream is news for its reader.
+//! Runtimes written in Go answer a stream's request only with its first event, so a quiet node
+//! would keep `open` waiting for ever. It waits a moment, long enough for a refusal to arrive, and
+//! otherwise hands out a stream that is still opening. Refuses: reopening. The end of the stream is
+//! news for its reader.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -23,7 +24,8 @@ const REFUSAL_TIME: Duration = Duration::from_millis(200);
 type Events = Streaming<proto::ContainerEventResponse>;
 type Opening = Pin<Box<dyn Future<Output = Result<Response<Events>, Status>> + Send>>;
 
-/// Asks for the events. An error is a refusal that came at once; a later one is the stream's first item.
+/// Asks for the events. An error is a refusal that came at once; a later one is the stream's first
+/// item.
 pub(crate) async fn open(
     mut client: RuntimeServiceClient<Channel>,
 ) -> Result<EventStream, RuntimeError> {
@@ -57,7 +59,8 @@ pub(crate) struct EventStream {
 }
 
 impl RuntimeEvents for EventStream {
-    // Cancel-safe: the only awaits are on futures kept in `self`, and an event is returned as soon as it is taken.
+    // Cancel-safe: the only awaits are on futures kept in `self`, and an event is returned as soon
+    // as it is taken.
     fn next(&mut self) -> Fut<'_, Option<Result<RuntimeEvent, RuntimeError>>> {
         Box::pin(async move {
             loop {

@@ -1,11 +1,8 @@
-//! A CRI runtime in memory, behind a real socket: it keeps state, and it can go away, hang, and refuse.
+//! A CRI runtime in memory, behind a real socket: it keeps state, and it can go away, hang, and
+//! refuse.
 //!
-//! It lives on threads of its own, so that stopping it breaks every connection, as a killed runtime does.
-
-mod server {
-    #![expect(clippy::allow_attributes, unreachable_pub, reason = "generated code")]
-    include!(concat!(env!("OUT_DIR"), "/server/runtime.v1.rs"));
-}
+//! It lives on threads of its own, so that stopping it breaks every connection, as a killed runtime
+//! does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,11 +14,11 @@ use tokio::{net::UnixListener, runtime, sync::watch};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
-use crate::proto::*;
-use server::{
+use crate::proto::server::{
     image_service_server::{ImageService, ImageServiceServer},
     runtime_service_server::{RuntimeService, RuntimeServiceServer},
 };
+use crate::proto::*;
 
 /// What the runtime holds and how it behaves.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! From the statuses of one pod's sandboxes and containers to a [`PodObservation`]. Pure.
 //!
-//! What the runtime cannot know (restart count, specification hash, where last words are left) comes back in the annotations
-//! that a kubelet, ours or another, put on the container when it made it. One key is our own, [`CRASH_STREAK`].
+//! What the runtime cannot know (restart count, specification hash, where last words are left)
+//! comes back in the annotations that a kubelet, ours or another, put on the container when it made
+//! it. One key is our own, [`CRASH_STREAK`].
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -21,7 +22,8 @@ const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 const CRASH_STREAK: &str = "ferrolet.dev/crash-streak";
 
-/// Puts a pod's pieces together, the newest first. Each container comes with its sandbox, which its status does not tell.
+/// Puts a pod's pieces together, the newest first. Each container comes with its sandbox, which its
+/// status does not tell.
 pub(crate) fn pod(
     uid: PodUid,
     at: Timestamp,
@@ -58,7 +60,8 @@ fn sandbox(status: proto::PodSandboxStatus) -> ObservedSandbox {
     }
 }
 
-/// All addresses or, when one of them is none, nothing: half of a dual-stack pair would be a wrong answer.
+/// All addresses or, when one of them is none, nothing: half of a dual-stack pair would be a wrong
+/// answer.
 fn addresses(network: proto::PodSandboxNetworkStatus) -> Vec<String> {
     let addresses: Vec<String> = std::iter::once(network.ip)
         .filter(|ip| !ip.is_empty())

@@ -1,4 +1,5 @@
-//! The `Runtime` port: one CRI call per method, but for the three that put several answers together.
+//! The `Runtime` port: one CRI call per method, but for the three that put several answers
+//! together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -186,7 +187,8 @@ impl Runtime for CriClient {
                 let send = |request| async move { client.start_container(request).await };
                 call.run(request, send).await.map(drop)
             };
-            // A start that its caller gives up is let run to its end: cancelled half way, containerd may keep the container for good.
+            // A start that its caller gives up is let run to its end: cancelled half way,
+            // containerd may keep the container for good.
             let ended = tokio::spawn(start.in_current_span()).await;
             ended.unwrap_or_else(|error| match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

@@ -1,6 +1,8 @@
-//! Addresses of streams into containers (port `Streams`), reopened logs (port `LogReopen`) and checkpoints (port `Checkpoints`).
+//! Addresses of streams into containers (port `Streams`), reopened logs (port `LogReopen`) and
+//! checkpoints (port `Checkpoints`).
 //!
-//! A stream's address is a URL on the runtime's own streaming server; who connects to it is not decided here.
+//! A stream's address is a URL on the runtime's own streaming server; who connects to it is not
+//! decided here.
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +52,8 @@ impl CriClient {
         url("Exec", answer.url)
     }
 
-    /// Prepares an attachment to a container's main process; answers with the address to stream it from.
+    /// Prepares an attachment to a container's main process; answers with the address to stream it
+    /// from.
     pub async fn attach_url(
         &self,
         id: &ContainerId,

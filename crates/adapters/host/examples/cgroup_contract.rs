@@ -1,8 +1,9 @@
-//! Holds the machine it runs on to the cgroup contract ([`ferrolet_host::contract`]), needs root, and says how it went. An
-//! argument says how many times: processes that end while they are looked at meet by chance.
+//! Holds the machine it runs on to the cgroup contract ([`ferrolet_host::contract`]), needs root,
+//! and says how it went. An argument says how many times: processes that end while they are looked
+//! at meet by chance.
 //!
-//! The end-to-end tests run it in a virtual machine with cgroup v2. On any other machine it works in cgroups of its own,
-//! removed at the end, and leaves `kubepods` alone.
+//! The end-to-end tests run it in a virtual machine with cgroup v2. On any other machine it works
+//! in cgroups of its own, removed at the end, and leaves `kubepods` alone.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -12,7 +13,8 @@
 
 use std::{error::Error, process::ExitCode};
 
-use ferrolet_host::{cgroups::CgroupLayout, contract, mountinfo};
+use ferrolet_host::contract;
+use ferrolet_linux::{cgroups::CgroupLayout, mountinfo};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

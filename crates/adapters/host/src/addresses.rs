@@ -1,33 +1,36 @@
 //! The machine's own addresses, from the kernel's tables under `/proc/net`.
 //!
-//! Pure parsers and one thin reader; no name service, no packet. Refuses: choosing which address is the node's.
+//! Pure parsers and one thin reader; no name service, no packet. Refuses: choosing which address is
+//! the node's.
 
 use std::{
     fs,
+    io::Read as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use ferrolet_node::HostAddresses;
+
+/// More than the table of a machine with thousands of routes.
+const TABLE_LIMIT: u64 = 64 << 20;
 /// Link-local and loopback scopes of `/proc/net/if_inet6`; neither reaches another machine.
 const SCOPE_GLOBAL: &str = "00";
 
-/// What the kernel says about addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MachineAddresses {
-    /// Every address on an interface, loopback included.
-    pub interfaces: Vec<IpAddr>,
-    /// The IPv4 address on the interface of the default route.
-    pub default_v4: Option<IpAddr>,
-    /// The IPv6 address on the interface of the default route.
-    pub default_v6: Option<IpAddr>,
-}
-
-/// Reads the kernel's tables. A kernel without one of them has no such addresses.
-pub fn read_addresses() -> MachineAddresses {
-    let text = |name: &str| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
+/// Reads the kernel's tables, loopback included. A kernel without one of them has no such
+/// addresses.
+pub fn read_addresses() -> HostAddresses {
+    let text = |name: &str| {
+        // An interface may have any name; one that is no text must not hide the others.
+        let mut text = Vec::new();
+        let table = fs::File::open(format!("/proc/net/{name}"));
+        // What was read before an error still counts.
+        table.and_then(|table| table.take(TABLE_LIMIT).read_to_end(&mut text)).ok();
+        String::from_utf8_lossy(&text).into_owned()
+    };
     describe(&text("fib_trie"), &text("route"), &text("if_inet6"), &text("ipv6_route"))
 }
 
-fn describe(fib_trie: &str, route: &str, if_inet6: &str, ipv6_route: &str) -> MachineAddresses {
+fn describe(fib_trie: &str, route: &str, if_inet6: &str, ipv6_route: &str) -> HostAddresses {
     let v4 = local_v4(fib_trie);
     let v6 = addresses_v6(if_inet6);
     let default_v4 = default_network_v4(route).and_then(|networks| {
@@ -37,8 +40,9 @@ fn describe(fib_trie: &str, route: &str, if_inet6: &str, ipv6_route: &str) -> Ma
         v6.iter().find(|it| it.interface == interface && it.is_global).map(|it| it.ip)
     });
     let all = v4.into_iter().map(IpAddr::V4).chain(v6.into_iter().map(|it| IpAddr::V6(it.ip)));
-    MachineAddresses {
+    HostAddresses {
         interfaces: all.collect(),
+        by_name: Vec::new(),
         default_v4: default_v4.map(IpAddr::V4),
         default_v6: default_v6.map(IpAddr::V6),
     }
@@ -111,7 +115,8 @@ fn addresses_v6(if_inet6: &str) -> Vec<AddressV6> {
     parsed.collect()
 }
 
-/// The interface of the default route: destination and prefix are zero, and it is not the loopback's unreachable one.
+/// The interface of the default route: destination and prefix are zero, and it is not the
+/// loopback's unreachable one.
 fn default_interface_v6(ipv6_route: &str) -> Option<String> {
     let rows = ipv6_route.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let is_zero = |text: &str| text.bytes().all(|byte| byte == b'0');

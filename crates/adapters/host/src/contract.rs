@@ -1,8 +1,8 @@
-//! What a real kernel must do for [`CgroupTree`] and for volumes that it keeps account of, as callable checks: unit tests run
-//! them where they may, end-to-end tests run them on each machine they have (v1, hybrid, v2).
+//! What a real kernel must do for [`CgroupTree`], as callable checks: unit tests run them where they may, end-to-end tests run them on each machine
+//! they have (v1, hybrid, v2).
 //!
-//! It works in a cgroup root of its own, made at the start and removed at the end, and starts the one process that it kills.
-//! Refuses: touching `kubepods` of the machine.
+//! It works in a cgroup root of its own, made at the start and removed at the end, and starts the
+//! one process that it kills. Refuses: touching `kubepods` of the machine.
 
 use std::{
     fs, io,
@@ -10,13 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ferrolet_linux::cgroups::CgroupLayout;
 use ferrolet_ports::{CgroupDriver, HostError, PodCgroups};
 use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 
-use crate::cgroups::{CgroupLayout, CgroupTree, CgroupTreeError, CgroupTreeSettings, cpu_weight};
-use crate::rooted::Rooted;
-use crate::volumes::meter::{meter, metered};
+use crate::cgroups::{CgroupTree, CgroupTreeError, CgroupTreeSettings, cpu_weight};
 
 const UID: &str = "0c8f1b1e-contract";
 
@@ -50,53 +49,16 @@ pub enum Broken {
     Differs(String),
 }
 
-/// Checks that volumes below a directory are kept account of; it must be on a file system with project quotas.
-pub fn accounts(root: &Path) -> Result<(), Broken> {
-    let process = |attempt| move |source| Broken::Process { attempt, source };
-    let top = Rooted::open(root).map_err(process("open the root"))?;
-    let make = |name: &str| {
-        let made = top.ensure_directory(name, 0o777);
-        made.map_err(process("make a volume"))
-    };
-    let (one, other) = (make("one")?, make("other")?);
-    for (volume, name) in [(&one, "uid/one"), (&other, "uid/other")] {
-        let is_metered = meter(volume, name).map_err(process("meter a volume"))?;
-        if !is_metered {
-            return Err(Broken::Differs("nobody keeps account".to_owned()));
-        }
-    }
-    let write = || -> io::Result<()> {
-        fs::create_dir(root.join("one/below"))?;
-        fs::write(root.join("one/below/file"), vec![1; 3 << 20])?;
-        fs::hard_link(root.join("one/below/file"), root.join("one/again"))?;
-        rustix::fs::sync();
-        Ok(())
-    };
-    write().map_err(process("write into a volume"))?;
-    let (used, idle) = (metered(&one), metered(&other));
-    // The volume, a directory and a file with two names.
-    let is_right = used.is_some_and(|it| it.inodes == 3 && it.bytes > 3 << 20)
-        && idle.is_some_and(|it| it.inodes == 1 && it.bytes < 1 << 20);
-    if !is_right {
-        return Err(Broken::Differs(format!("one volume has {used:?}, the other {idle:?}")));
-    }
-    // Found again by itself, and not counted twice.
-    let again = meter(&make("third")?, "uid/one").map_err(process("meter a volume"))?;
-    let third = metered(&make("third")?);
-    if !again || third.is_none_or(|it| it.inodes != 1) {
-        return Err(Broken::Differs(format!("an id that is taken was given again: {third:?}")));
-    }
-    Ok(())
-}
-
-/// A cgroup root for one run, in every hierarchy; removed when dropped, if what was made in it is gone.
+/// A cgroup root for one run, in every hierarchy; removed when dropped, if what was made in it is
+/// gone.
 #[derive(Debug)]
 pub struct PrivateRoot {
     made: Vec<PathBuf>,
 }
 
 impl PrivateRoot {
-    /// Makes `/<name>` in every hierarchy, with v1's processors and memory nodes taken from the top.
+    /// Makes `/<name>` in every hierarchy, with v1's processors and memory nodes taken from the
+    /// top.
     pub fn make(layout: &CgroupLayout, name: &str) -> Result<Self, Broken> {
         let mut root = Self { made: Vec::new() };
         for mount in mounts(layout) {
@@ -175,7 +137,8 @@ pub async fn cgroup_removal(layout: CgroupLayout, root_name: &str) -> Result<(),
     removes(&tree, &layout, root_name, &pod).await
 }
 
-/// Leaves what a crashed runtime would leave, a process in nested cgroups, and has the tree remove it all.
+/// Leaves what a crashed runtime would leave, a process in nested cgroups, and has the tree remove
+/// it all.
 async fn removes(
     tree: &CgroupTree,
     layout: &CgroupLayout,
@@ -252,7 +215,7 @@ fn check_files(layout: &CgroupLayout, root: &str, pod: &str) -> Result<(), Broke
                 ("pids", pod, "pids.max", "64".to_owned()),
             ];
             for (controller, cgroup, file, text) in expected {
-                let holds = |it: &&crate::cgroups::Hierarchy| {
+                let holds = |it: &&ferrolet_linux::cgroups::Hierarchy| {
                     it.controllers.iter().any(|name| name == controller)
                 };
                 // A machine may lack pids; the layout vouches for the others.

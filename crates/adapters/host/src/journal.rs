@@ -1,8 +1,9 @@
 //! The machine's journal, read by systemd's own program.
 //!
-//! In: names of services and what part of their logs is wanted, checked by the caller. Out: text in pieces, for half a minute at most, as
-//! upstream. The program is one fixed path, is given arguments and never a line for a shell, and is ended with its reader. Few run at a
-//! time. Refuses: names that are not plain, wherever they come from.
+//! In: names of services and what part of their logs is wanted, checked by the caller. Out: text in
+//! pieces, for half a minute at most, as upstream. The program is one fixed path, is given
+//! arguments and never a line for a shell, and is ended with its reader. Few run at a time.
+//! Refuses: names that are not plain, wherever they come from.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -57,15 +58,16 @@ impl Journal {
         let Some(stdout) = reading.child.stdout.take() else {
             return Vec::new();
         };
-        let mut units = String::new();
+        let mut units = Vec::new();
         let mut stdout = stdout.take(MOST_UNITS);
-        let read = timeout_at(reading.until, stdout.read_to_string(&mut units)).await;
+        let read = timeout_at(reading.until, stdout.read_to_end(&mut units)).await;
         if !matches!(read, Ok(Ok(_))) {
             return Vec::new();
         }
         let is_known = |service: &&String| {
             let unit = format!("{service}.service");
-            is_plain(service) && units.lines().any(|line| line == unit)
+            let mut lines = units.split(|byte| *byte == b'\n');
+            is_plain(service) && lines.any(|line| line == unit.as_bytes())
         };
         services.iter().filter(is_known).cloned().collect()
     }

@@ -1,17 +1,16 @@
 //! The kernel's log, read from `/dev/kmsg`: the port `KernelLog`.
 //!
-//! One descriptor that is waited for, no thread. Begins with what is said after it was opened: what an earlier life has seen is not told again.
+//! One descriptor that is waited for, no thread. Begins with what is said after it was opened: what
+//! an earlier life has seen is not told again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 
+use ferrolet_linux::{offload::refused, sys::watch_readable};
 use ferrolet_ports::{Fut, HostError, KernelLog};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-
-use crate::offload::refused;
-use crate::sys::watch_readable;
 
 const DEVICE: &str = "/dev/kmsg";
 /// Longer than a record can be.

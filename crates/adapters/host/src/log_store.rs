@@ -1,8 +1,10 @@
-//! Container logs as files to be rotated: the port `LogStore`, and how full disks are: the port `Disks`.
+//! Container logs as files to be rotated: the port `LogStore`, and how full disks are: the port
+//! `Disks`.
 //!
-//! Layout: `<podLogsDir>/<namespace>_<name>_<uid>/<container>/<restart>.log`, with what was rotated out of a log beside it. Pods
-//! name parts of these paths, so everything goes through rooted descriptors. Must never happen: following a link out of the
-//! log directory, losing a log that could not be compressed whole.
+//! Layout: `<podLogsDir>/<namespace>_<name>_<uid>/<container>/<restart>.log`, with what was rotated
+//! out of a log beside it. Pods name parts of these paths, so everything goes through rooted
+//! descriptors. Must never happen: following a link out of the log directory, losing a log that
+//! could not be compressed whole.
 
 use std::{
     fs::File,
@@ -12,13 +14,12 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{DiskSpace, Disks, Fut, HostError, LogSize, LogStore};
-use flate2::{Compression, write::GzEncoder};
-
-use crate::{
-    offload::{never, off_thread, refused, within},
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
     rooted::{Kind, Rooted, is_plain_name},
 };
+use ferrolet_ports::{DiskSpace, Disks, Fut, HostError, LogSize, LogStore};
+use flate2::{Compression, write::GzEncoder};
 
 const LOG: &str = ".log";
 /// How long the compression of one file may take.
@@ -61,8 +62,10 @@ impl NodeLogStore {
         };
         Box::pin(async move {
             match time {
-                Some(time) => within(time, attempt, job).await,
-                None => off_thread(attempt, job).await,
+                Some(time) => {
+                    Job::on(Pool::Background, &attempt).alone(&*attempt).within(time).run(job).await
+                }
+                None => Job::on(Pool::PodFiles, attempt).run(job).await,
             }
         })
     }
@@ -140,7 +143,8 @@ fn compress(directory: &Rooted, name: &str) -> io::Result<()> {
     take_place(directory, name)
 }
 
-/// Takes away what was compressed. Whoever did that in between found it too old, and knows nothing of what it has become.
+/// Takes away what was compressed. Whoever did that in between found it too old, and knows nothing
+/// of what it has become.
 fn take_place(directory: &Rooted, name: &str) -> io::Result<()> {
     let (aside, finished) = (format!("{name}.tmp"), format!("{name}.gz"));
     match directory.rename(name, &aside) {
@@ -160,12 +164,15 @@ impl LogStore for NodeLogStore {
     fn logs(&self) -> Fut<'_, Result<Vec<LogSize>, HostError>> {
         let root = self.pod_logs.clone();
         let attempt = "look at container logs";
-        Box::pin(off_thread(attempt, move || walk(&root).map_err(|cause| refused(attempt, &cause))))
+        Box::pin(
+            Job::on(Pool::PodFiles, attempt)
+                .run(move || walk(&root).map_err(|cause| refused(attempt, &cause))),
+        )
     }
 
     fn sizes<'a>(&'a self, paths: &'a [String]) -> Fut<'a, Result<Vec<LogSize>, HostError>> {
         let (root, paths) = (self.pod_logs.clone(), paths.to_vec());
-        Box::pin(off_thread("look at container logs", move || {
+        Box::pin(Job::on(Pool::PodFiles, "look at container logs").run(move || {
             let sizes = paths.into_iter().filter_map(|path| {
                 let size = size_of(&root, &path)?;
                 Some(LogSize { path, size })
@@ -220,7 +227,7 @@ impl LogStore for NodeLogStore {
     fn dangling_links(&self) -> Fut<'_, Result<Vec<String>, HostError>> {
         let links = self.links.clone();
         let attempt = "look for links to logs that are gone";
-        Box::pin(off_thread(attempt, move || {
+        Box::pin(Job::on(Pool::PodFiles, attempt).run(move || {
             let look = || {
                 let directory = match Rooted::open(&links) {
                     Ok(directory) => directory,
@@ -247,7 +254,7 @@ impl LogStore for NodeLogStore {
     fn remove_link<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
         let (links, name) = (self.links.clone(), plain(name));
         let attempt = "remove a link to a log that is gone";
-        Box::pin(off_thread(attempt, move || {
+        Box::pin(Job::on(Pool::PodFiles, attempt).run(move || {
             let remove = || Rooted::open(&links)?.unlink(name?);
             remove().map_err(|cause| refused(attempt, &cause))
         }))
@@ -262,7 +269,8 @@ impl Disks for NodeDisks {
     fn space<'a>(&'a self, path: &'a Path) -> Fut<'a, Result<DiskSpace, HostError>> {
         let path = path.to_owned();
         let attempt = format!("ask how full the disk of {} is", path.display());
-        Box::pin(off_thread(attempt.clone(), move || {
+        let key = path.display().to_string();
+        Box::pin(Job::on(Pool::Mounts, attempt.clone()).alone(key).run(move || {
             let stat = rustix::fs::statvfs(&path)
                 .map_err(|errno| refused(&attempt, &io::Error::from(errno)))?;
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

@@ -1,7 +1,9 @@
-//! Facts about the machine: names, identities, sizes. Pure parsers of the kernel's texts, and thin readers around them.
+//! Facts about the machine: names, identities, sizes. Pure parsers of the kernel's texts, and thin
+//! readers around them.
 //!
-//! In: files under `/proc`, `/sys` and `/etc`. Out: [`MachineFacts`], what the node reports about itself. Read once at start;
-//! nothing here is kept. Refuses: guessing a size; a machine that does not tell its memory is an error.
+//! In: files under `/proc`, `/sys` and `/etc`. Out: [`MachineFacts`], what the node reports about
+//! itself. Read once at start; nothing here is kept. Refuses: guessing a size; a machine that does
+//! not tell its memory is an error.
 
 use std::{
     collections::BTreeSet,
@@ -10,12 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ferrolet_types::Timestamp;
-
-use crate::{
+use ferrolet_linux::{
     cgroups::{CgroupLayout, CgroupMode},
     mountinfo,
 };
+use ferrolet_types::Timestamp;
 
 /// A resolver file is a few lines; upstream stops at the same size.
 const RESOLVER_LIMIT: u64 = 10 << 20;
@@ -125,7 +126,8 @@ fn boot_time(stat: &str) -> Option<Timestamp> {
     Some(Timestamp::from_second(second))
 }
 
-/// Cores and sockets, from the text of `/proc/cpuinfo`; processors that do not say count as a core each in one socket.
+/// Cores and sockets, from the text of `/proc/cpuinfo`; processors that do not say count as a core
+/// each in one socket.
 pub fn cores_and_sockets(cpuinfo: &str) -> (u64, u64) {
     let (mut cores, mut sockets) = (BTreeSet::new(), BTreeSet::new());
     let mut n = 0_u64;

@@ -1,8 +1,9 @@
 //! Reading the operator's manifests: a directory of files, or one file.
 //!
-//! In: a path from the configuration. Out: each candidate with its bytes or with why it has none, so that one bad file never
-//! hides the others. Links are followed, as upstream does: the place is the operator's, not a pod's. Refuses: hidden files,
-//! files over ten mebibytes, anything that could block. Blocking; callers use [`crate::off_thread`].
+//! In: a path from the configuration. Out: each candidate with its bytes or with why it has none,
+//! so that one bad file never hides the others. Links are followed, as upstream does: the place is
+//! the operator's, not a pod's. Refuses: hidden files, files over ten mebibytes, anything that
+//! could block.
 
 use std::{
     ffi::OsStr,
@@ -11,6 +12,11 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
+
+use ferrolet_linux::offload::{Job, Pool};
+use ferrolet_ports::{ChangeHints, Fut, ManifestFiles};
+
+use crate::watch::DirectoryWatch;
 
 /// The longest manifest that is read.
 pub const MANIFEST_LIMIT: u64 = 10 << 20;
@@ -74,6 +80,49 @@ pub enum ManifestsError {
     },
 }
 
+/// The operator's manifests, read off the async threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ManifestDisk;
+
+impl ManifestFiles for ManifestDisk {
+    fn read<'a>(
+        &'a self,
+        path: &'a Path,
+    ) -> Fut<'a, Result<Vec<ferrolet_ports::ManifestFile>, String>> {
+        let path = path.to_owned();
+        Box::pin(async move {
+            let attempt = format!("read manifests at {}", path.display());
+            let listing = Job::on(Pool::Mounts, &attempt)
+                .alone(&*attempt)
+                .run(move || Ok(read_manifest_dir(&path)))
+                .await
+                .map_err(|error| error.to_string())?;
+            match listing {
+                Ok(files) => Ok(files
+                    .into_iter()
+                    .map(|(path, read)| (path, read.map_err(|problem| chain(&problem))))
+                    .collect()),
+                Err(ManifestsError::Missing { .. }) => Ok(Vec::new()),
+                Err(error) => Err(chain(&error)),
+            }
+        })
+    }
+
+    fn watch(&self, path: &Path) -> Box<dyn ChangeHints> {
+        Box::new(if path.is_file() {
+            DirectoryWatch::file(path)
+        } else {
+            DirectoryWatch::directory(path)
+        })
+    }
+}
+
+/// An error with everything behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Reads every manifest at `path`, sorted by name; a path that names a file gives that one.
 pub fn read_manifest_dir(path: &Path) -> Result<Vec<ManifestFile>, ManifestsError> {
     let unreadable = |source: io::Error| match source.kind() {
@@ -97,7 +146,8 @@ pub fn read_manifest_dir(path: &Path) -> Result<Vec<ManifestFile>, ManifestsErro
     candidates.sort();
     let files = candidates.into_iter().filter_map(|candidate| {
         let read = read_file(&candidate);
-        // Deleted since the listing: not a problem, just no longer there. A dangling link is still there.
+        // Deleted since the listing: not a problem, just no longer there. A dangling link is still
+        // there.
         let is_gone = read.is_err() && fs::symlink_metadata(&candidate).is_err();
         (!is_gone).then_some((candidate, read))
     });
@@ -112,7 +162,8 @@ pub fn is_hidden(name: &OsStr) -> bool {
 fn read_file(path: &Path) -> Result<Vec<u8>, ReadProblem> {
     let unreadable = |source| ReadProblem::Unreadable { path: path.to_owned(), source };
     let not_regular = || ReadProblem::NotRegular { path: path.to_owned() };
-    // Looked at before opening too: opening a device can have effects, and a socket cannot be opened at all.
+    // Looked at before opening too: opening a device can have effects, and a socket cannot be
+    // opened at all.
     let kind = fs::metadata(path).map_err(unreadable)?;
     if kind.is_dir() {
         return Err(ReadProblem::Directory { path: path.to_owned() });

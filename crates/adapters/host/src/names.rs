@@ -1,16 +1,14 @@
 //! The node's own files of name resolution: the port `NodeNames` on a real node.
 //!
-//! In: the path of the resolver's file, from the configuration. Out: texts, at most as long as upstream reads. Refuses: judging
-//! what they say.
+//! In: the path of the resolver's file, from the configuration. Out: texts, at most as long as
+//! upstream reads. Refuses: judging what they say.
 
 use std::path::{Path, PathBuf};
 
+use ferrolet_linux::offload::{Job, Pool, never};
 use ferrolet_ports::{Fut, HostError, NodeNames};
 
-use crate::{
-    machine::{read_hosts_file, read_resolver_file},
-    offload::{never, off_thread},
-};
+use crate::machine::{read_hosts_file, read_resolver_file};
 
 /// The files of this node.
 #[derive(Clone, Debug)]
@@ -19,7 +17,8 @@ pub struct NameFiles {
 }
 
 impl NameFiles {
-    /// Takes the path of the resolver's configuration (`resolvConf`), unless pods shall have none; touches nothing.
+    /// Takes the path of the resolver's configuration (`resolvConf`), unless pods shall have none;
+    /// touches nothing.
     pub fn new(resolver: Option<&Path>) -> Self {
         Self { resolver: resolver.map(Path::to_owned) }
     }
@@ -28,7 +27,8 @@ impl NameFiles {
 impl NodeNames for NameFiles {
     fn hosts(&self) -> Fut<'_, String> {
         Box::pin(async {
-            let read = off_thread("read the hosts file", || Ok(read_hosts_file())).await;
+            let read =
+                Job::on(Pool::State, "read the hosts file").run(|| Ok(read_hosts_file())).await;
             read.unwrap_or_default()
         })
     }
@@ -38,7 +38,7 @@ impl NodeNames for NameFiles {
             return Box::pin(std::future::ready(Ok(None)));
         };
         let attempt = format!("read {}", path.display());
-        Box::pin(off_thread(attempt.clone(), move || {
+        Box::pin(Job::on(Pool::State, attempt.clone()).run(move || {
             let read = read_resolver_file(&path);
             read.map(Some).map_err(|error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);

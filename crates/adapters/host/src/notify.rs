@@ -1,6 +1,7 @@
 //! Telling systemd how we are: the `sd_notify` protocol, one datagram per message.
 //!
-//! In: the address from `NOTIFY_SOCKET`, read by the composition root. Out: datagrams. Without an address nothing is said.
+//! In: the address from `NOTIFY_SOCKET`, read by the composition root. Out: datagrams. Without an
+//! address nothing is said.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -55,7 +56,8 @@ impl Notifier {
     }
 }
 
-/// How often systemd wants to hear from us, from `WATCHDOG_USEC` and `WATCHDOG_PID`; half of it is the usual pace.
+/// How often systemd wants to hear from us, from `WATCHDOG_USEC` and `WATCHDOG_PID`; half of it is
+/// the usual pace.
 pub fn watchdog_interval(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
     if pid.is_some_and(|pid| pid.parse() != Ok(own_pid)) {
         return None;

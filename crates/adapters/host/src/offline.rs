@@ -1,9 +1,12 @@
-//! Copies of pods on disk for a start without the API server: the port `OfflineStore` on a real node.
+//! Copies of pods on disk for a start without the API server: the port `OfflineStore` on a real
+//! node.
 //!
-//! Owned by the offline source, which knows what the copies mean. Layout: `<root>/ferrolet/offline/<uid>.json`, the
-//! directory 0700 and the files 0600, because they hold secrets; nobody but root gets past the directory even when a file's
-//! mode was loosened. Files are replaced by renames and synced: they are for the moment after a power cut.
-//! Must never happen: following a link, reading without a bound, leaving copies behind when nobody wants them any more.
+//! Owned by the offline source, which knows what the copies mean. Layout:
+//! `<root>/ferrolet/offline/<uid>.json`, the directory 0700 and the files 0600, because they hold
+//! secrets; nobody but root gets past the directory even when a file's mode was loosened. Files are
+//! replaced by renames and synced: they are for the moment after a power cut. Must never happen:
+//! following a link, reading without a bound, leaving copies behind when nobody wants them any
+//! more.
 
 use std::{
     io,
@@ -11,14 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
+    rooted::{Durability, Kind, Rooted, is_plain_name},
+};
 use ferrolet_ports::{Fut, HostError, OfflineStore, StoredCopy};
 use ferrolet_types::PodUid;
 use rustix::fs::Mode;
-
-use crate::{
-    offload::{never, off_thread, refused},
-    rooted::{Durability, Kind, Rooted, is_plain_name},
-};
 
 const OURS: &str = "ferrolet";
 const COPIES: &str = "offline";
@@ -40,7 +42,8 @@ impl OfflineCopies {
         Self { root: root.to_owned() }
     }
 
-    /// Removes every copy: secrets of a node that no longer wants to start offline do not stay on its disk.
+    /// Removes every copy: secrets of a node that no longer wants to start offline do not stay on
+    /// its disk.
     pub async fn discard(&self) -> Result<(), HostError> {
         self.run("remove copies of pods".to_owned(), |root| {
             match Rooted::open(root).and_then(|root| root.directory(OURS)) {
@@ -58,9 +61,10 @@ impl OfflineCopies {
         work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> Fut<'a, Result<T, HostError>> {
         let root = self.root.clone();
-        Box::pin(off_thread(attempt.clone(), move || {
-            work(&root).map_err(|cause| refused(attempt, &cause))
-        }))
+        Box::pin(
+            Job::on(Pool::State, attempt.clone())
+                .run(move || work(&root).map_err(|cause| refused(attempt, &cause))),
+        )
     }
 }
 

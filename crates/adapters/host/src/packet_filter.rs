@@ -1,13 +1,13 @@
-//! The port `PacketFilter`: the programs `iptables` and `ip6tables`, found in the path as upstream finds them.
+//! The port `PacketFilter`: the programs `iptables` and `ip6tables`, found in the path as upstream
+//! finds them.
 //!
-//! In: words. Out: an exit code and the complaint that came with it. What a program lists is thrown away unread: a node's tables can be long.
-//! Refuses: a shell, and a program that does not end.
+//! In: words. Out: an exit code and the complaint that came with it. What a program lists is thrown
+//! away unread: a node's tables can be long. Refuses: a shell, and a program that does not end.
 
 use std::time::Duration;
 
+use ferrolet_linux::children::{Bounds, run_for_code};
 use ferrolet_ports::{FilterAnswer, Fut, HostError, IpFamily, PacketFilter, Retry};
-
-use crate::children::{Bounds, run_for_code};
 
 /// Upstream's patience; tens of thousands of rules take the older kind of these programs long.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(300), output: 4096 };

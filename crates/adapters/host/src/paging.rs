@@ -2,13 +2,13 @@
 //!
 //! Thin readers over a pure parser; facts only, no policy.
 
+use ferrolet_linux::cgroups::CgroupLayout;
 use std::path::Path;
-
-use crate::cgroups::CgroupLayout;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// Where the kernel tells a process what it should know of the machine, and under which number the size of a page.
+/// Where the kernel tells a process what it should know of the machine, and under which number the
+/// size of a page.
 const AUXILIARY: &str = "/proc/self/auxv";
 const PAGE_SIZE: usize = 6;
 const USUAL_PAGE: usize = 4096;
@@ -31,7 +31,8 @@ fn page_size_in(auxiliary: &[u8]) -> Option<usize> {
     found.map(|(_, value)| value).filter(|bytes| *bytes > 0)
 }
 
-/// The sizes of huge pages the kernel has, as cgroup files name them (`2MB`, `1GB`), the smallest first.
+/// The sizes of huge pages the kernel has, as cgroup files name them (`2MB`, `1GB`), the smallest
+/// first.
 pub fn huge_page_sizes() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(HUGE_PAGES) else {
         // A kernel without huge pages has no such directory.
@@ -72,11 +73,12 @@ pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
                 hierarchies.iter().filter(|it| it.controllers.iter().any(|name| name == "memory"));
             memory.any(|it| it.mount.join("memory.memsw.limit_in_bytes").exists())
         }
-        // The top has no such file of its own, and no cgroup has one when swap is not counted (`swapaccount=0`), whatever
-        // `/proc/swaps` says. A runtime that is told to write a file that is not there starts no container.
+        // The top has no such file of its own, and no cgroup has one when swap is not counted
+        // (`swapaccount=0`), whatever `/proc/swaps` says. A runtime that is told to write a file
+        // that is not there starts no container.
         CgroupLayout::V2 { mount } => {
-            let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-            counts_swap(mount, &own)
+            let own = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+            counts_swap(mount, &String::from_utf8_lossy(&own))
         }
     }
 }

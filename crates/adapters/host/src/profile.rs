@@ -1,17 +1,19 @@
 //! Profiles of this process: stacks as `sys` notes them, put together with the map of its code.
 //!
-//! A processor profile costs memory for the samples while it is taken and nothing before or after. Refuses: two at once, and naming
-//! functions: the executable is stripped, and whoever reads a profile has the one that is not.
+//! A processor profile costs memory for the samples while it is taken and nothing before or after.
+//! Refuses: two at once, and naming functions: the executable is stripped, and whoever reads a
+//! profile has the one that is not.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::time::Duration;
 
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
+    sys::{CPU_RATE, CpuSamples, HEAP_RATE, places},
+};
 use ferrolet_ports::{CodeMapping, Fut, HostError, Profile, ProfileSample, Profiler, Threads};
-
-use crate::offload::{never, off_thread, refused};
-use crate::sys::{CPU_RATE, CpuSamples, HEAP_RATE, places};
 
 /// More than this many samples are not kept: four processors for ten minutes at most.
 const MOST_SAMPLES: u64 = 240_000;
@@ -29,23 +31,24 @@ impl Profiler for OwnProfiler {
             let taking = CpuSamples::begin(n_most)
                 .ok_or_else(|| never("take a CPU profile", "one is being taken already"))?;
             tokio::time::sleep(span).await;
-            off_thread("take a CPU profile", move || {
-                let period = 1_000_000_000 / i64::from(CPU_RATE);
-                let mut counted: BTreeMap<Vec<u64>, i64> = BTreeMap::new();
-                for stack in taking.end() {
-                    *counted.entry(stack.frames().to_vec()).or_default() += 1;
-                }
-                let samples = counted
-                    .into_iter()
-                    .map(|(stack, n)| ProfileSample { stack, figures: vec![n, n * period] });
-                Ok(Profile { samples: samples.collect(), mappings: mappings()?, period })
-            })
-            .await
+            Job::on(Pool::Background, "take a CPU profile")
+                .run(move || {
+                    let period = 1_000_000_000 / i64::from(CPU_RATE);
+                    let mut counted: BTreeMap<Vec<u64>, i64> = BTreeMap::new();
+                    for stack in taking.end() {
+                        *counted.entry(stack.frames().to_vec()).or_default() += 1;
+                    }
+                    let samples = counted
+                        .into_iter()
+                        .map(|(stack, n)| ProfileSample { stack, figures: vec![n, n * period] });
+                    Ok(Profile { samples: samples.collect(), mappings: mappings()?, period })
+                })
+                .await
         })
     }
 
     fn heap(&self) -> Fut<'_, Result<Profile, HostError>> {
-        Box::pin(off_thread("take a heap profile", || {
+        Box::pin(Job::on(Pool::Background, "take a heap profile").run(|| {
             let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
             let samples = places().into_iter().map(|place| ProfileSample {
                 stack: place.stack.frames().to_vec(),
@@ -65,16 +68,17 @@ impl Profiler for OwnProfiler {
     }
 
     fn threads(&self) -> Fut<'_, Result<Threads, HostError>> {
-        Box::pin(off_thread("list threads", || {
-            threads().map_err(|error| refused("list threads", &error))
-        }))
+        Box::pin(
+            Job::on(Pool::Background, "list threads")
+                .run(|| threads().map_err(|error| refused("list threads", &error))),
+        )
     }
 }
 
 fn mappings() -> Result<Vec<CodeMapping>, HostError> {
-    let text = fs::read_to_string("/proc/self/maps");
+    let text = fs::read("/proc/self/maps");
     let text = text.map_err(|error| refused("read /proc/self/maps", &error))?;
-    Ok(text.lines().filter_map(mapping).collect())
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(mapping).collect())
 }
 
 /// `start-end rwxp offset device inode path`, when it is code from a file.
@@ -101,9 +105,10 @@ fn threads() -> io::Result<Threads> {
             continue;
         };
         // A thread may end between the list and the look.
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+        let Ok(stat) = fs::read(entry.path().join("stat")) else {
             continue;
         };
+        let stat = String::from_utf8_lossy(&stat);
         // `id (name) state …`, and the name may hold anything.
         let name = stat.find('(').zip(stat.rfind(')'));
         if let Some((open, close)) = name {
@@ -120,7 +125,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::sys::WatchedHeap;
+    use ferrolet_linux::sys::WatchedHeap;
 
     #[global_allocator]
     static HEAP: WatchedHeap = WatchedHeap;

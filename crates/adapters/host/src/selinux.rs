@@ -1,7 +1,8 @@
-//! What SELinux calls containers' files on this machine: one line of the loaded policy's `lxc_contexts`.
+//! What SELinux calls containers' files on this machine: one line of the loaded policy's
+//! `lxc_contexts`.
 //!
-//! In: `/etc/selinux`. Out: a label, or nothing where SELinux is off or has no policy for containers. Refuses: asking the kernel
-//! about single files.
+//! In: `/etc/selinux`. Out: a label, or nothing where SELinux is off or has no policy for
+//! containers. Refuses: asking the kernel about single files.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ pub fn container_file_label() -> Option<String> {
     let root = Path::new("/etc/selinux");
     let config = read(&root.join("config"))?;
     let policy = setting(&config, "SELINUXTYPE")?;
-    if !crate::rooted::is_plain_name(&policy) {
+    if !ferrolet_linux::rooted::is_plain_name(&policy) {
         return None;
     }
     let contexts = read(&root.join(policy).join("contexts/lxc_contexts"))?;

@@ -1,7 +1,8 @@
 //! The sockets in a directory, and every change of them: where plugins make themselves known.
 //!
-//! In: a directory, made where it is missing. Out: a map from path to something that changes when a socket is replaced. Also the sockets
-//! that this node listens on itself ([`listen`]). Refuses: connecting, and looking into directories below.
+//! In: a directory, made where it is missing. Out: a map from path to something that changes when a
+//! socket is replaced. Also the sockets that this node listens on itself ([`listen`]). Refuses:
+//! connecting, and looking into directories below.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +14,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ferrolet_linux::offload::{Job, Pool, refused};
 use tokio::sync::watch;
 
-use crate::{
-    off_thread,
-    offload::refused,
-    watch::{DirectoryWatch, Hint},
-};
+use crate::watch::{DirectoryWatch, Hint};
 
 /// Sockets by path, each with its inode and the time it was made.
 pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
@@ -35,9 +33,8 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
         match watch.next().await {
             Hint::Names { .. } | Hint::Everything => {
                 let (own, attempt) = (directory.clone(), format!("list {}", directory.display()));
-                let listed = off_thread(attempt.clone(), move || {
-                    list(&own).map_err(|cause| refused(attempt, &cause))
-                });
+                let listed = Job::on(Pool::State, attempt.clone())
+                    .run(move || list(&own).map_err(|cause| refused(attempt, &cause)));
                 match listed.await {
                     Ok(found) => {
                         shown.send_if_modified(|known| {
@@ -56,8 +53,9 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
     }
 }
 
-/// Listens on a socket of this name, in a directory that only root reaches. It is made under another name and moved into place: a client
-/// finds the old one or the new one, never one that nobody listens to.
+/// Listens on a socket of this name, in a directory that only root reaches. It is made under
+/// another name and moved into place: a client finds the old one or the new one, never one that
+/// nobody listens to.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;

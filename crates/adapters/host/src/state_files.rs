@@ -1,19 +1,19 @@
 //! Checkpoints in the agent's root directory: the port `StateFiles` on a real node.
 //!
-//! Names and modes are upstream's (`<root>/allocated_pods_state`, 0600). Nothing is synced: what the files describe, running
-//! containers, does not survive a power cut either. Must never happen: following a link, reading without a bound.
+//! Names and modes are upstream's (`<root>/allocated_pods_state`, 0600). Nothing is synced: what
+//! the files describe, running containers, does not survive a power cut either. Must never happen:
+//! following a link, reading without a bound.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
 
-use ferrolet_ports::{Fut, HostError, StateFiles};
-
-use crate::{
-    offload::{never, off_thread, refused},
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
     rooted::{Durability, Rooted, is_plain_name},
 };
+use ferrolet_ports::{Fut, HostError, StateFiles};
 
 const MODE: u32 = 0o600;
 /// No checkpoint is bigger; a bigger file is not ours.
@@ -36,7 +36,7 @@ impl StateFiles for NodeState {
     fn read<'a>(&'a self, name: &'a str) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
         let attempt = format!("read {}", self.root.join(name).display());
         let (root, name) = (self.root.clone(), name.to_owned());
-        Box::pin(off_thread(attempt.clone(), move || {
+        Box::pin(Job::on(Pool::State, attempt.clone()).alone(name.as_str()).run(move || {
             let content = Rooted::open(&root).and_then(|root| root.read(&name, LARGEST + 1));
             match content {
                 Ok(content) if content.len() > LARGEST => Err(never(attempt, "it is too big")),
@@ -50,7 +50,7 @@ impl StateFiles for NodeState {
     fn write<'a>(&'a self, name: &'a str, content: Vec<u8>) -> Fut<'a, Result<(), HostError>> {
         let attempt = format!("write {}", self.root.join(name).display());
         let (root, name) = (self.root.clone(), name.to_owned());
-        Box::pin(off_thread(attempt.clone(), move || {
+        Box::pin(Job::on(Pool::State, attempt.clone()).alone(name.as_str()).run(move || {
             if !is_plain_name(&name) || name.starts_with('.') {
                 return Err(never(attempt, "not a plain name"));
             }

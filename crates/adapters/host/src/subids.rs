@@ -1,8 +1,10 @@
-//! The ids that the system set aside for the agent's user namespaces: those of the user `kubelet`, as `getsubids` tells.
+//! The ids that the system set aside for the agent's user namespaces: those of the user `kubelet`,
+//! as `getsubids` tells.
 //!
-//! Without that user, or without the program, nothing was set aside and the caller has a default. With both, an answer is
-//! expected: the program may ask a directory service, and one that is away must not look like one that has no entry.
-//! Refuses: anything but one range, the same for users and groups.
+//! Without that user, or without the program, nothing was set aside and the caller has a default.
+//! With both, an answer is expected: the program may ask a directory service, and one that is away
+//! must not look like one that has no entry. Refuses: anything but one range, the same for users
+//! and groups.
 
 use std::{io, process::Command};
 
@@ -30,8 +32,8 @@ pub enum SubIdsError {
 
 /// The first id and how many; `None` when nothing was set aside.
 pub fn read_sub_ids() -> Result<Option<(u32, u32)>, SubIdsError> {
-    let users = std::fs::read_to_string(PASSWD).unwrap_or_default();
-    if !has_user(&users, USER) {
+    let users = std::fs::read(PASSWD).unwrap_or_default();
+    if !has_user(&String::from_utf8_lossy(&users), USER) {
         return Ok(None);
     }
     let ask = |args: &[&str]| match Command::new(PROGRAM).args(args).output() {

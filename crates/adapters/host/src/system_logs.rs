@@ -1,18 +1,21 @@
 //! The machine's log files, read only, beneath one directory; and its journal ([`crate::journal`]).
 //!
-//! In: a path that somebody who may read logs asks for. Out: a listing, or the file as it was when it was opened, in pieces. Unlike
-//! upstream's file server no link is followed: a pod that may write below `/var/log` could plant one and have the agent read any
-//! file of the machine. Refuses: links, specials, other mounts, names that are not plain.
+//! In: a path that somebody who may read logs asks for. Out: a listing, or the file as it was when
+//! it was opened, in pieces. Unlike upstream's file server no link is followed: a pod that may
+//! write below `/var/log` could plant one and have the agent read any file of the machine. Refuses:
+//! links, specials, other mounts, names that are not plain.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use ferrolet_linux::{
+    offload::{Job, Pool, refused},
+    rooted::{Kind, Rooted, is_plain_name},
+};
 use ferrolet_ports::{Fut, HostError, JournalAsk, LogPieces, SystemLog, SystemLogFiles};
 
 use crate::journal::Journal;
-use crate::offload::{off_thread, refused};
-use crate::rooted::{Kind, Rooted, is_plain_name};
 
 const PIECE: u64 = 64 * 1024;
 /// More names than this are not listed.
@@ -41,20 +44,21 @@ impl SystemLogFiles for SystemLogs {
             }
             let (root, attempt) = (self.root.clone(), format!("look at log {path:?}"));
             let what = attempt.clone();
-            off_thread(attempt, move || {
-                let root = Rooted::open(&root).map_err(|cause| refused(&what, &cause))?;
-                if is_root {
-                    return Ok(Some(listing(&root)));
-                }
-                if let Ok(file) = root.open_file(&path) {
-                    let left = file.metadata().map_or(0, |it| it.len());
-                    let pieces = Pieces { file: Some(file), left };
-                    return Ok(Some(SystemLog::File(Box::new(pieces))));
-                }
-                let below = root.directory(&path).ok();
-                Ok(below.map(|below| listing(&below)))
-            })
-            .await
+            Job::on(Pool::PodFiles, attempt)
+                .run(move || {
+                    let root = Rooted::open(&root).map_err(|cause| refused(&what, &cause))?;
+                    if is_root {
+                        return Ok(Some(listing(&root)));
+                    }
+                    if let Ok(file) = root.open_file(&path) {
+                        let left = file.metadata().map_or(0, |it| it.len());
+                        let pieces = Pieces { file: Some(file), left };
+                        return Ok(Some(SystemLog::File(Box::new(pieces))));
+                    }
+                    let below = root.directory(&path).ok();
+                    Ok(below.map(|below| listing(&below)))
+                })
+                .await
         })
     }
 
@@ -81,7 +85,8 @@ fn listing(directory: &Rooted) -> SystemLog {
     SystemLog::Directory(names)
 }
 
-/// A file up to the length it had when it was opened: a log that grows as fast as it is read would never end.
+/// A file up to the length it had when it was opened: a log that grows as fast as it is read would
+/// never end.
 struct Pieces {
     file: Option<File>,
     left: u64,
@@ -94,15 +99,16 @@ impl LogPieces for Pieces {
                 return Ok(None);
             };
             let n = self.left.min(PIECE);
-            let (file, piece) = off_thread("read a log", move || {
-                let mut piece = Vec::new();
-                (&file)
-                    .take(n)
-                    .read_to_end(&mut piece)
-                    .map_err(|cause| refused("read a log", &cause))?;
-                Ok((file, piece))
-            })
-            .await?;
+            let (file, piece) = Job::on(Pool::PodFiles, "read a log")
+                .run(move || {
+                    let mut piece = Vec::new();
+                    (&file)
+                        .take(n)
+                        .read_to_end(&mut piece)
+                        .map_err(|cause| refused("read a log", &cause))?;
+                    Ok((file, piece))
+                })
+                .await?;
             if piece.is_empty() {
                 return Ok(None);
             }

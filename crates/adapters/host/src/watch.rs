@@ -1,7 +1,8 @@
 //! Hints that something changed in a directory, from inotify.
 //!
-//! In: a directory, or a file whose parent is watched. Out: [`Hint`]s, gathered over a short quiet span so that one editor's
-//! save is one hint. A hint is never the truth: the reader lists again. Owned by the task that reads the manifests.
+//! In: a directory, or a file whose parent is watched. Out: [`Hint`]s, gathered over a short quiet
+//! span so that one editor's save is one hint. A hint is never the truth: the reader lists again.
+//! Owned by the task that reads the manifests.
 //!
 //! ```text
 //!            arm fails: Unwatchable, once per cause        directory gone, moved, unmounted: Everything
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use ferrolet_ports::{ChangeHints, Fut, Gone};
 use futures::StreamExt;
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use tokio::time::Instant;
@@ -64,7 +66,8 @@ pub struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Watches every name in a directory. The first hint is [`Hint::Everything`], once it is watched.
+    /// Watches every name in a directory. The first hint is [`Hint::Everything`], once it is
+    /// watched.
     pub fn directory(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -149,7 +152,8 @@ impl DirectoryWatch {
         let over =
             EventMask::IGNORED | EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::UNMOUNT;
         if event.mask.intersects(over) {
-            // Dropping the stream closes the watch; what stands at the path now is another directory.
+            // Dropping the stream closes the watch; what stands at the path now is another
+            // directory.
             self.armed = None;
             return Taken::Everything;
         }
@@ -166,6 +170,22 @@ impl DirectoryWatch {
             self.pending_since.get_or_insert_with(Instant::now);
         }
         Taken::Kept
+    }
+}
+
+impl ChangeHints for DirectoryWatch {
+    fn next(&mut self) -> Fut<'_, Option<Gone>> {
+        Box::pin(async move {
+            loop {
+                match DirectoryWatch::next(self).await {
+                    Hint::Names { gone, .. } => return Some(gone),
+                    Hint::Everything => return Some(Gone::new()),
+                    Hint::Unwatchable { directory, cause } => {
+                        tracing::warn!(directory = %directory.display(), cause, "A directory cannot be watched, reading it by the clock");
+                    }
+                }
+            }
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! A channel to a plugin's socket.
 //!
-//! Made for each use: plugins come and go, and a call to a socket that is gone must say so at once instead of waiting for it.
+//! Made for each use: plugins come and go, and a call to a socket that is gone must say so at once
+//! instead of waiting for it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! What drivers say of health, in the API's words. Kinds that we do not know are passed over, as the interface wants it.
+//! What drivers say of health, in the API's words. Kinds that we do not know are passed over, as
+//! the interface wants it.
 
 use ferrolet_ports::CsiAilment;
 

@@ -1,4 +1,5 @@
-//! gRPC on unix sockets: how plugins make themselves known, the calls of CSI drivers, and the services that this node offers.
+//! gRPC on unix sockets: how plugins make themselves known, the calls of CSI drivers, and the
+//! services that this node offers.
 //!
 //! ```text
 //!  plugins_registry/*.sock ──► Registry ─ GetInfo, NodeGetInfo ─► who is registered (watch)
@@ -7,8 +8,9 @@
 //!  programs on this node ──► local ── views of pods, and of what they were given
 //! ```
 //!
-//! Owned by the shell; the engine sees the port `CsiDrivers` and the set of registered drivers. Every call has a deadline.
-//! Refuses: policy, retries of volume calls, and looking for sockets itself: they are handed in.
+//! Owned by the shell; the engine sees the port `CsiDrivers` and the set of registered drivers.
+//! Every call has a deadline. Refuses: policy, retries of volume calls, and looking for sockets
+//! itself: they are handed in.
 #![forbid(unsafe_code)]
 
 mod codes;

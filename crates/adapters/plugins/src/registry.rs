@@ -5,7 +5,8 @@
 //!       ▲               └ fails: again after 500 ms, doubled up to 2 min 2 s ┘
 //! ```
 //!
-//! Owns the set of drivers. A driver whose socket is replaced is asked anew; one whose registration fails is told why.
+//! Owns the set of drivers. A driver whose socket is replaced is asked anew; one whose registration
+//! fails is told why.
 
 use std::{
     collections::BTreeMap,
@@ -117,7 +118,8 @@ impl Registry {
             tokio::select! {
                 // Cancel-safe: the latest set is read again at the top.
                 changed = sockets.changed() => if changed.is_err() { return },
-                // Cancel-safe: a finished task stays in the set until it is taken. An aborted one has nothing to say.
+                // Cancel-safe: a finished task stays in the set until it is taken. An aborted one
+                // has nothing to say.
                 Some(Ok((path, name, driver))) = greetings.join_next() => {
                     if known.contains_key(&path) {
                         tracing::info!(driver = name, endpoint = %driver.socket.display(), "CSI driver is registered");

@@ -46,7 +46,8 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     best.is_some_and(|it| it.media == "gzip" && it.quality > 0.0)
 }
 
-/// True when the client takes JSON, or does not say what it takes. As upstream reads it: `application/*` does not mean it.
+/// True when the client takes JSON, or does not say what it takes. As upstream reads it:
+/// `application/*` does not mean it.
 fn takes_json(headers: &HeaderMap) -> bool {
     let accepted = accepted(headers);
     let is_json = |it: &Clause<'_>| ["*/*", "application/json"].contains(&it.media);

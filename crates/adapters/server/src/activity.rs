@@ -1,8 +1,10 @@
-//! How busy a connection is, so that one that only waits can be let go, and one that still answers is not.
+//! How busy a connection is, so that one that only waits can be let go, and one that still answers
+//! is not.
 //!
-//! HTTP/1 connections are bounded by the time to send a request; HTTP/2 has no such bound in hyper, and a caller may hold one open
-//! for nothing. There only answers to callers who were let in count as work. On HTTP/1 every answer counts, of those whose client has no
-//! more to ask ([`half_closed`](crate::half_closed)).
+//! HTTP/1 connections are bounded by the time to send a request; HTTP/2 has no such bound in hyper,
+//! and a caller may hold one open for nothing. There only answers to callers who were let in count
+//! as work. On HTTP/1 every answer counts, of those whose client has no more to ask
+//! ([`half_closed`](crate::half_closed)).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! `/allocatedPods`: pods with the resources they were granted, which may be behind what is wanted of them; without status.
+//! `/allocatedPods`: pods with the resources they were granted, which may be behind what is wanted
+//! of them; without status.
 //!
-//! Alpha upstream, and here only with the gate `KubeletAllocatedPodsEndpoint`. Pods that have ended hold nothing and are not shown.
+//! Alpha upstream, and here only with the gate `KubeletAllocatedPodsEndpoint`. Pods that have ended
+//! hold nothing and are not shown.
 
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;

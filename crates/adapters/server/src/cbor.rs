@@ -1,4 +1,5 @@
-//! CBOR as Kubernetes writes it: marked as such, texts and names as byte strings, members in the order of their encoded names. Pure.
+//! CBOR as Kubernetes writes it: marked as such, texts and names as byte strings, members in the
+//! order of their encoded names. Pure.
 //!
 //! Only what a JSON value can hold is written; whole numbers only, since nothing here has others.
 

@@ -1,8 +1,9 @@
-//! `/checkpoint/{namespace}/{pod}/{container}`: writes a running container to an archive below the root directory.
+//! `/checkpoint/{namespace}/{pod}/{container}`: writes a running container to an archive below the
+//! root directory.
 //!
-//! Statuses and words are upstream's, also the odd ones: a timeout that is no number is a 404. Unlike upstream's kubelet it writes nothing
-//! onto a disk that is nearly full: archives are as large as what runs, nobody removes them, and pods would be evicted for them
-//! (CVE-2025-0426).
+//! Statuses and words are upstream's, also the odd ones: a timeout that is no number is a 404.
+//! Unlike upstream's kubelet it writes nothing onto a disk that is nearly full: archives are as
+//! large as what runs, nobody removes them, and pods would be evicted for them (CVE-2025-0426).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::target::{PodPath, find_pod, has_container, observe, running_container};
 
-/// The part of a disk, in percent, that checkpoints leave free: with less the node evicts pods, unless it is configured otherwise.
+/// The part of a disk, in percent, that checkpoints leave free: with less the node evicts pods,
+/// unless it is configured otherwise.
 const LEFT_FREE: u64 = 10;
 
 /// Who writes checkpoints, and where.
@@ -82,7 +84,8 @@ async fn written(main: &Main, path: &CheckpointPath, query: &str) -> Result<Stri
     Ok(location.display().to_string())
 }
 
-/// True when the disk of the archives has no room for more. A disk that cannot be looked at may have.
+/// True when the disk of the archives has no room for more. A disk that cannot be looked at may
+/// have.
 async fn is_nearly_full(main: &Main, doors: &CheckpointDoors) -> bool {
     let Some(figures) = &main.figures else {
         return false;

@@ -1,9 +1,11 @@
 //! A connection whose client has said all that it will say, and still listens.
 //!
-//! hyper takes the end of what a client sends for the end of the client, and drops the answer that is under way. But whoever has no more to
-//! ask may close that half at once (`nc -N` and `openssl s_client` do), and servers written in Go answer. So the end is told to hyper only
-//! when every answer was sent. What goes on for ever, such as a followed log, ends a moment after the client's half did: most who close it
-//! are gone. In: a stream, and the count of answers under way. Out: the same stream with a later end.
+//! hyper takes the end of what a client sends for the end of the client, and drops the answer that
+//! is under way. But whoever has no more to ask may close that half at once (`nc -N` and `openssl
+//! s_client` do), and servers written in Go answer. So the end is told to hyper only when every
+//! answer was sent. What goes on for ever, such as a followed log, ends a moment after the client's
+//! half did: most who close it are gone. In: a stream, and the count of answers under way. Out: the
+//! same stream with a later end.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;

@@ -1,8 +1,9 @@
 //! `/healthz`: how the agent feels, in the words upstream's health endpoints use.
 //!
-//! `ok` while every check passes; `?verbose` lists them; one that fails makes the answer a 500 with the whole list and the
-//! reasons. `?exclude=NAME` leaves checks out. `/healthz/NAME` asks one. Unlike upstream the list does not withhold reasons:
-//! `/healthz/NAME` tells them to the same readers anyway.
+//! `ok` while every check passes; `?verbose` lists them; one that fails makes the answer a 500 with
+//! the whole list and the reasons. `?exclude=NAME` leaves checks out. `/healthz/NAME` asks one.
+//! Unlike upstream the list does not withhold reasons: `/healthz/NAME` tells them to the same
+//! readers anyway.
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};

@@ -1,4 +1,5 @@
-//! An answer that holds something until it is sent or dropped: what counts it as under way, or its connection as busy.
+//! An answer that holds something until it is sent or dropped: what counts it as under way, or its
+//! connection as busy.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,8 +1,9 @@
 //! Everything of the node agent that listens.
 //!
-//! In: snapshots and doors behind ports (pods, node, health checks, runtime, streams, logs, usage, reviews). Out: HTTP. Tables say which path
-//! is served by which listener ([`routes`], [`main_routes`]); a module per answer says what it answers; [`run`] owns sockets,
-//! limits and shutdown and knows no path; [`auth`] stands before every path of the main listener.
+//! In: snapshots and doors behind ports (pods, node, health checks, runtime, streams, logs, usage,
+//! reviews). Out: HTTP. Tables say which path is served by which listener ([`routes`],
+//! [`main_routes`]); a module per answer says what it answers; [`run`] owns sockets, limits and
+//! shutdown and knows no path; [`auth`] stands before every path of the main listener.
 //!
 //! ```text
 //!  10248 health    ┐            ┌ health, pods                          /healthz, /pods
@@ -16,7 +17,8 @@
 //!  page (loopback, if asked for) ────┴ page                                /page/
 //! ```
 //!
-//! Refuses: changing any state of the engine; request bodies beyond a bound; writing files; process-wide TLS defaults.
+//! Refuses: changing any state of the engine; request bodies beyond a bound; writing files;
+//! process-wide TLS defaults.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,7 +1,9 @@
-//! What a query for the machine's logs asks for, in upstream's grammar (`kubectl get --raw …/logs/?query=kubelet`). Pure.
+//! What a query for the machine's logs asks for, in upstream's grammar (`kubectl get --raw
+//! …/logs/?query=kubelet`). Pure.
 //!
-//! Words with a slash are files, of which one may be named and without options; all others are services. What cannot be read is a 400, what
-//! can be read and makes no sense a 406, as upstream has it.
+//! Words with a slash are files, of which one may be named and without options; all others are
+//! services. What cannot be read is a 400, what can be read and makes no sense a 406, as upstream
+//! has it.
 
 use axum::http::StatusCode;
 use ferrolet_ports::JournalAsk;

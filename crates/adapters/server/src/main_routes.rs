@@ -1,7 +1,8 @@
-//! The main listener's table: everything the read-only listener has, and what needs somebody to be known first.
+//! The main listener's table: everything the read-only listener has, and what needs somebody to be
+//! known first.
 //!
-//! Every row stands behind the gate, also the 404s: a stranger learns nothing about paths. Without debugging handlers the rows
-//! that reach into pods answer 405 in upstream's words.
+//! Every row stands behind the gate, also the 404s: a stranger learns nothing about paths. Without
+//! debugging handlers the rows that reach into pods answer 405 in upstream's words.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub struct MainDoors {
     pub system_logs: Arc<dyn SystemLogFiles>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
-    /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and version.
+    /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and
+    /// version.
     pub configuration: String,
     /// What is told of the process itself.
     pub about: About,
@@ -154,7 +156,8 @@ pub fn main_router(doors: Arc<MainDoors>, gate: Arc<Gate>) -> Router {
         for (path, answer) in INTO_PODS {
             own = own.route(path, answer());
         }
-        // Upstream answers a path of its own accord where the handler is off: 405 in the same words.
+        // Upstream answers a path of its own accord where the handler is off: 405 in the same
+        // words.
         own = if doors.has_system_logs {
             own.route("/logs/", reading(get(system_logs::root)))
                 .route("/logs/{*path}", reading(get(system_logs::below)))

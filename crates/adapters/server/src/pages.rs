@@ -1,8 +1,10 @@
-//! `/flagz` and `/statusz`: how the agent was started and how long it has been up, as text for people or as versioned objects.
+//! `/flagz` and `/statusz`: how the agent was started and how long it has been up, as text for
+//! people or as versioned objects.
 //!
-//! Which form it is, the `Accept` header says: nothing, `text/plain` and wildcards mean text; JSON, YAML and, with the gate
-//! `CBORServingAndStorage`, CBOR have to name kind, version and group (`application/json;as=Flagz;v=v1beta1;g=config.k8s.io`), and anything
-//! else is a 406 in upstream's words.
+//! Which form it is, the `Accept` header says: nothing, `text/plain` and wildcards mean text; JSON,
+//! YAML and, with the gate `CBORServingAndStorage`, CBOR have to name kind, version and group
+//! (`application/json;as=Flagz;v=v1beta1;g=config.k8s.io`), and anything else is a 406 in
+//! upstream's words.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,9 +1,10 @@
 //! `/pods`: the node's pods as a v1 PodList.
 //!
-//! The list is a snapshot of shared pods; each is written out only when the client has taken the one before, so a thousand pods
-//! cost one pod's text at a time, and a client that goes away costs nothing more. Whoever asks many times a second gets the same text
-//! until a pod changes, and then only that pod is written out anew ([`LastList`]), so that a thousand readers do not take the processor
-//! away from the pods.
+//! The list is a snapshot of shared pods; each is written out only when the client has taken the
+//! one before, so a thousand pods cost one pod's text at a time, and a client that goes away costs
+//! nothing more. Whoever asks many times a second gets the same text until a pod changes, and then
+//! only that pod is written out anew ([`LastList`]), so that a thousand readers do not take the
+//! processor away from the pods.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -58,7 +59,8 @@ struct Recent {
 
 /// A list that was written out whole.
 struct Written {
-    /// Each pod and its part of the text. The pods hold their own place in memory, so that another pod cannot be taken for one of them.
+    /// Each pod and its part of the text. The pods hold their own place in memory, so that another
+    /// pod cannot be taken for one of them.
     items: Vec<(Pod, Bytes)>,
     text: Bytes,
 }
@@ -99,7 +101,8 @@ impl Written {
 }
 
 impl LastList {
-    /// The whole text, if somebody else asked a moment ago. Made once for all who ask before a pod changes.
+    /// The whole text, if somebody else asked a moment ago. Made once for all who ask before a pod
+    /// changes.
     fn text_of(&self, pods: &[Pod], now: Instant) -> Option<Bytes> {
         let mut recent = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let last = recent.asked.replace(now);

@@ -1,4 +1,5 @@
-//! Fields of protobuf messages, written by hand where a whole generated schema would be more than the few messages that are sent.
+//! Fields of protobuf messages, written by hand where a whole generated schema would be more than
+//! the few messages that are sent.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 

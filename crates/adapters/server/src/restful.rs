@@ -1,7 +1,9 @@
-//! What upstream's router says by itself: which methods a path has, where a path without its last slash leads, and that nothing is there.
+//! What upstream's router says by itself: which methods a path has, where a path without its last
+//! slash leads, and that nothing is there.
 //!
-//! In: the methods that a row answers. Out: the same row with upstream's refusal of all others: a 405 that names them. `HEAD` is one of the
-//! others, because upstream's router does not take it for a kind of `GET`.
+//! In: the methods that a row answers. Out: the same row with upstream's refusal of all others: a
+//! 405 that names them. `HEAD` is one of the others, because upstream's router does not take it for
+//! a kind of `GET`.
 
 use std::sync::Arc;
 

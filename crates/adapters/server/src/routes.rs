@@ -1,7 +1,8 @@
 //! The one table of paths: what is served, by which listener.
 //!
-//! A listener serves only the rows that name it, and answers everything else with upstream's 404. Health and figures are told whatever the
-//! method, as upstream does; of the others, which are for reading, any other method is a 405 that names those there are ([`restful`](crate::restful)).
+//! A listener serves only the rows that name it, and answers everything else with upstream's 404.
+//! Health and figures are told whatever the method, as upstream does; of the others, which are for
+//! reading, any other method is a 405 that names those there are ([`restful`](crate::restful)).
 
 use std::sync::Arc;
 
@@ -36,7 +37,8 @@ pub enum Listener {
 pub struct Views {
     /// The node's pods.
     pub pods: Arc<dyn PodsView>,
-    /// The checks behind `/healthz`, in the order they are shown; `ping` comes before them by itself.
+    /// The checks behind `/healthz`, in the order they are shown; `ping` comes before them by
+    /// itself.
     pub checks: Arc<[Arc<dyn HealthCheck>]>,
 }
 
@@ -100,7 +102,8 @@ pub(crate) const SERVICES: [&str; 2] = ["pods", "stats"];
 /// Everything one listener serves.
 pub fn router(listener: Listener, views: Views) -> Router {
     let views = match listener {
-        // Whoever asks here wants to know that the process answers; what it does is told to those who are known.
+        // Whoever asks here wants to know that the process answers; what it does is told to those
+        // who are known.
         Listener::Health => Views { checks: Arc::new([]), ..views },
         Listener::ReadOnly | Listener::Main => views,
     };

@@ -1,8 +1,9 @@
 //! Sockets: binding, accepting, bounding, and letting go.
 //!
-//! One task per connection, never more than [`Limits::connections`] of them; further clients wait in the kernel's queue. A
-//! client that is slow to ask or slow to listen loses its connection. On shutdown no new connection is taken, idle ones close,
-//! busy ones may finish for [`Limits::drain`].
+//! One task per connection, never more than [`Limits::connections`] of them; further clients wait
+//! in the kernel's queue. A client that is slow to ask or slow to listen loses its connection. On
+//! shutdown no new connection is taken, idle ones close, busy ones may finish for
+//! [`Limits::drain`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +32,8 @@ use crate::half_closed::HalfClosed;
 use crate::sessions::{Session, Sessions};
 use crate::stall::{Impatient, Patience};
 
-/// Requests under way on one HTTP/2 connection; strangers can have as many as guests, so this bounds what they cost.
+/// Requests under way on one HTTP/2 connection; strangers can have as many as guests, so this
+/// bounds what they cost.
 const STREAMS: u32 = 100;
 /// Streams a client may reset before we have looked at them; more is an attack (CVE-2023-44487).
 const RESETS: usize = 20;
@@ -43,11 +45,13 @@ const PING_ANSWER: Duration = Duration::from_secs(20);
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
-    /// Time for a TLS handshake, which takes three messages; whoever needs longer wants something else.
+    /// Time for a TLS handshake, which takes three messages; whoever needs longer wants something
+    /// else.
     pub handshake: Duration,
     /// Time to send a request's head; also how long an idle connection is kept.
     pub head: Duration,
-    /// Time without progress while an answer is sent to somebody who was not let in (or was not asked who they are).
+    /// Time without progress while an answer is sent to somebody who was not let in (or was not
+    /// asked who they are).
     pub write: Duration,
     /// The same, to somebody who was let in.
     pub guest_write: Duration,
@@ -75,7 +79,8 @@ impl Limits {
         drain: Duration::from_secs(2),
     };
 
-    /// Limits for the main listener: upstream's idle time and write time, and bounds where upstream has none.
+    /// Limits for the main listener: upstream's idle time and write time, and bounds where upstream
+    /// has none.
     pub const MAIN: Self = Self {
         connections: 1024,
         handshake: Duration::from_secs(10),
@@ -124,7 +129,8 @@ impl Server {
         self.answer(router, Transport::Plain, limits, shutdown).await;
     }
 
-    /// The same over TLS, HTTP/1.1 or HTTP/2 as the client chooses, with connections that may become streams.
+    /// The same over TLS, HTTP/1.1 or HTTP/2 as the client chooses, with connections that may
+    /// become streams.
     pub async fn serve_tls(
         self,
         router: Router,
@@ -152,7 +158,8 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                // Cancel-safe: a connection that was not accepted yet stays in the kernel's queue, an unused slot is given back.
+                // Cancel-safe: a connection that was not accepted yet stays in the kernel's queue,
+                // an unused slot is given back.
                 (stream, slot) = self.next_client(&slots) => {
                     let client = Client {
                         router: router.clone(),
@@ -165,9 +172,11 @@ impl Server {
                         Transport::Tls(tls) => connections.spawn(client.serve_tls(stream, tls.clone())),
                     };
                 }
-                // Cancel-safe: what was not received stays in the channel. Bounded by the slots: each session holds one.
+                // Cancel-safe: what was not received stays in the channel. Bounded by the slots:
+                // each session holds one.
                 Some(session) = begun.recv() => { connections.spawn(session); }
-                // Cancel-safe: only ended tasks are taken out. Keeps the set as small as what is open.
+                // Cancel-safe: only ended tasks are taken out. Keeps the set as small as what is
+                // open.
                 Some(_) = connections.join_next() => {}
             }
         }

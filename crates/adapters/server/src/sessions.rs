@@ -1,7 +1,7 @@
 //! Work that outlives its request: the two ends of a stream after a connection was upgraded.
 //!
-//! A handler hands such work over here; the listener's loop runs it, counts it as the connection it came from, and ends it at
-//! shutdown. So nothing in this crate runs that nobody waits for.
+//! A handler hands such work over here; the listener's loop runs it, counts it as the connection it
+//! came from, and ends it at shutdown. So nothing in this crate runs that nobody waits for.
 
 use std::pin::Pin;
 use std::sync::Arc;

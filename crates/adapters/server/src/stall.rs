@@ -1,7 +1,8 @@
 //! A socket whose writes give up on a client that does not read.
 //!
-//! hyper bounds how long a client may take to send its request; nothing bounds how long it may take to accept the answer. This
-//! wrapper does: a write that made no progress for the whole patience fails, and with it the connection.
+//! hyper bounds how long a client may take to send its request; nothing bounds how long it may take
+//! to accept the answer. This wrapper does: a write that made no progress for the whole patience
+//! fails, and with it the connection.
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -14,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// How long writes of one connection may stand still; longer once its caller was let in, because people stop scrolling logs to
-/// read them.
+/// How long writes of one connection may stand still; longer once its caller was let in, because
+/// people stop scrolling logs to read them.
 #[derive(Clone)]
 pub(crate) struct Patience {
     stranger: Duration,

@@ -1,7 +1,9 @@
-//! `/logs/`: the machine's log files, and with `enableSystemLogQuery` the log of a service, from the journal or found among them.
+//! `/logs/`: the machine's log files, and with `enableSystemLogQuery` the log of a service, from
+//! the journal or found among them.
 //!
-//! Listings and files as Go's file server gives them, without following links. A query ([`log_query`]) names services or one
-//! file. A service that the journal knows is read there; of the others a file is looked for (`NAME`, `NAME.log`, `NAME/NAME.log`).
+//! Listings and files as Go's file server gives them, without following links. A query
+//! ([`log_query`]) names services or one file. A service that the journal knows is read there; of
+//! the others a file is looked for (`NAME`, `NAME.log`, `NAME/NAME.log`).
 
 use std::collections::VecDeque;
 
@@ -49,7 +51,8 @@ fn queried(main: &Main, uri: &Uri) -> Result<Option<LogQuery>, Refusal> {
     log_query::parse(&pairs_of(uri.query().unwrap_or_default()))
 }
 
-/// What is at a path. A directory's ends with a slash, or the links in its listing would lead elsewhere, and a file's does not.
+/// What is at a path. A directory's ends with a slash, or the links in its listing would lead
+/// elsewhere, and a file's does not.
 async fn shown_at(main: &Main, path: &str, uri: &Uri) -> Response {
     let place = path.trim_end_matches('/');
     let name = in_path(place.rsplit('/').next().unwrap_or_default());
@@ -80,7 +83,8 @@ async fn told(found: Result<Option<SystemLog>, HostError>) -> Response {
     }
 }
 
-/// What the journal has of services, then the files of those that it does not know; words in between are upstream's.
+/// What the journal has of services, then the files of those that it does not know; words in
+/// between are upstream's.
 async fn services(main: &Main, ask: JournalAsk) -> Response {
     let known = main.system_logs.in_journal(&ask.services).await;
     let (natives, others): (Vec<String>, Vec<String>) =

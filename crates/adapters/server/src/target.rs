@@ -1,9 +1,11 @@
 //! Which pod and which container a path means.
 //!
-//! In: names from a path. Out: what the runtime knows under them, or a refusal in upstream's words. The pods the agent wants say
-//! which pod it is; the runtime says what really runs, because a status may be a moment behind.
+//! In: names from a path. Out: what the runtime knows under them, or a refusal in upstream's words.
+//! The pods the agent wants say which pod it is; the runtime says what really runs, because a
+//! status may be a moment behind.
 
 use axum::http::StatusCode;
+use ferrolet_pod::bare_container_id;
 use ferrolet_ports::{PodsView, RuntimeError, RuntimeErrorKind};
 use ferrolet_types::observed::PodObservation;
 use ferrolet_types::{ContainerId, Pod, PodUid, Timestamp};
@@ -28,7 +30,8 @@ pub(crate) fn find_pod(pods: &dyn PodsView, path: &PodPath) -> Result<Pod, Refus
         .ok_or_else(|| Refusal::not_found("pod does not exist"))
 }
 
-/// Everything the runtime knows of the pod. A uid in the path that is not the pod's or its mirror's finds nothing, as with upstream.
+/// Everything the runtime knows of the pod. A uid in the path that is not the pod's or its mirror's
+/// finds nothing, as with upstream.
 pub(crate) async fn observe(
     main: &Main,
     pod: &Pod,
@@ -50,7 +53,8 @@ pub(crate) fn running_container(observed: &PodObservation, name: &str) -> Option
     running.find(|container| container.name.as_str() == name).map(|container| container.id.clone())
 }
 
-/// A container of any kind in the specification: whether there is one, and whether it has a terminal.
+/// A container of any kind in the specification: whether there is one, and whether it has a
+/// terminal.
 pub(crate) fn has_container(pod: &Pod, name: &str) -> Option<HasTerminal> {
     let spec = pod.spec.as_ref()?;
     let plain = spec.containers.iter().chain(spec.init_containers.iter().flatten());
@@ -114,7 +118,7 @@ pub(crate) fn running_names(pod: &Pod) -> Vec<RunningName<'_>> {
         let running = status.state.as_ref()?.running.as_ref()?;
         let id = status.container_id.as_deref()?;
         Some(RunningName {
-            id: id.rsplit("://").next().unwrap_or(id),
+            id: bare_container_id(id),
             name: &status.name,
             image: &status.image,
             started: running.started_at.as_ref().map(|at| Timestamp(at.0)),

@@ -1,4 +1,5 @@
-//! Real sockets, a client that speaks bytes, and short limits instead of paused time (sockets do not pause).
+//! Real sockets, a client that speaks bytes, and short limits instead of paused time (sockets do
+//! not pause).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Running {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends one request and reads to the end of the connection: status line, and what follows the head.
+    /// Sends one request and reads to the end of the connection: status line, and what follows the
+    /// head.
     async fn ask(&self, method: &str, path: &str) -> (String, String) {
         let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         self.send(request.as_bytes()).await

@@ -1,7 +1,8 @@
 //! A span for each request of somebody who was let in, so that the calls made for it have a parent.
 //!
-//! Stands behind the gate: strangers begin no traces, and whether a guest's `traceparent` is believed is the trace layer's business. The
-//! name is bounded like the labels of figures. Costs a look at a flag where nobody traces.
+//! Stands behind the gate: strangers begin no traces, and whether a guest's `traceparent` is
+//! believed is the trace layer's business. The name is bounded like the labels of figures. Costs a
+//! look at a flag where nobody traces.
 
 use axum::extract::Request;
 use axum::http::StatusCode;

@@ -1,9 +1,10 @@
 //! Spans as they open and close: which are traced, whose child each is, and what is known of it.
 //!
-//! A span without a parent begins a trace, or does not: so many in a million do. Its children follow it. Fields become attributes; four
-//! have a meaning of their own: `otel.name` is the span's name, `otel.kind` says `client` or `server`, `otel.error` makes it a failure, and
-//! `traceparent` joins it with spans of other processes: as text it names a parent elsewhere, which also decides whether there is a trace;
-//! as a [`TraceParent`] it is filled in for children elsewhere.
+//! A span without a parent begins a trace, or does not: so many in a million do. Its children
+//! follow it. Fields become attributes; four have a meaning of their own: `otel.name` is the span's
+//! name, `otel.kind` says `client` or `server`, `otel.error` makes it a failure, and `traceparent`
+//! joins it with spans of other processes: as text it names a parent elsewhere, which also decides
+//! whether there is a trace; as a [`TraceParent`] it is filled in for children elsewhere.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -123,7 +124,8 @@ struct Remote {
 }
 
 impl Remote {
-    /// `00-` 32 digits `-` 16 digits `-` flags, of which the last bit says that the parent is traced. What is not that is ignored.
+    /// `00-` 32 digits `-` 16 digits `-` flags, of which the last bit says that the parent is
+    /// traced. What is not that is ignored.
     fn read(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.trim().split('-').collect();
         let [version, trace, span, flags, ..] = parts[..] else {

@@ -6,8 +6,9 @@
 //!     a request to the server, whose caller may be its parent ─ Exec, ListContainers, …
 //! ```
 //!
-//! In: spans of the crate `tracing`. Out: OTLP over gRPC. Exists only where `tracing:` is configured: without it nobody listens to these
-//! spans, and opening one is a look at a flag. Refuses: waiting for a collector, and keeping what it does not take.
+//! In: spans of the crate `tracing`. Out: OTLP over gRPC. Exists only where `tracing:` is
+//! configured: without it nobody listens to these spans, and opening one is a look at a flag.
+//! Refuses: waiting for a collector, and keeping what it does not take.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,7 +1,8 @@
 //! What a field becomes when nobody set it.
 //!
-//! Three layers, as upstream has them: the schema's table; the few defaults that depend on other fields, on feature
-//! gates or on the operating system; and the permissive "legacy" defaults of a kubelet started without a file.
+//! Three layers, as upstream has them: the schema's table; the few defaults that depend on other
+//! fields, on feature gates or on the operating system; and the permissive "legacy" defaults of a
+//! kubelet started without a file.
 
 use std::collections::BTreeMap;
 
@@ -23,14 +24,16 @@ const EVICTION_HARD: [(&str, &str); 5] = [
 ];
 
 impl RawConfig {
-    /// Every field at its default, as a configuration file without fields would give, eviction thresholds apart.
+    /// Every field at its default, as a configuration file without fields would give, eviction
+    /// thresholds apart.
     pub fn defaults() -> Self {
         let mut raw = Self::default();
         raw.fill_defaults(&FeatureGates::default());
         raw
     }
 
-    /// The defaults of a kubelet started without `--config`: open to everybody, as in its first releases.
+    /// The defaults of a kubelet started without `--config`: open to everybody, as in its first
+    /// releases.
     pub(crate) fn legacy_defaults(gates: &FeatureGates) -> Self {
         let mut raw = Self::default();
         raw.fill_defaults(gates);
@@ -47,7 +50,8 @@ impl RawConfig {
         fill(self.fields_mut(), FIELDS);
     }
 
-    /// Fills in Linux's hard eviction thresholds; only a configuration file asks for this, flags alone do not.
+    /// Fills in Linux's hard eviction thresholds; only a configuration file asks for this, flags
+    /// alone do not.
     pub(crate) fn fill_eviction_hard(&mut self) {
         let merge = self.get("mergeDefaultEvictionSettings") == Some(&json!(true));
         let given = self.get("evictionHard").and_then(Value::as_object).cloned();

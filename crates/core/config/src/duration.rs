@@ -1,7 +1,8 @@
 //! Durations as Go writes them: `1m30s`, `100ms`, `0s`.
 //!
-//! In: text from files and flags. Out: signed nanoseconds, so that a negative value can be reported as such and not as
-//! a syntax error; [`std::time::Duration`] appears only in the validated configuration.
+//! In: text from files and flags. Out: signed nanoseconds, so that a negative value can be reported
+//! as such and not as a syntax error; [`std::time::Duration`] appears only in the validated
+//! configuration.
 
 const NANOS: [(&str, u64); 8] = [
     ("ns", 1),

@@ -1,7 +1,8 @@
 //! Which configuration fields do something today.
 //!
-//! All fields are decoded and checked from the start, so that a file written for the upstream kubelet is understood.
-//! Those without an effect yet are named in one warning at start. Giving a field its effect means adding it here.
+//! All fields are decoded and checked from the start, so that a file written for the upstream
+//! kubelet is understood. Those without an effect yet are named in one warning at start. Giving a
+//! field its effect means adding it here.
 
 use crate::RawConfig;
 

@@ -1,4 +1,5 @@
-//! What can be wrong with a configuration, told so that the reader knows which file, which field and which value.
+//! What can be wrong with a configuration, told so that the reader knows which file, which field
+//! and which value.
 //!
 //! Every check of this crate appends to a list of these; nothing stops at the first fault.
 

@@ -6,11 +6,13 @@
 //! --config-dir texts ─ patches ───┴─ load ─► Loaded { flags, raw, config, warnings }  or every fault at once
 //! ```
 //!
-//! Two stages. [`RawConfig`] is the configuration as given: all of `KubeletConfiguration` v1beta1, decoded strictly,
-//! with upstream's defaults. [`Config`] is the configuration as meant: durations, enums, options, every rule checked.
-//! The rest of the program sees only [`Config`], [`Flags`] and [`FeatureGates`], as values.
+//! Two stages. [`RawConfig`] is the configuration as given: all of `KubeletConfiguration` v1beta1,
+//! decoded strictly, with upstream's defaults. [`Config`] is the configuration as meant: durations,
+//! enums, options, every rule checked. The rest of the program sees only [`Config`], [`Flags`] and
+//! [`FeatureGates`], as values.
 //!
-//! This crate owns names, types, defaults and rules. It reads no files, no environment and no clock, and prints nothing.
+//! This crate owns names, types, defaults and rules. It reads no files, no environment and no
+//! clock, and prints nothing.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,7 +1,7 @@
 //! From a command line and the texts it names to a configuration that can be used.
 //!
-//! The order is upstream's: defaults, file, drop-ins, flags; the last one counts. The shell reads the files and hands
-//! their texts over; nothing here touches the world.
+//! The order is upstream's: defaults, file, drop-ins, flags; the last one counts. The shell reads
+//! the files and hands their texts over; nothing here touches the world.
 
 use serde_json::Value;
 
@@ -72,7 +72,8 @@ pub fn load(
         faults: found.into_iter().map(|fault| origins.blame(fault)).collect(),
     })?;
     if given.get("serializeImagePulls").is_none() && given.get("maxParallelImagePulls").is_none() {
-        // Upstream's default value stays what it is; what it means when nobody gave it is ours to say (docs/adr).
+        // Upstream's default value stays what it is; what it means when nobody gave it is ours to
+        // say (docs/adr).
         config.images.concurrency = PullConcurrency::SerialPerRegistry;
     }
     let mut warnings = command_line.remarks();
@@ -86,7 +87,8 @@ pub fn load(
     Ok(Loaded { flags: command_line.flags.clone(), raw, config, warnings })
 }
 
-/// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already filled in.
+/// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already
+/// filled in.
 fn effective(
     command_line: &CommandLine,
     file: Option<RawConfig>,

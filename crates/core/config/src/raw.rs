@@ -1,7 +1,8 @@
 //! A `KubeletConfiguration` as given: checked for shape, not yet for sense.
 //!
-//! In: YAML or JSON text with a name, or flags. Out: [`RawConfig`], a tree that holds only fields of the schema with
-//! values of the right type. Refuses to read files, to guess, and to say whether a value makes sense: that is `config`.
+//! In: YAML or JSON text with a name, or flags. Out: [`RawConfig`], a tree that holds only fields
+//! of the schema with values of the right type. Refuses to read files, to guess, and to say whether
+//! a value makes sense: that is `config`.
 
 use serde_json::{Map, Value, json};
 
@@ -25,7 +26,8 @@ enum Nulls {
 }
 
 impl RawConfig {
-    /// Reads a configuration file's text strictly; relative paths in it are resolved against its directory.
+    /// Reads a configuration file's text strictly; relative paths in it are resolved against its
+    /// directory.
     pub fn decode(text: &NamedText) -> Result<Self, Vec<FieldError>> {
         let mut fields = checked(text, Nulls::Dropped)?;
         let directory = text.name.rsplit_once('/').map_or("", |(directory, _)| directory);
@@ -33,8 +35,8 @@ impl RawConfig {
         Ok(Self { fields })
     }
 
-    /// Applies a drop-in to this configuration as a JSON merge patch: maps merge, the rest replaces, null deletes.
-    /// Paths in a drop-in stay as they are.
+    /// Applies a drop-in to this configuration as a JSON merge patch: maps merge, the rest
+    /// replaces, null deletes. Paths in a drop-in stay as they are.
     pub fn patch(&mut self, text: &NamedText) -> Result<(), Vec<FieldError>> {
         merge_patch(&mut self.fields, checked(text, Nulls::Kept)?);
         Ok(())
@@ -73,7 +75,8 @@ impl RawConfig {
         paths
     }
 
-    /// The configuration as an API object, as upstream serves it at `/configz`: empty optional fields left out.
+    /// The configuration as an API object, as upstream serves it at `/configz`: empty optional
+    /// fields left out.
     pub fn to_json(&self) -> Value {
         let mut object = written(&self.fields, FIELDS);
         object.insert("apiVersion".to_owned(), json!(API_VERSION));
@@ -258,7 +261,8 @@ fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Makes relative paths absolute, as seen from `directory`. An empty path means "none" and stays empty.
+/// Makes relative paths absolute, as seen from `directory`. An empty path means "none" and stays
+/// empty.
 fn resolve_paths(object: &mut Map<String, Value>, fields: &[Field], directory: &str) {
     for field in fields {
         match (field.kind, object.get_mut(field.name)) {

@@ -1,7 +1,8 @@
 //! The shape of `KubeletConfiguration` v1beta1 as data: every field, its type, and its default.
 //!
-//! One table serves decoding, defaulting, the effective configuration and the flags, so that none of them can forget a
-//! field. Defaults that depend on other fields or on feature gates are in `defaults`; rules about values are in `config`.
+//! One table serves decoding, defaulting, the effective configuration and the flags, so that none
+//! of them can forget a field. Defaults that depend on other fields or on feature gates are in
+//! `defaults`; rules about values are in `config`.
 
 /// The one API version that is understood.
 pub(crate) const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -17,7 +18,8 @@ pub(crate) enum Kind {
     Uint32,
     Float,
     Text,
-    /// A text that names a file; a relative one is meant from the directory of the file it stands in.
+    /// A text that names a file; a relative one is meant from the directory of the file it stands
+    /// in.
     Path,
     /// `1m30s`.
     Duration,
@@ -157,7 +159,8 @@ const LOGGING: &[Field] = &[
     ),
 ];
 
-/// The fields of `KubeletConfiguration` itself, in upstream's order, without `apiVersion` and `kind`.
+/// The fields of `KubeletConfiguration` itself, in upstream's order, without `apiVersion` and
+/// `kind`.
 #[rustfmt::skip]
 pub(crate) const FIELDS: &[Field] = &[
     pointer("enableServer", Bool, Yes),

@@ -1,6 +1,7 @@
 //! "Did you mean …?": the known name nearest to a mistyped one.
 //!
-//! Pure text arithmetic, no knowledge of what the names stand for. Says nothing rather than something far-fetched.
+//! Pure text arithmetic, no knowledge of what the names stand for. Says nothing rather than
+//! something far-fetched.
 
 /// The message, followed by the nearest known name when one is near enough.
 pub(crate) fn or_suggest<'a>(

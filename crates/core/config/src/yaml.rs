@@ -1,7 +1,8 @@
 //! YAML and JSON text into a tree of values, with every repeated key noted.
 //!
-//! JSON is read as the YAML it also is. In: one document. Out: the tree and the paths of duplicate keys, or one message
-//! with line and column. The parser's own limits stop alias bombs; nothing here looks at what the keys mean.
+//! JSON is read as the YAML it also is. In: one document. Out: the tree and the paths of duplicate
+//! keys, or one message with line and column. The parser's own limits stop alias bombs; nothing
+//! here looks at what the keys mean.
 
 use std::fmt;
 

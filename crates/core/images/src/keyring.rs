@@ -1,7 +1,8 @@
 //! Which credentials fit an image, and in which order they are tried.
 //!
-//! Upstream's order: patterns in reverse alphabetical order, so that a longer path of a registry comes before a shorter
-//! one; among equals the order in which they were added. Docker's own registry is also known by its old name.
+//! Upstream's order: patterns in reverse alphabetical order, so that a longer path of a registry
+//! comes before a shorter one; among equals the order in which they were added. Docker's own
+//! registry is also known by its old name.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 

@@ -1,4 +1,5 @@
-//! Images by name: what a name means, whose credentials open its registry, and who may use what is already here.
+//! Images by name: what a name means, whose credentials open its registry, and who may use what is
+//! already here.
 //!
 //! ```text
 //!  name      text ─► ImageName (repository, tag, digest, registry)

@@ -40,7 +40,8 @@ impl ImageName {
         };
         let path = repository_path(repository);
         if path.chars().any(char::is_uppercase) {
-            // Names without a registry of their own are told with the path they would have in the usual one.
+            // Names without a registry of their own are told with the path they would have in the
+            // usual one.
             let is_usual =
                 matches!(domain(repository), None | Some(DEFAULT_REGISTRY | "index.docker.io"));
             let prefix = if is_usual && !path.contains('/') { "library/" } else { "" };

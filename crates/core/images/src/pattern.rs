@@ -1,8 +1,10 @@
-//! Patterns that stand for registries and parts of them: `*.example.org`, `registry.test:5000/team`.
+//! Patterns that stand for registries and parts of them: `*.example.org`,
+//! `registry.test:5000/team`.
 //!
-//! A pattern and a place fit when their ports are equal, their hosts have the same number of labels, each label fits its
-//! glob, and the pattern's path is a prefix of the place's. Paths and ports know no globs. The rules are upstream's,
-//! down to a path prefix that may end in the middle of a word.
+//! A pattern and a place fit when their ports are equal, their hosts have the same number of
+//! labels, each label fits its glob, and the pattern's path is a prefix of the place's. Paths and
+//! ports know no globs. The rules are upstream's, down to a path prefix that may end in the middle
+//! of a word.
 
 /// Why a text cannot be a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +66,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// True when a pattern stands for a place, both written without a scheme. What is no pattern stands for nothing.
+/// True when a pattern stands for a place, both written without a scheme. What is no pattern stands
+/// for nothing.
 pub fn matches_place(pattern: &str, place: &str) -> bool {
     match (Place::parse(pattern), Place::parse(place)) {
         (Ok(pattern), Ok(place)) => pattern.fits(&place),
@@ -72,7 +75,8 @@ pub fn matches_place(pattern: &str, place: &str) -> bool {
     }
 }
 
-/// `*` for any run of characters, `[a-z]` for one of some, `\` before a character that is meant as it is.
+/// `*` for any run of characters, `[a-z]` for one of some, `\` before a character that is meant as
+/// it is.
 fn fits_glob(glob: &[char], text: &[char]) -> bool {
     match glob {
         [] => text.is_empty(),

@@ -1,8 +1,9 @@
 //! What was pulled, with whose credentials: the files below `image_manager`, in upstream's format.
 //!
-//! An *intent* says that a pull of an image name began; a *record* says which image came of it and who may use it. Files are
-//! named by the hash of the name or reference. Both kinds decode strictly: a file that says more than we understand is not
-//! used. Decides: merging new credentials into a record. Refuses: files.
+//! An *intent* says that a pull of an image name began; a *record* says which image came of it and
+//! who may use it. Files are named by the hash of the name or reference. Both kinds decode
+//! strictly: a file that says more than we understand is not used. Decides: merging new credentials
+//! into a record. Refuses: files.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,8 @@ pub struct SecretUse {
 }
 
 impl PullCredentials {
-    /// What the credential that opened the registry means for later; none at all means that everybody may.
+    /// What the credential that opened the registry means for later; none at all means that
+    /// everybody may.
     #[must_use]
     pub fn of(used: Option<&Credential>) -> Self {
         match used.map(|it| (it, &it.source)) {
@@ -105,8 +107,8 @@ impl PullCredentials {
     }
 }
 
-/// The record after a pull, when it differs from the one before. `credentials` is `None` when nobody knows how the image
-/// came here: then the record alone makes later pods prove themselves.
+/// The record after a pull, when it differs from the one before. `credentials` is `None` when
+/// nobody knows how the image came here: then the record alone makes later pods prove themselves.
 #[must_use]
 pub fn after_pull(
     before: Option<PulledRecord>,

@@ -1,7 +1,8 @@
-//! May a pod use an image that is already here, or does it have to prove by a pull that its credentials open the registry?
+//! May a pod use an image that is already here, or does it have to prove by a pull that its
+//! credentials open the registry?
 //!
-//! Two steps, because the credentials of a pod may cost a plugin's run: [`first_look`] needs the record alone, and only where
-//! that is not enough [`compare`] is given the credentials.
+//! Two steps, because the credentials of a pod may cost a plugin's run: [`first_look`] needs the
+//! record alone, and only where that is not enough [`compare`] is given the credentials.
 
 use crate::{
     keyring::{Credential, Source},
@@ -57,7 +58,8 @@ pub enum FirstLook<'a> {
     Depends(&'a PullCredentials),
 }
 
-/// Looks at the record of an image; `has_intent` when a pull of its name began and nobody knows how it ended.
+/// Looks at the record of an image; `has_intent` when a pull of its name began and nobody knows how
+/// it ended.
 #[must_use]
 pub fn first_look<'a>(
     policy: &Verification,
@@ -83,7 +85,8 @@ pub fn first_look<'a>(
 pub enum Verdict {
     /// The pod may use the image.
     Allowed,
-    /// It may, and this is to be added to the record: the secret was replaced, or another one holds the same.
+    /// It may, and this is to be added to the record: the secret was replaced, or another one holds
+    /// the same.
     AllowedAndNew(PullCredentials),
     /// Only a pull can tell.
     PullAgain,

@@ -1,7 +1,8 @@
 //! How long to wait before the next try.
 //!
-//! A crash-looping container waits 0, 10, 20, 40 … 300 seconds. The count is not kept in memory: each container carries the
-//! length of the streak it was started in, so the wait survives a restart of the agent.
+//! A crash-looping container waits 0, 10, 20, 40 … 300 seconds. The count is not kept in memory:
+//! each container carries the length of the streak it was started in, so the wait survives a
+//! restart of the agent.
 
 use std::time::Duration;
 
@@ -49,14 +50,16 @@ pub fn doubling(first: Duration, longest: Duration, times: u32) -> Duration {
     first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(longest)
 }
 
-/// What follows from a container's end: the wait before its successor, and the streak the successor starts in.
+/// What follows from a container's end: the wait before its successor, and the streak the successor
+/// starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aftermath {
     pub(crate) wait: Duration,
     pub(crate) next_streak: u32,
 }
 
-/// The wait after `dead` ended; `is_same_spec` is false when its successor is made from another image.
+/// The wait after `dead` ended; `is_same_spec` is false when its successor is made from another
+/// image.
 pub(crate) fn aftermath(
     dead: &ObservedContainer,
     exit: &Exit,
@@ -81,12 +84,14 @@ pub(crate) fn after_streak(streak: u32, policy: &BackOffPolicy) -> Aftermath {
 
 /// The streak a container was started in; a successor made from another image begins anew.
 fn own_streak(container: &ObservedContainer, is_same_spec: bool) -> u32 {
-    // Containers made by upstream's kubelet carry no streak; their restart count is the best guess there is.
+    // Containers made by upstream's kubelet carry no streak; their restart count is the best guess
+    // there is.
     let streak = container.crash_streak.unwrap_or(container.restart_count);
     if is_same_spec { streak } else { 0 }
 }
 
-/// The streak that a container which is about to be stopped is in by now; running for long has ended it.
+/// The streak that a container which is about to be stopped is in by now; running for long has
+/// ended it.
 pub(crate) fn streak_by_now(
     container: &ObservedContainer,
     is_same_spec: bool,

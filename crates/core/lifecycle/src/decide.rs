@@ -3,9 +3,11 @@
 use ferrolet_types::{GracePeriod, Timestamp, pod::PodView};
 
 use crate::{
-    Facts, PodState, Step, Wish,
+    Facts, PodState, Step, StepEvent, Wish,
     end::{held_back, settle, stop, take_down},
+    judge::{deadline_ahead, judge, judged},
     run::run,
+    waiting::tell_waiting,
 };
 
 /// What something that nobody asked for gets before it is killed.
@@ -13,6 +15,16 @@ const ORPHAN_GRACE_SECS: i64 = 1;
 
 /// Decides what to do with a pod now.
 pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
+    let verdict = judge(state, facts, now);
+    let mut step = next_step(state, &judged(facts, verdict.as_ref()), now);
+    if let Some(due) = deadline_ahead(facts, now) {
+        step.wake(due);
+    }
+    step.events.extend(verdict.clone().map(StepEvent::Ends));
+    tell_waiting(Step { verdict, ..step }, facts)
+}
+
+fn next_step(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
     match state {
         PodState::Running => match (facts.pod, facts.wish) {
             (Some(pod), Wish::Run)
@@ -34,7 +46,8 @@ pub fn decide(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
     }
 }
 
-/// The grace that applies: what was asked for, else what the deletion says, else the specification's.
+/// The grace that applies: what was asked for, else what the deletion says, else the
+/// specification's.
 fn grace_of(facts: &Facts<'_>) -> GracePeriod {
     let asked = match facts.wish {
         Wish::Run => None,

@@ -2,19 +2,23 @@
 
 use std::time::Duration;
 
+use ferrolet_pod::containers_of;
 use ferrolet_types::{
     GracePeriod, Timestamp,
     observed::{ObservedContainer, PodObservation},
     pod::{ContainerKind, PodView},
 };
 
-use crate::{Action, Facts, Kept, PodState, Stage, Step, StopCause, Wish, facts::Presence};
+use crate::{
+    Action, Facts, KeptContainers, PodState, Stage, Step, StopCause, Wish, facts::Presence,
+};
 
 /// Even an impatient stop leaves a process this long to end by itself.
 const SHORTEST_STOP: GracePeriod = GracePeriod(Duration::from_secs(2));
 
-/// How long a container that is being stopped has from its signal to its end, when the hook and the wait for others took that much of the grace.
-/// The runtime is told whole seconds, so only whole ones are taken away, as upstream counts: else a hook of two seconds would cost three.
+/// How long a container that is being stopped has from its signal to its end, when the hook and the
+/// wait for others took that much of the grace. The runtime is told whole seconds, so only whole
+/// ones are taken away, as upstream counts: else a hook of two seconds would cost three.
 pub fn left_to_stop(grace: GracePeriod, spent: Duration) -> GracePeriod {
     let spent = Duration::from_secs(spent.as_secs());
     GracePeriod(grace.0.saturating_sub(spent)).max(SHORTEST_STOP)
@@ -23,7 +27,8 @@ pub fn left_to_stop(grace: GracePeriod, spent: Duration) -> GracePeriod {
 /// How often upstream looks at what ended pods left.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 
-/// Stops every container, then every sandbox. Sidecars wait for their turn on the pod's time, not on their own.
+/// Stops every container, then every sandbox. Sidecars wait for their turn on the pod's time, not
+/// on their own.
 pub(crate) fn stop(
     facts: &Facts<'_>,
     grace: GracePeriod,
@@ -46,15 +51,15 @@ pub(crate) fn stop(
 
 /// Which of the pod's sidecars a container is, counted from the first.
 fn sidecar_place(facts: &Facts<'_>, name: &str) -> Option<usize> {
-    let sidecars = facts.pod?.containers_of(ContainerKind::Sidecar);
+    let sidecars = containers_of(facts.pod?, ContainerKind::Sidecar);
     sidecars.iter().position(|sidecar| sidecar.name == name)
 }
 
-/// The stages that stop what runs: all containers at once, then sandboxes. Everybody's hook runs at once too, but a sidecar is signalled
-/// after the regular containers it serves and after the sidecars that were started later.
+/// The stages that stop what runs: all containers at once, then sandboxes. Everybody's hook runs at
+/// once too, but a sidecar is signalled after the regular containers it serves and after the
+/// sidecars that were started later.
 pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stage> {
-    let regular =
-        facts.pod.map(|pod| pod.containers_of(ContainerKind::Regular)).unwrap_or_default();
+    let regular = facts.pod.map(|pod| pod.spec_ref().containers.as_slice()).unwrap_or_default();
     let goes_before = |place: usize, other: &str| {
         regular.iter().any(|it| it.name == other)
             || sidecar_place(facts, other).is_some_and(|it| it > place)
@@ -85,7 +90,8 @@ pub(crate) fn stop_everything(facts: &Facts<'_>, grace: GracePeriod) -> Vec<Stag
 /// Takes away volumes and cgroup of a pod that runs nothing any more.
 pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
     if is_running_anything(facts.seen) {
-        // Something came to life after we looked, a container of a call that was given up for instance.
+        // Something came to life after we looked, a container of a call that was given up for
+        // instance.
         let stages = stop_everything(facts, SHORTEST_STOP);
         return held_back(Step { stages, ..Step::rest(PodState::Stopped) }, facts, now);
     }
@@ -102,8 +108,9 @@ pub(crate) fn take_down(facts: &Facts<'_>, now: Timestamp) -> Step {
     settle(facts, now)
 }
 
-/// The cgroup stays until the volumes are gone, so that memory which they hold is counted there and not above. What is left of the pod in it,
-/// unknown to the runtime, gets little of the processors meanwhile (upstream: `cleanupOrphanedPodCgroups`).
+/// The cgroup stays until the volumes are gone, so that memory which they hold is counted there and
+/// not above. What is left of the pod in it, unknown to the runtime, gets little of the processors
+/// meanwhile (upstream: `cleanupOrphanedPodCgroups`).
 fn release_volumes(facts: &Facts<'_>) -> Step {
     let release = Action::ReleaseVolumes { lower_after: HOUSEKEEPING };
     let step = Step::rest(PodState::Stopped);
@@ -114,14 +121,14 @@ fn release_volumes(facts: &Facts<'_>) -> Step {
     }
 }
 
-/// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all when it is to be forgotten. A pod that
-/// begins anew finds what is there.
+/// Keeps what logs and status need, only the status when the pod was evicted, or nothing at all
+/// when it is to be forgotten. A pod that begins anew finds what is there.
 pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
     if matches!(facts.wish, Wish::Renew { .. }) {
         return Step::rest(PodState::Gone);
     }
     let is_forgotten = matches!(facts.wish, Wish::Forget { .. });
-    if let (false, Kept::Newest(n_kept)) = (is_forgotten, facts.kept) {
+    if let (false, KeptContainers::Newest(n_kept)) = (is_forgotten, facts.kept) {
         let step = Step::rest(PodState::Settled).then(surplus(facts.seen, n_kept));
         return held_back(step, facts, now);
     }
@@ -163,7 +170,8 @@ pub(crate) fn settle(facts: &Facts<'_>, now: Timestamp) -> Step {
     held_back(Step::rest(PodState::Settled).then(remains), facts, now)
 }
 
-/// Dead containers that nobody looks at any more: all but the newest few of each name. Logs go with them.
+/// Dead containers that nobody looks at any more: all but the newest few of each name. Logs go with
+/// them.
 pub(crate) fn surplus(seen: &PodObservation, n_kept: usize) -> Stage {
     let mut stage = Vec::new();
     for (index, container) in seen.containers.iter().enumerate() {

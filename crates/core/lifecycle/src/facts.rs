@@ -5,12 +5,14 @@ use std::{
     time::Duration,
 };
 
+use ferrolet_pod::{Waiting, WaitingReason};
 use ferrolet_types::{ContainerName, GracePeriod, Timestamp, observed::PodObservation, pod::Phase};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::BackOffPolicy;
+use crate::{BackOffPolicy, Hold};
 
-/// What a decision about one pod rests on. Gathered by the worker, complete before `decide` is called.
+/// What a decision about one pod rests on. Gathered by the worker, complete before `decide` is
+/// called.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The specification; `None` for something the runtime runs and nobody asked for.
@@ -23,8 +25,18 @@ pub struct Facts<'a> {
     pub phase: Phase,
     /// What this process has set up for the pod so far.
     pub setup: Setup,
+    /// When the pod began, as its status says.
+    pub started_at: Option<Timestamp>,
+    /// True when it was decided already that the node ends the pod.
+    pub is_judged: bool,
+    /// Why the node cannot afford the pod any longer, once.
+    pub eviction: Option<&'a str>,
+    /// What is shown as waiting.
+    pub waiting: &'a BTreeMap<ContainerName, Waiting>,
+    /// What was told to hold the pod back.
+    pub hold: Option<&'a Hold>,
     /// What went wrong with a container's last start.
-    pub failures: &'a BTreeMap<ContainerName, Failure>,
+    pub failures: &'a BTreeMap<ContainerName, StartFailure>,
     /// What went wrong with the pod as a whole.
     pub pod_failure: Option<&'a Failure>,
     /// What probes say, for containers that have any.
@@ -38,21 +50,21 @@ pub struct Facts<'a> {
     /// How long to wait after crashes and failed pulls.
     pub back_off: BackOffPolicy,
     /// What stays of containers that ended.
-    pub kept: Kept,
+    pub kept: KeptContainers,
 }
 
 /// What stays of a pod's containers that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeptContainers {
     /// So many of each name, the newest, with their logs.
     Newest(usize),
-    /// Nothing but the status: the node ended the pod because it could not afford it.
-    Nothing,
+    /// None, only the status: the node ended the pod because it could not afford it.
+    None,
 }
 
-impl Kept {
-    /// What the node's limit leaves of a pod that ended by itself. Without a limit the newest stays, as upstream has it: what is older is
-    /// of no use to anybody who looks at the pod.
+impl KeptContainers {
+    /// What the node's limit leaves of a pod that ended by itself. Without a limit the newest
+    /// stays, as upstream has it: what is older is of no use to anybody who looks at the pod.
     pub fn within(limit: Option<usize>) -> Self {
         Self::Newest(limit.unwrap_or(1).max(1))
     }
@@ -86,8 +98,8 @@ pub enum Wish {
         /// Shorter than the specification's, when somebody asked for that.
         grace: Option<GracePeriod>,
     },
-    /// It shall end and then begin anew: its source took it away and brought it back. What tells of its containers stays for
-    /// that life, which counts on from there.
+    /// It shall end and then begin anew: its source took it away and brought it back. What tells of
+    /// its containers stays for that life, which counts on from there.
     Renew {
         /// Shorter than the specification's, when somebody asked for that.
         grace: Option<GracePeriod>,
@@ -119,19 +131,38 @@ pub enum Presence {
     Absent,
 }
 
-/// Something that went wrong, and when: the fact a back-off is computed from.
+/// Something about the pod as a whole that went wrong, and when: the fact a back-off is computed
+/// from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of thing.
-    pub kind: FailureKind,
-    /// The waiting reason users know: `ErrImagePull`, `CreateContainerError`, …
-    pub reason: &'static str,
-    /// The sentence under it.
+    /// One sentence.
     pub message: String,
     /// How often in a row, at least 1.
     pub count: u32,
     /// When it happened last.
     pub at: Timestamp,
+}
+
+/// A container that could not be started, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartFailure {
+    /// Why.
+    pub error: StartError,
+    /// How often in a row, at least 1.
+    pub count: u32,
+    /// When it happened last.
+    pub at: Timestamp,
+}
+
+/// Why a container could not be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// How it is waited out.
+    pub kind: FailureKind,
+    /// As users know it.
+    pub reason: WaitingReason,
+    /// The sentence under it.
+    pub message: String,
 }
 
 /// Kinds of failure that are waited out differently.
@@ -183,10 +214,33 @@ impl Setup {
 impl Failure {
     /// When the next try may begin.
     pub(crate) fn retry_at(&self, policy: &BackOffPolicy) -> Timestamp {
-        let (first, longest): (Duration, Duration) = match self.kind {
+        retry_at((self.at, self.count), (policy.retry_initial, policy.retry_max))
+    }
+}
+
+impl StartFailure {
+    /// When the next try may begin.
+    pub(crate) fn retry_at(&self, policy: &BackOffPolicy) -> Timestamp {
+        let waits = match self.error.kind {
             FailureKind::ImagePull { .. } => (policy.image_initial, policy.image_max),
             FailureKind::Other => (policy.retry_initial, policy.retry_max),
         };
-        self.at.after(crate::doubling(first, longest, self.count.saturating_sub(1)))
+        retry_at((self.at, self.count), waits)
     }
+}
+
+impl StartError {
+    /// A failure that has nothing to do with an image's pull.
+    pub fn other(reason: WaitingReason, message: String) -> Self {
+        Self { kind: FailureKind::Other, reason, message }
+    }
+
+    /// What the status shows.
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting { reason: self.reason, message: self.message.clone() }
+    }
+}
+
+fn retry_at((at, count): (Timestamp, u32), (first, longest): (Duration, Duration)) -> Timestamp {
+    at.after(crate::doubling(first, longest, count.saturating_sub(1)))
 }

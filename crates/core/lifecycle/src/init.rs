@@ -1,20 +1,16 @@
 //! Init containers and sidecars: which is next, which must come back.
 //!
-//! The list is read from its end, because a runtime may have forgotten init containers that ended long ago: the last one
-//! that left a trace says how far the pod is.
+//! The list is read from its end, because a runtime may have forgotten init containers that ended
+//! long ago: the last one that left a trace says how far the pod is.
 
+use ferrolet_pod::{restarts_on_failure, should_start};
 use ferrolet_types::{
     observed::{ContainerState, ObservedContainer},
     pod::{ContainerKind, PodView, init_kind},
 };
 use k8s_openapi::api::core::v1::Container;
 
-use crate::{
-    StopCause,
-    facts::Verdict,
-    restart::{restarts_on_failure, should_restart},
-    run::Plan,
-};
+use crate::{StopCause, facts::Verdict, run::Plan};
 
 /// How far initialisation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +28,8 @@ pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
     let pod = plan.pod;
     let list = pod.spec_ref().init_containers.as_deref().unwrap_or_default();
     // A regular container in this sandbox proves that every init container was done once.
-    let is_initialised = list.is_empty()
-        || pod
-            .containers_of(ContainerKind::Regular)
-            .iter()
-            .any(|it| here(plan, &it.name).is_some());
+    let mut regular = pod.spec_ref().containers.iter();
+    let is_initialised = list.is_empty() || regular.any(|it| here(plan, &it.name).is_some());
     if is_initialised {
         for sidecar in list.iter().filter(|it| init_kind(it) == ContainerKind::Sidecar) {
             let seen = here(plan, &sidecar.name);
@@ -44,7 +37,8 @@ pub(crate) fn plan_init(plan: &mut Plan<'_>) -> InitProgress {
         }
         return InitProgress::Done;
     }
-    // Everything before the last one that left a trace was done before it; only sidecars among them still matter.
+    // Everything before the last one that left a trace was done before it; only sidecars among them
+    // still matter.
     let position = list.iter().rposition(|it| here(plan, &it.name).is_some());
     let earlier = &list[..position.unwrap_or(0)];
     for sidecar in earlier.iter().filter(|it| init_kind(it) == ContainerKind::Sidecar) {
@@ -86,7 +80,8 @@ enum Outcome {
 fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer) -> Outcome {
     if init_kind(container) == ContainerKind::Sidecar {
         keep_sidecar(plan, container, Some(seen));
-        // One that is replaced because it changed has started all the same: nobody waits for its successor.
+        // One that is replaced because it changed has started all the same: nobody waits for its
+        // successor.
         return if seen.state.is_running() && has_started(plan, container) {
             Outcome::Done
         } else {
@@ -103,7 +98,7 @@ fn outcome(plan: &mut Plan<'_>, container: &Container, seen: &ObservedContainer)
             plan.start(container, ContainerKind::Init);
             Outcome::UnderWay
         }
-        ContainerState::Exited(_) if should_restart(plan.pod, container, Some(seen)) => {
+        ContainerState::Exited(_) if should_start(plan.pod, container, Some(seen)) => {
             plan.start(container, ContainerKind::Init);
             Outcome::UnderWay
         }

@@ -8,9 +8,9 @@
 //!                                            └─ back-off: wake_at                                             Gone
 //! ```
 //!
-//! [`decide`] is the whole policy: synchronous, total, deterministic. It is handed [`Facts`], answers with a [`Step`], and
-//! never asks for the time. The worker in `pods` executes the step and comes back with new facts.
-//! Refuses: I/O, clocks, remembering anything between two calls.
+//! [`decide`] is the whole policy: synchronous, total, deterministic. It is handed [`Facts`],
+//! answers with a [`Step`], and never asks for the time. The worker in `pods` executes the step and
+//! comes back with new facts. Refuses: I/O, clocks, remembering anything between two calls.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -20,23 +20,24 @@ mod decide;
 mod end;
 mod facts;
 mod init;
+mod judge;
 mod refusal;
 mod reset;
-mod restart;
 mod run;
 mod sandbox;
 mod step;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use backoff::{BackOffPolicy, doubling};
 pub use deadline::{deadline, kill_is_overdue_at};
 pub use decide::decide;
 pub use end::left_to_stop;
 pub use facts::{
-    ContainerProbes, Facts, Failure, FailureKind, Kept, Presence, ResizeFacts, Setup, Verdict, Wish,
+    ContainerProbes, Facts, Failure, FailureKind, KeptContainers, Presence, ResizeFacts, Setup,
+    StartError, StartFailure, Verdict, Wish,
 };
 pub use refusal::{AfterRefusal, Claim, Refusal, after_refusal};
-pub use restart::{restarts_on_failure, should_restart};
 pub use sandbox::{SandboxNeed, sandbox_need};
-pub use step::{Action, PodState, RestartCount, Stage, Step, StopCause, Waiting};
+pub use step::{Action, Hold, PodState, RestartCount, Stage, Step, StepEvent, StopCause};

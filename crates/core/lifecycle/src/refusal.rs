@@ -1,12 +1,14 @@
 //! What follows when the runtime will not let go of something that nobody needs any more.
 //!
-//! In: how it refused, and whether anybody wants the pod that the thing belongs to. Out: go on without it, or ask again.
-//! Refuses: knowing what the thing is; putting it aside is the worker's business. ADR 0021 tells why such a thing must not hold up its pod.
+//! In: how it refused, and whether anybody wants the pod that the thing belongs to. Out: go on
+//! without it, or ask again. Refuses: knowing what the thing is; putting it aside is the worker's
+//! business. ADR 0021 tells why such a thing must not hold up its pod.
 
 /// How a runtime refused to remove something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It says that it cannot be done in the state the thing is in, a task that never ends for instance: asking again soon changes nothing.
+    /// It says that it cannot be done in the state the thing is in, a task that never ends for
+    /// instance: asking again soon changes nothing.
     Standing,
     /// It failed, did not answer, or said nothing that would last.
     Passing,
@@ -35,7 +37,8 @@ pub fn after_refusal(refusal: Refusal, claim: Claim) -> AfterRefusal {
     match (refusal, claim) {
         // A pod does not wait for what the runtime will not let go of.
         (Refusal::Standing, Claim::Wanted) => AfterRefusal::GoOn,
-        // What nobody asked for has nothing else to do than to wait, and nobody would come back for it.
+        // What nobody asked for has nothing else to do than to wait, and nobody would come back for
+        // it.
         (Refusal::Standing, Claim::Unclaimed)
         | (Refusal::Passing, Claim::Wanted | Claim::Unclaimed) => AfterRefusal::TryAgain,
     }

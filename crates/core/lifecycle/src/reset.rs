@@ -1,14 +1,17 @@
-//! All containers of a pod start anew in its sandbox, because a rule about one container's exit says so.
+//! All containers of a pod start anew in its sandbox, because a rule about one container's exit
+//! says so.
 //!
-//! Everything the runtime has of them is stopped without grace and removed, regular containers before init containers; those
-//! whose exit asked for it go last, so that a step that is cut short is asked for again. Their logs stay, and the next restart
-//! count is read from them. Upstream: `computePodActions` with `restartAllContainers`.
+//! Everything the runtime has of them is stopped without grace and removed, regular containers
+//! before init containers; those whose exit asked for it go last, so that a step that is cut short
+//! is asked for again. Their logs stay, and the next restart count is read from them. Upstream:
+//! `computePodActions` with `restartAllContainers`.
 //!
-//! No back-off applies, because nothing is left that could tell of one; but a container that asks as soon as it runs is heard
-//! once a second, which is as often as upstream's kubelet looks.
+//! No back-off applies, because nothing is left that could tell of one; but a container that asks
+//! as soon as it runs is heard once a second, which is as often as upstream's kubelet looks.
 
 use std::time::Duration;
 
+use ferrolet_pod::{asks_to_restart_all, init_and_regular};
 use ferrolet_types::{
     GracePeriod, Timestamp,
     observed::{ObservedContainer, PodObservation},
@@ -16,16 +19,14 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::{Action, Stage, StopCause, restart::restarts_all};
+use crate::{Action, Stage, StopCause};
 
 /// From the start of a container to the reset that its exit asks for, at least.
 const PACE: Duration = Duration::from_secs(1);
 
 /// The earliest moment of the reset.
 pub(crate) fn due(pod: &Pod, seen: &PodObservation) -> Option<Timestamp> {
-    let spec = pod.spec_ref();
-    let init = spec.init_containers.iter().flatten();
-    let all: Vec<&Container> = init.chain(&spec.containers).collect();
+    let all: Vec<&Container> = init_and_regular(pod.spec_ref()).collect();
     let (sources, _) = split(&all, seen);
     let exits = sources.into_iter().filter_map(|it| it.state.exit());
     exits.map(|exit| exit.started_at.unwrap_or(exit.finished_at).after(PACE)).max()
@@ -58,7 +59,7 @@ fn split<'a>(
     for container in containers {
         for it in seen.containers.iter().filter(|it| it.name.as_str() == container.name) {
             match it.state.exit() {
-                Some(exit) if restarts_all(container, exit.code) => sources.push(it),
+                Some(exit) if asks_to_restart_all(container, exit.code) => sources.push(it),
                 _ => targets.push(it),
             }
         }

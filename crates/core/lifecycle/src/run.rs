@@ -1,27 +1,29 @@
 //! A pod that shall run: sandbox, then containers, each when its turn comes.
 
+use ferrolet_pod::{
+    Waiting, WaitingReason, containers_of, restart_policy_of, restarts_on_failure, should_start,
+};
 use ferrolet_types::{
     ContainerId, ContainerName, SandboxId, Timestamp,
     observed::{ContainerState, ObservedContainer},
-    pod::{ContainerKind, PodView, RestartPolicy, ephemeral_as_container},
+    pod::{ContainerKind, PodView, RestartPolicy},
 };
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use crate::{
-    Action, Facts, Failure, FailureKind, Kept, PodState, RestartCount, SandboxNeed, Stage, Step,
-    StopCause, Waiting,
+    Action, Facts, FailureKind, Hold, KeptContainers, PodState, RestartCount, SandboxNeed, Stage,
+    StartError, StartFailure, Step, StopCause,
     backoff::{after_streak, aftermath, streak_by_now},
     end::{stop_everything, surplus},
     facts::{Presence, Verdict},
     init::{InitProgress, plan_init},
-    reset,
-    restart::{effective_policy, restarts_on_failure, should_restart},
-    sandbox_need,
+    reset, sandbox_need,
 };
 
 /// How long a fresh pull error is shown before it becomes a back-off.
 const PULL_ERROR_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
-/// How long an end is shown as such before it becomes a back-off; at most half of that. Upstream's kubelet shows it until its next look.
+/// How long an end is shown as such before it becomes a back-off; at most half of that. Upstream's
+/// kubelet shows it until its next look.
 const END_SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What to do with a pod that shall run.
@@ -39,10 +41,11 @@ pub(crate) fn run(pod: &Pod, facts: &Facts<'_>, now: Timestamp) -> Step {
     }
 }
 
-/// True when containers run outside the pod's cgroup, which is not there: the node's cgroups were moved. Nothing bounds such a pod, so it is
-/// killed once; what may restart is made anew in the right place.
+/// True when containers run outside the pod's cgroup, which is not there: the node's cgroups were
+/// moved. Nothing bounds such a pod, so it is killed once; what may restart is made anew in the
+/// right place.
 fn has_lost_cgroup(pod: &Pod, facts: &Facts<'_>) -> bool {
-    let regular = pod.containers_of(ContainerKind::Regular);
+    let regular = &pod.spec_ref().containers;
     let is_regular = |it: &ObservedContainer| regular.iter().any(|of| of.name == it.name.as_str());
     facts.setup.cgroup == Presence::Absent && facts.seen.running().any(is_regular)
 }
@@ -62,13 +65,7 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
         return Step { wake_at: Some(due), ..Step::rest(PodState::Running) };
     }
     if let Some(trouble) = facts.network_trouble.filter(|_| !pod.is_host_network()) {
-        return Step {
-            hold: Some(Waiting {
-                reason: "NetworkNotReady",
-                message: format!("network is not ready: {trouble}"),
-            }),
-            ..step
-        };
+        return Step { hold: Some(Hold::NetworkNotReady(trouble.to_owned())), ..step };
     }
     step.then(init_remains(pod, facts))
         .then(missing_setup(facts))
@@ -79,18 +76,19 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
 fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
     // A container that was made and never started is no history: the pod has yet to run.
     let has_history = facts.seen.containers.iter().any(|it| it.state != ContainerState::Created);
-    let regular = pod.containers_of(ContainerKind::Regular);
+    let regular = &pod.spec_ref().containers;
     if pod.restart_policy() == RestartPolicy::Never && attempt > 0 && has_history {
-        // A container's own policy or rule stands above the pod's. Upstream's kubelet leaves such a pod without a sandbox for ever.
-        let comes_back = |container: &&Container| {
+        // A container's own policy or rule stands above the pod's. Upstream's kubelet leaves such a
+        // pod without a sandbox for ever.
+        let comes_back = |container: &Container| {
             let newest = facts.seen.newest_container(&container.name);
             let ended = newest.filter(|it| it.state.exit().is_some());
-            ended.is_some() && should_restart(pod, container, ended)
+            ended.is_some() && should_start(pod, container, ended)
         };
         return regular.iter().any(comes_back);
     }
-    let is_done = |container: &&Container| {
-        effective_policy(pod, container) == RestartPolicy::OnFailure
+    let is_done = |container: &Container| {
+        restart_policy_of(pod, container) == RestartPolicy::OnFailure
             && facts
                 .seen
                 .newest_container(&container.name)
@@ -101,7 +99,8 @@ fn deserves_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32) -> bool {
     !(ran_before && regular.iter().all(is_done))
 }
 
-/// Init containers of an earlier sandbox: they run again from the first one, so their remains only confuse.
+/// Init containers of an earlier sandbox: they run again from the first one, so their remains only
+/// confuse.
 fn init_remains(pod: &Pod, facts: &Facts<'_>) -> Stage {
     let is_init = |it: &&ObservedContainer| {
         !it.state.is_running()
@@ -145,9 +144,9 @@ fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> 
         return Step { stages, ..Step::rest(PodState::Running) };
     }
     let mut plan = Plan::new(pod, sandbox, facts, now);
-    for ephemeral in pod.spec_ref().ephemeral_containers.iter().flatten() {
+    for ephemeral in containers_of(pod, ContainerKind::Ephemeral) {
         if facts.seen.newest_container(&ephemeral.name).is_none() {
-            plan.start(&ephemeral_as_container(ephemeral), ContainerKind::Ephemeral);
+            plan.start(&ephemeral, ContainerKind::Ephemeral);
         }
     }
     match plan_init(&mut plan) {
@@ -161,7 +160,7 @@ fn run_in(pod: &Pod, sandbox: &SandboxId, facts: &Facts<'_>, now: Timestamp) -> 
         InitProgress::Done => {}
     }
     let mut is_alive = false;
-    for container in pod.containers_of(ContainerKind::Regular) {
+    for container in &pod.spec_ref().containers {
         is_alive |= plan_regular(&mut plan, container);
     }
     if !is_alive {
@@ -192,7 +191,7 @@ fn plan_regular(plan: &mut Plan<'_>, container: &Container) -> bool {
             restarts
         }
         other => {
-            if !should_restart(plan.pod, container, other.map(|(it, _)| it)) {
+            if !should_start(plan.pod, container, other.map(|(it, _)| it)) {
                 return false;
             }
             match other {
@@ -216,7 +215,8 @@ pub(crate) struct Plan<'a> {
     starts: Vec<Stage>,
     /// Running containers that take new bounds.
     resized: Vec<(ContainerName, ContainerId)>,
-    /// The pod's own bounds are not what its containers, those that are about to start included, were granted.
+    /// The pod's own bounds are not what its containers, those that are about to start included,
+    /// were granted.
     must_resize_pod: bool,
     step: Step,
 }
@@ -254,7 +254,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// True when a successor would be the same again, with the same image and resources: only then a crash counts against it.
+    /// True when a successor would be the same again, with the same image and resources: only then
+    /// a crash counts against it.
     fn is_same_try(&self, container: &Container, it: &ObservedContainer) -> bool {
         let resize = self.facts.resize;
         let is_resized = resize.updates.contains(&it.name) || resize.restarts.contains(&it.name);
@@ -285,7 +286,8 @@ impl<'a> Plan<'a> {
         });
     }
 
-    /// Stops a container and starts its successor at once, unless the one that died before it tells to wait.
+    /// Stops a container and starts its successor at once, unless the one that died before it tells
+    /// to wait.
     pub(crate) fn replace(
         &mut self,
         container: &Container,
@@ -335,40 +337,30 @@ impl<'a> Plan<'a> {
                 return self.wait(name, due, crash_loop(self.pod, container, after.wait));
             }
         }
-        if let Some(failure) = self.facts.failures.get(&name) {
+        let failure = self.facts.failures.get(&name);
+        if let Some(failure) = failure.filter(|it| concerns(self.pod, container, &it.error)) {
             let due = failure.retry_at(&self.facts.back_off);
             if due > self.now {
-                let shown_until = failure.at.after(PULL_ERROR_SHOWN);
-                return match &failure.kind {
-                    FailureKind::ImagePull { image } if wants_image(self.pod, container, image) => {
-                        if self.now < shown_until {
-                            self.step.wake(shown_until);
-                            self.wait(
-                                name,
-                                due,
-                                Waiting {
-                                    reason: failure.reason,
-                                    message: failure.message.clone(),
-                                },
-                            );
-                        } else {
-                            self.wait(name, due, pull_back_off(image, failure));
-                        }
-                    }
-                    FailureKind::ImagePull { .. } => {
-                        self.start_now(name, kind, newest, crash_streak)
-                    }
-                    FailureKind::Other => {
-                        self.wait(
-                            name,
-                            due,
-                            Waiting { reason: failure.reason, message: failure.message.clone() },
-                        );
-                    }
-                };
+                return self.wait_after(name, failure, due);
             }
         }
         self.start_now(name, kind, newest, crash_streak);
+    }
+
+    /// Waits until a failed start is tried again.
+    fn wait_after(&mut self, name: ContainerName, failure: &StartFailure, due: Timestamp) {
+        let shown_until = failure.at.after(PULL_ERROR_SHOWN);
+        let why = match &failure.error.kind {
+            FailureKind::ImagePull { image } if shown_until <= self.now => {
+                pull_back_off(image, &failure.error)
+            }
+            FailureKind::ImagePull { .. } => {
+                self.step.wake(shown_until);
+                failure.error.waiting()
+            }
+            FailureKind::Other => failure.error.waiting(),
+        };
+        self.wait(name, due, why);
     }
 
     fn start_now(
@@ -404,9 +396,10 @@ impl<'a> Plan<'a> {
         });
         self.stops.extend(leftover);
         match (kind, self.starts.last_mut()) {
-            // Regular containers do not wait for one another, but for the hooks that greet those before them.
+            // Regular containers do not wait for one another, but for the postStart hooks of those
+            // before them.
             (ContainerKind::Regular, Some(stage))
-                if is_regular_stage(stage) && !greets_anybody(self.pod, stage) =>
+                if is_regular_stage(stage) && !has_post_start(self.pod, stage) =>
             {
                 stage.push(start);
             }
@@ -419,7 +412,8 @@ impl<'a> Plan<'a> {
         self.step.waiting.insert(container, why);
     }
 
-    /// The resize, unless there is none or its last failure tells to wait. A step for its own failure's sake wakes.
+    /// The resize, unless there is none or its last failure tells to wait. A step for its own
+    /// failure's sake wakes.
     fn resize(&mut self) -> Stage {
         if self.resized.is_empty() && !self.must_resize_pod {
             return Vec::new();
@@ -448,9 +442,9 @@ impl<'a> Plan<'a> {
             step = step.then(stage);
         }
         match self.facts.kept {
-            Kept::Newest(n_kept) => step.then(surplus(self.facts.seen, n_kept)),
+            KeptContainers::Newest(n_kept) => step.then(surplus(self.facts.seen, n_kept)),
             // Its end is near, and takes everything along.
-            Kept::Nothing => step,
+            KeptContainers::None => step,
         }
     }
 }
@@ -459,8 +453,8 @@ fn is_regular_stage(stage: &Stage) -> bool {
     stage.iter().all(|action| matches!(action, Action::Start { kind: ContainerKind::Regular, .. }))
 }
 
-/// True when a hook runs after one of these starts.
-fn greets_anybody(pod: &Pod, stage: &Stage) -> bool {
+/// True when a postStart hook runs after one of these starts.
+fn has_post_start(pod: &Pod, stage: &Stage) -> bool {
     let has_hook = |container: &ContainerName| {
         let found = pod.find_container(container.as_str());
         let lifecycle = found.and_then(|(_, container)| container.lifecycle.as_ref());
@@ -476,6 +470,14 @@ fn verdict_grace(verdict: Verdict) -> Option<ferrolet_types::GracePeriod> {
     match verdict {
         Verdict::Failure { grace } => grace,
         Verdict::Pending | Verdict::Success => None,
+    }
+}
+
+/// False when a start failed for an image that the container needs no longer.
+fn concerns(pod: &Pod, container: &Container, error: &StartError) -> bool {
+    match &error.kind {
+        FailureKind::ImagePull { image } => wants_image(pod, container, image),
+        FailureKind::Other => true,
     }
 }
 
@@ -499,7 +501,7 @@ pub(crate) fn is_same_spec(container: &Container, it: &ObservedContainer) -> boo
 fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Waiting {
     let (key, uid) = (pod.key(), pod.uid());
     Waiting {
-        reason: "CrashLoopBackOff",
+        reason: WaitingReason::CrashLoopBackOff,
         message: format!(
             "back-off {} restarting failed container={} pod={}_{}({uid})",
             ferrolet_types::format_go_duration(wait),
@@ -510,12 +512,12 @@ fn crash_loop(pod: &Pod, container: &Container, wait: std::time::Duration) -> Wa
     }
 }
 
-fn pull_back_off(image: &str, failure: &Failure) -> Waiting {
-    let Failure { reason, message, .. } = failure;
+fn pull_back_off(image: &str, error: &StartError) -> Waiting {
+    let StartError { reason, message, .. } = error;
     let message = if message.is_empty() {
         format!("Back-off pulling image {image:?}")
     } else {
         format!("Back-off pulling image {image:?}: {reason}: {message}")
     };
-    Waiting { reason: "ImagePullBackOff", message }
+    Waiting { reason: WaitingReason::ImagePullBackOff, message }
 }

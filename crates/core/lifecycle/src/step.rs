@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ferrolet_pod::{Ending, Waiting};
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, SandboxId, Timestamp, pod::ContainerKind,
 };
@@ -31,14 +32,47 @@ pub enum PodState {
 pub struct Step {
     /// The state after this step.
     pub next: PodState,
-    /// What to do, stage by stage; the next stage waits for all of the one before, and is dropped when one of it fails.
+    /// What to do, stage by stage; the next stage waits for all of the one before, and is dropped
+    /// when one of it fails.
     pub stages: Vec<Stage>,
     /// When to decide again even if nothing happens.
     pub wake_at: Option<Timestamp>,
     /// Containers that are held back, and why: what status shows.
     pub waiting: BTreeMap<ContainerName, Waiting>,
     /// What holds the pod as a whole back: an event, not a status.
-    pub hold: Option<Waiting>,
+    pub hold: Option<Hold>,
+    /// That the node ends the pod, when that was decided just now.
+    pub verdict: Option<Ending>,
+    /// What is to be told.
+    pub events: Vec<StepEvent>,
+}
+
+/// What holds a pod as a whole back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The runtime cannot connect pods, for this reason.
+    NetworkNotReady(String),
+}
+
+/// Something that a step gives to tell. The words are the worker's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepEvent {
+    /// The node ends the pod.
+    Ends(Ending),
+    /// A container that keeps failing waits before it is started again.
+    RestartBackOff {
+        /// Which.
+        container: ContainerName,
+    },
+    /// A container whose image cannot be pulled waits before the next try.
+    PullBackOff {
+        /// Which.
+        container: ContainerName,
+        /// As the specification names it.
+        image: String,
+    },
+    /// Something holds the pod back.
+    Held(Hold),
 }
 
 /// Actions that do not depend on one another.
@@ -90,7 +124,8 @@ pub enum Action {
         grace: GracePeriod,
         /// Why.
         cause: StopCause,
-        /// Who of the same stage must have ended before this one is signalled, for as long as its grace lasts; its hook does not wait.
+        /// Who of the same stage must have ended before this one is signalled, for as long as its
+        /// grace lasts; its hook does not wait.
         after: Vec<ContainerId>,
     },
     /// Stop a sandbox with everything in it.
@@ -116,7 +151,8 @@ pub enum Action {
     LowerCpu,
     /// Unmount the pod's volumes.
     ReleaseVolumes {
-        /// When that takes longer than this, what may still run in the pod's cgroup is slowed down meanwhile.
+        /// When that takes longer than this, what may still run in the pod's cgroup is slowed down
+        /// meanwhile.
         lower_after: Duration,
     },
     /// Remove the pod's cgroup.
@@ -178,15 +214,6 @@ impl StopCause {
     }
 }
 
-/// Why a container is held back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// One word: `CrashLoopBackOff`, `ImagePullBackOff`, …
-    pub reason: &'static str,
-    /// One sentence.
-    pub message: String,
-}
-
 impl Step {
     /// Nothing to do for a pod that shall run.
     pub fn idle() -> Self {
@@ -195,7 +222,15 @@ impl Step {
 
     /// Nothing to do in this state.
     pub(crate) fn rest(next: PodState) -> Self {
-        Self { next, stages: Vec::new(), wake_at: None, waiting: BTreeMap::new(), hold: None }
+        Self {
+            next,
+            stages: Vec::new(),
+            wake_at: None,
+            waiting: BTreeMap::new(),
+            hold: None,
+            verdict: None,
+            events: Vec::new(),
+        }
     }
 
     /// Adds a stage, unless it is empty.

@@ -1,9 +1,11 @@
-//! What a pod was granted, as a value of its own: read from a specification, laid over one, compared with one.
+//! What a pod was granted, as a value of its own: read from a specification, laid over one,
+//! compared with one.
 //!
-//! A pod's resources exist in three copies: *desired* (the API's specification), *allocated* (what the node granted) and
-//! *actuated* (what was last put in force). Each of the last two is a [`PodResources`]. Quantities are compared by amount, so
-//! `0.5` is `500m`. Upstream: `pkg/kubelet/allocation`.
-//! Refuses: keeping any of them; the dispatcher, the workers and the records on disk do.
+//! A pod's resources exist in three copies: *desired* (the API's specification), *allocated* (what
+//! the node granted) and *actuated* (what was last put in force). Each of the last two is a
+//! [`PodResources`]. Quantities are compared by amount, so `0.5` is `500m`. Upstream:
+//! `pkg/kubelet/allocation`. Refuses: keeping any of them; the dispatcher, the workers and the
+//! records on disk do.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +27,9 @@ pub struct PodResources {
     pub containers: BTreeMap<String, ResourceRequirements>,
     /// The pod's own.
     pub pod: Option<ResourceRequirements>,
-    /// Sizes of volumes in memory, by volume. Only a kubelet with gate `InPlacePodVerticalScalingMemoryBackedVolumes` grants them;
-    /// they are kept as they were found and decide nothing.
+    /// Sizes of volumes in memory, by volume. Only a kubelet with gate
+    /// `InPlacePodVerticalScalingMemoryBackedVolumes` grants them; they are kept as they were found
+    /// and decide nothing.
     pub volume_limits: BTreeMap<String, Option<Quantity>>,
 }
 
@@ -56,7 +59,8 @@ impl PodResources {
     }
 }
 
-/// What is in force of a container that was just started: what it was granted, and its pod's limits where it has none of its own.
+/// What is in force of a container that was just started: what it was granted, and its pod's limits
+/// where it has none of its own.
 pub fn started_with(pod: &Pod, container: &Container) -> ResourceRequirements {
     let mut resources = container.resources.clone().unwrap_or_default();
     let pods = pod.spec_ref().resources.as_ref();
@@ -73,9 +77,11 @@ pub fn started_with(pod: &Pod, container: &Container) -> ResourceRequirements {
     resources
 }
 
-/// The pod with these resources in place of its own; `None` when they mean the same. Containers without a record keep theirs.
+/// The pod with these resources in place of its own; `None` when they mean the same. Containers
+/// without a record keep theirs.
 pub fn with_resources(pod: &Pod, resources: &PodResources) -> Option<Pod> {
-    // Nearly always, and asked for every pod whenever one comes: nothing is copied to find that out.
+    // Nearly always, and asked for every pod whenever one comes: nothing is copied to find that
+    // out.
     if is_word_for_word(pod, resources) {
         return None;
     }
@@ -224,7 +230,8 @@ fn pairs<'a>(
     })
 }
 
-/// The share of swap follows from the memory request, and the kernel does not let it change under way.
+/// The share of swap follows from the memory request, and the kernel does not let it change under
+/// way.
 fn swaps_differently(desired: &Pod, allocated: &Pod, node: &NodeResources) -> bool {
     if !node.swap.is_controlled || node.swap.behavior == SwapBehavior::NoSwap {
         return false;

@@ -111,7 +111,8 @@ fn what_this_node_can_never_resize_is_infeasible() {
     );
 }
 
-/// 8.10, the actuated copy: a container without a limit is bounded by its pod's, and the record says so, as upstream's does.
+/// 8.10, the actuated copy: a container without a limit is bounded by its pod's, and the record
+/// says so, as upstream's does.
 #[test]
 fn what_a_container_starts_with_includes_its_pods_limits() {
     let check = |pods: Value, own: Value, expected: Value| {

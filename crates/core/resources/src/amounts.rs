@@ -1,10 +1,12 @@
-//! What a pod asks for as a whole: sums and maxima over its containers, pod-level resources and overhead.
+//! What a pod asks for as a whole: sums and maxima over its containers, pod-level resources and
+//! overhead.
 //!
-//! The rules are part of the API (upstream: `component-helpers/resource`): regular containers and sidecars add up, an init
-//! container needs its own amount besides the sidecars started before it, and the larger of the two counts. Pod-level
-//! values replace the sums. A container's missing request is its limit, as the API defaults it.
-//! Refuses: choosing between the copies of a pod that is being resized; callers pass the one they mean. Only [`requests_in_use`]
-//! also looks at the status.
+//! The rules are part of the API (upstream: `component-helpers/resource`): regular containers and
+//! sidecars add up, an init container needs its own amount besides the sidecars started before it,
+//! and the larger of the two counts. Pod-level values replace the sums. A container's missing
+//! request is its limit, as the API defaults it. Refuses: choosing between the copies of a pod that
+//! is being resized; callers pass the one they mean. Only [`requests_in_use`] also looks at the
+//! status.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +19,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity as ApiQuantity,
 };
 
-/// Amounts by resource name.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub use ferrolet_types::{Amounts, amount, parse_amounts};
 
 /// Whether the runtime class's declared cost counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +28,6 @@ pub enum Overhead {
     Included,
     /// It does not.
     Excluded,
-}
-
-/// Reads a list of the API; what is no quantity is left out, since validation names it elsewhere.
-pub fn parse_amounts(list: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
-    list.into_iter()
-        .flatten()
-        .filter_map(|(name, text)| Some((name.clone(), Quantity::parse(&text.0).ok()?)))
-        .collect()
-}
-
-/// The amount of one resource; nothing when it is absent.
-pub fn amount(amounts: &Amounts, name: &str) -> Quantity {
-    amounts.get(name).copied().unwrap_or(Quantity::ZERO)
 }
 
 /// A container's requests, with limits in place of missing ones.
@@ -68,7 +56,8 @@ pub fn pod_requests(pod: &Pod, overhead: Overhead) -> Amounts {
     requests
 }
 
-/// What the pod keeps from others: what it was granted, and what it still has in force while it shrinks.
+/// What the pod keeps from others: what it was granted, and what it still has in force while it
+/// shrinks.
 pub fn requests_in_use(pod: &Pod) -> Amounts {
     let granted = pod_requests(pod, Overhead::Included);
     let Some(status) = pod.status.as_ref() else {

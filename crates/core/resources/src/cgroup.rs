@@ -1,6 +1,7 @@
 //! The cgroup of a pod, and what the classes above it have together.
 //!
-//! In: a pod and the node's policy. Out: [`PodCgroup`]. Refuses: container cgroups, which are the runtime's.
+//! In: a pod and the node's policy. Out: [`PodCgroup`]. Refuses: container cgroups, which are the
+//! runtime's.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct PodCgroup {
     pub qos: Qos,
     /// Bounds.
     pub limits: CgroupLimits,
-    /// Bytes in huge pages, by the kernel's name of their size (`2MB`). A size that is not listed is not allowed.
+    /// Bytes in huge pages, by the kernel's name of their size (`2MB`). A size that is not listed
+    /// is not allowed.
     pub huge_pages: BTreeMap<String, u64>,
 }
 
@@ -83,7 +85,8 @@ pub struct ClassBounds {
 }
 
 impl ClassBounds {
-    /// What stands there before anybody knows which pods there are: on v2, what an agent with another policy may have left is taken back.
+    /// What stands there before anybody knows which pods there are: on v2, what an agent with
+    /// another policy may have left is taken back.
     pub fn at_start(mode: CgroupMode, has_reservations: bool) -> Self {
         if mode == CgroupMode::V1 || has_reservations {
             return Self::default();
@@ -114,7 +117,8 @@ impl Default for CgroupPolicy {
     }
 }
 
-/// The class that the API recorded for a pod, else the computed one; a class never changes during a pod's life.
+/// The class that the API recorded for a pod, else the computed one; a class never changes during a
+/// pod's life.
 pub fn pod_qos(pod: &Pod) -> Qos {
     let recorded = pod.status.as_ref().and_then(|s| s.qos_class.as_deref());
     match recorded {
@@ -127,8 +131,8 @@ pub fn pod_qos(pod: &Pod) -> Qos {
 
 /// Where a pod's cgroup stands and what bounds it gets.
 ///
-/// A burstable pod is bounded in a resource only when every container, or the pod itself, declares a limit for it:
-/// otherwise the sum of some limits would bound the containers that have none.
+/// A burstable pod is bounded in a resource only when every container, or the pod itself, declares
+/// a limit for it: otherwise the sum of some limits would bound the containers that have none.
 pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
     let qos = pod_qos(pod);
     let requests = pod_requests(pod, Overhead::Included);
@@ -157,8 +161,9 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> PodCgroup {
     PodCgroup { uid: pod.uid(), qos, limits, huge_pages: huge_page_limits(pod) }
 }
 
-/// What the classes get for these pods: the weight of the burstable ones is what they ask for together, and where memory is
-/// reserved, each pod's protection holds only as far as that of the cgroups above it.
+/// What the classes get for these pods: the weight of the burstable ones is what they ask for
+/// together, and where memory is reserved, each pod's protection holds only as far as that of the
+/// cgroups above it.
 pub fn class_bounds<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     policy: &CgroupPolicy,
@@ -186,7 +191,8 @@ pub fn class_bounds<'a>(
     bounds
 }
 
-/// What a pod has of memory protection. Its containers are throttled one by one; only one that has resources of its own is throttled as a whole.
+/// What a pod has of memory protection. Its containers are throttled one by one; only one that has
+/// resources of its own is throttled as a whole.
 fn protection(pod: &Pod, qos: Qos, policy: &MemoryQos) -> CgroupLimits {
     let mut result = CgroupLimits::NONE;
     let request = amount(&pod_requests(pod, Overhead::Included), "memory").value();

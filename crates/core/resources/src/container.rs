@@ -61,16 +61,19 @@ pub struct NodeResources {
     pub memory_capacity: i64,
     /// Swap.
     pub swap: SwapPolicy,
-    /// Sizes of huge pages as the kernel's hugetlb controller names them (`2MB`, `1GB`), in the order it lists them.
+    /// Sizes of huge pages as the kernel's hugetlb controller names them (`2MB`, `1GB`), in the
+    /// order it lists them.
     pub huge_page_sizes: Vec<String>,
-    /// On v2, an OOM kill takes one process instead of the whole container (`singleProcessOOMKill`).
+    /// On v2, an OOM kill takes one process instead of the whole container
+    /// (`singleProcessOOMKill`).
     pub single_process_oom_kill: bool,
 }
 
 /// What containers may do with the node's swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapPolicy {
-    /// The kernel counts swap per cgroup (`memory.memsw.limit_in_bytes` or `memory.swap.max` is there).
+    /// The kernel counts swap per cgroup (`memory.memsw.limit_in_bytes` or `memory.swap.max` is
+    /// there).
     pub is_controlled: bool,
     /// What the configuration allows.
     pub behavior: SwapBehavior,
@@ -141,7 +144,8 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeResources, quota: QuotaMode) -> L
     bounds(cpu_request, cpu_limit, amount(&limits, "memory"), node, quota)
 }
 
-/// What to tell a runtime about a pod's overhead, which is request and limit at once; all zero without one.
+/// What to tell a runtime about a pod's overhead, which is request and limit at once; all zero
+/// without one.
 pub fn overhead_resources(pod: &Pod, node: &NodeResources) -> LinuxResources {
     let Some(overhead) = &pod.spec_ref().overhead else {
         return LinuxResources::default();
@@ -254,7 +258,8 @@ fn swap_share(pod: &Pod, requests: &Amounts, limits: &Amounts, node: &NodeResour
     (part * node.swap.capacity as f64) as i64
 }
 
-/// The files of memory protection. Zeros and `max` are written too, so that a resize clears what an earlier policy left.
+/// The files of memory protection. Zeros and `max` are written too, so that a resize clears what an
+/// earlier policy left.
 fn protection(
     pod: &Pod,
     requests: &Amounts,

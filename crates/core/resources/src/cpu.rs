@@ -14,7 +14,8 @@ pub fn milli_cpu_to_shares(milli: i64) -> u64 {
     u64::try_from(shares).unwrap_or(0).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// The thousandths of a CPU that a weight stands for, rounded up so that they survive the way through shares and back.
+/// The thousandths of a CPU that a weight stands for, rounded up so that they survive the way
+/// through shares and back.
 pub fn shares_to_milli_cpu(shares: u64) -> i64 {
     if shares < MIN_SHARES {
         return 0;

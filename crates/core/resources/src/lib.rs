@@ -1,9 +1,10 @@
 //! Resource arithmetic: from requests and limits to the kernel's numbers.
 //!
-//! In: a pod's specification and a few facts about the node. Out: [`PodCgroup`], which the host adapter writes, and
-//! [`LinuxResources`], which the runtime is asked for; [`admit`], whether the node takes a pod; [`plan_resize`], how a running one
-//! gets other resources; [`storage_breach`], whether one has more on disk than it may.
-//! Refuses: touching a cgroup file, naming a cgroup's directory, reading a clock.
+//! In: a pod's specification and a few facts about the node. Out: [`PodCgroup`], which the host
+//! adapter writes, and [`LinuxResources`], which the runtime is asked for; [`admit`], whether the
+//! node takes a pod; [`plan_resize`], how a running one gets other resources; [`storage_breach`],
+//! whether one has more on disk than it may. Refuses: touching a cgroup file, naming a cgroup's
+//! directory, reading a clock.
 //!
 //! ```
 //! use ferrolet_resources::{CgroupPolicy, pod_cgroup};
@@ -29,7 +30,7 @@ mod storage;
 mod tests_pods;
 
 pub use admit::{
-    AdmissionNode, Rejection, admit, declared_features, is_chosen, is_selected, missing_for_update,
+    Rejection, admit, declared_features, is_chosen, is_selected, missing_for_update,
     sysctl_with_dots,
 };
 pub use allocation::{

@@ -19,8 +19,9 @@ const NODE_CRITICAL: &str = "system-node-critical";
 
 /// The adjustment for a container's processes, from -997 (last) to 1000 (first).
 ///
-/// Burstable containers are protected in proportion to what they ask for. A sidecar is never killed before the regular
-/// container that asks for least. What a pod-level request leaves unassigned is shared evenly by all containers.
+/// Burstable containers are protected in proportion to what they ask for. A sidecar is never killed
+/// before the regular container that asks for least. What a pod-level request leaves unassigned is
+/// shared evenly by all containers.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return GUARANTEED;

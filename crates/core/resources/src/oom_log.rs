@@ -1,6 +1,8 @@
-//! Kills for want of memory, read from the kernel's log: which lines belong together, whom they hit, and whether the whole node was short.
+//! Kills for want of memory, read from the kernel's log: which lines belong together, whom they
+//! hit, and whether the whole node was short.
 //!
-//! In: records of `/dev/kmsg`, one by one. Out: a kill when its last line is read. A kill is told in several lines:
+//! In: records of `/dev/kmsg`, one by one. Out: a kill when its last line is read. A kill is told
+//! in several lines:
 //!
 //! ```text
 //! tail invoked oom-killer: gfp_mask=…                                   something begins; the node itself, unless the next line says otherwise
@@ -56,7 +58,8 @@ impl OomLog {
 
 /// The text of a record (`priority,sequence,time,flags;text`) that the kernel itself wrote.
 fn kernel_line(record: &str) -> Option<&str> {
-    /// The low bits of a priority are its level; what is above them names the writer, and zero is the kernel.
+    /// The low bits of a priority are its level; what is above them names the writer, and zero is
+    /// the kernel.
     const FIRST_OF_PROGRAMS: u32 = 8;
     let (head, text) = record.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;

@@ -1,4 +1,5 @@
-//! Putting granted resources in force on a pod that runs: which containers, in which order, with which numbers.
+//! Putting granted resources in force on a pod that runs: which containers, in which order, with
+//! which numbers.
 //!
 //! ```text
 //!  allocated, actuated ─► resize_needs ─► which containers are updated, which restart       (asked at every look)
@@ -6,9 +7,10 @@
 //!                                         cpu:     pod up ─► containers, lowered first ─► pod down
 //! ```
 //!
-//! A pod's cgroup must hold the sum of its containers' bounds at every moment, so it grows before them and shrinks after
-//! them; memory and CPU go their ways one after the other, because one may grow while the other shrinks.
-//! Upstream: `computePodResizeAction`, `doPodResizeAction`. Refuses: removing a limit, which the API refuses too.
+//! A pod's cgroup must hold the sum of its containers' bounds at every moment, so it grows before
+//! them and shrinks after them; memory and CPU go their ways one after the other, because one may
+//! grow while the other shrinks. Upstream: `computePodResizeAction`, `doPodResizeAction`. Refuses:
+//! removing a limit, which the API refuses too.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +111,8 @@ pub fn resize_needs(allocated: &Pod, actuated: &PodResources) -> ResizeNeeds {
     needs
 }
 
-/// True while a container that can be resized, and runs, or the pod itself, waits for what it was granted.
+/// True while a container that can be resized, and runs, or the pod itself, waits for what it was
+/// granted.
 pub fn is_resizing(
     allocated: &Pod,
     needs: &ResizeNeeds,
@@ -132,7 +135,8 @@ pub fn plan_resize(
     let before = with_resources(allocated, actuated);
     let mut before = pod_cgroup(before.as_ref().unwrap_or(allocated), &node.cgroups);
     let after = pod_cgroup(allocated, &node.cgroups);
-    // Requests are not compared: protection is written together with a limit, and the runtime hears of the new one from the start.
+    // Requests are not compared: protection is written together with a limit, and the runtime hears
+    // of the new one from the start.
     before.limits = CgroupLimits {
         memory_min: after.limits.memory_min,
         memory_low: after.limits.memory_low,
@@ -231,7 +235,8 @@ impl Current<'_> {
     }
 }
 
-/// What a runtime is told of a pod's bounds: those of its cgroup less the overhead, which it is told beside them.
+/// What a runtime is told of a pod's bounds: those of its cgroup less the overhead, which it is
+/// told beside them.
 fn announced(pod: &Pod, held: &CgroupLimits) -> LinuxResources {
     let overhead = parse_amounts(pod.spec_ref().overhead.as_ref());
     let (cpu, memory) = (amount(&overhead, "cpu").milli(), amount(&overhead, "memory").value());
@@ -319,7 +324,8 @@ fn cpu_steps(
     let (quota_up, quota_down) =
         direction(unlimited(before.cpu_quota), unlimited(after.limits.cpu_quota));
     let (was, is) = (before.cpu_shares, after.limits.cpu_shares);
-    // On the way up the limit goes first, on the way down the request: a request never stands above its limit.
+    // On the way up the limit goes first, on the way down the request: a request never stands above
+    // its limit.
     if quota_up {
         steps.push(current.bound("cpu", quota));
     }

@@ -93,7 +93,8 @@ fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
     );
 }
 
-/// 8.10, actuation: with memory that is reserved, protection is written where the limit is, and the runtime knows it from the first step.
+/// 8.10, actuation: with memory that is reserved, protection is written where the limit is, and the
+/// runtime knows it from the first step.
 #[test]
 fn protection_of_memory_goes_along_with_the_limit() {
     let mut node = node();

@@ -1,7 +1,7 @@
 //! Limits on local storage: whether a pod has more on the node's disk than it may.
 //!
-//! In: a pod and what it has on disk. Out: the first limit that it breaks, in upstream's order and words: a volume's, the
-//! pod's, a container's. Refuses: measuring.
+//! In: a pod and what it has on disk. Out: the first limit that it breaks, in upstream's order and
+//! words: a volume's, the pod's, a container's. Refuses: measuring.
 
 use ferrolet_types::{Quantity, pod::PodView as _};
 use k8s_openapi::api::core::v1::{Container, Pod};

@@ -30,7 +30,8 @@ pub fn container_env(
     Ok(env)
 }
 
-/// What to ask a runtime for. Ephemeral containers come in the shape of any other (`pod::ephemeral_as_container`).
+/// What to ask a runtime for. Ephemeral containers come in the shape of any other
+/// (`pod::ephemeral_as_container`).
 pub fn container_spec(
     pod: &Pod,
     kind: ContainerKind,
@@ -41,7 +42,7 @@ pub fn container_spec(
     let env = container_env(pod, container, inputs)?;
     let mounts = container_mounts(pod, container, &env, inputs)?;
     let security = SecurityInputs {
-        node: inputs.node,
+        settings: inputs.settings,
         image_user: &inputs.image_user,
         user_mappings: inputs.user_mappings,
         extra_groups: inputs.extra_groups,
@@ -55,7 +56,7 @@ pub fn container_spec(
     let stop_signal = container
         .lifecycle
         .as_ref()
-        .filter(|_| inputs.node.has_stop_signals)
+        .filter(|_| inputs.settings.has_stop_signals)
         .and_then(|lifecycle| lifecycle.stop_signal.clone());
     Ok(ContainerSpec {
         name: container.name.as_str().into(),
@@ -80,7 +81,7 @@ pub fn container_spec(
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        resources: container_resources(pod, container, &inputs.node.resources, inputs.quota),
+        resources: container_resources(pod, container, &inputs.settings.resources, inputs.quota),
         security: container_security(pod, container, &security)?,
         stop_signal,
         env,
@@ -91,21 +92,23 @@ pub fn container_spec(
 mod tests {
     use std::collections::BTreeMap;
 
+    use ferrolet_node::NodeState;
     use ferrolet_resources::QuotaMode;
     use ferrolet_types::ContainerId;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{EnvObjects, ImageUser, NamespaceMode, NodeFacts, PluginResources};
+    use crate::{EnvObjects, ImageUser, NamespaceMode, PluginResources, SpecSettings};
 
     fn make(kind: ContainerKind, container: Value) -> ContainerSpec {
-        make_on(&NodeFacts::example(), kind, container)
+        make_on(&SpecSettings::example(), kind, container)
     }
 
-    fn make_on(node: &NodeFacts, kind: ContainerKind, container: Value) -> ContainerSpec {
+    fn make_on(settings: &SpecSettings, kind: ContainerKind, container: Value) -> ContainerSpec {
         let container = serde_json::from_value(container).unwrap();
         let inputs = ContainerInputs {
-            node,
+            settings,
+            node: &NodeState::example(),
             objects: &EnvObjects::default(),
             volumes: &BTreeMap::new(),
             sub_paths: &BTreeMap::new(),
@@ -148,9 +151,9 @@ mod tests {
     #[test]
     fn a_stop_signal_counts_where_its_gate_is_on() {
         for (has_stop_signals, expected) in [(false, None), (true, Some("SIGUSR1"))] {
-            let node = NodeFacts { has_stop_signals, ..NodeFacts::example() };
+            let settings = SpecSettings { has_stop_signals, ..SpecSettings::example() };
             let container = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
-            let spec = make_on(&node, ContainerKind::Regular, container);
+            let spec = make_on(&settings, ContainerKind::Regular, container);
             assert_eq!(spec.stop_signal.as_deref(), expected);
         }
     }

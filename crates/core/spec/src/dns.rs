@@ -1,7 +1,8 @@
-//! Name resolution inside a pod: its policy applied to the node's resolver, within the limits of old resolvers.
+//! Name resolution inside a pod: its policy applied to the node's resolver, within the limits of
+//! old resolvers.
 //!
-//! In: a pod and [`NodeDns`]. Out: [`PodDns`], the configuration and what there is to say about it as events.
-//! Refuses: reading the resolver's file.
+//! In: a pod and [`NodeDns`]. Out: [`PodDns`], the configuration and what there is to say about it
+//! as events. Refuses: reading the resolver's file.
 
 use ferrolet_types::pod::PodView as _;
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
@@ -23,7 +24,8 @@ pub struct NodeDns {
     pub cluster_dns: Vec<String>,
     /// The cluster's domain (`clusterDomain`); may be empty.
     pub cluster_domain: String,
-    /// The resolver's configuration; `None` when `resolvConf` is set to nothing, which switches lookups off.
+    /// The resolver's configuration; `None` when `resolvConf` is set to nothing, which switches
+    /// lookups off.
     pub resolv_conf: Option<ResolvConf>,
     /// The node's addresses.
     pub node_ips: Vec<String>,
@@ -97,7 +99,8 @@ pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
     Ok(conf)
 }
 
-/// Warns, once at start, when the node's resolver file could not be read or when its searches cannot be carried into pods.
+/// Warns, once at start, when the node's resolver file could not be read or when its searches
+/// cannot be carried into pods.
 pub fn check_resolv_conf(
     read: Result<&str, &str>,
     path: &str,

@@ -2,8 +2,9 @@
 
 use crate::{EnvError, HostnameError, MountError, SecurityError};
 
-/// A part of the specification that cannot be carried out. Its text is upstream's: it becomes the waiting message of the
-/// container (reason [`SpecError::WAITING_REASON`]) or the end of a sandbox's failure event.
+/// A part of the specification that cannot be carried out. Its text is upstream's: it becomes the
+/// waiting message of the container (reason `CreateContainerConfigError`) or the end of a
+/// sandbox's failure event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The environment.
@@ -18,9 +19,4 @@ pub enum SpecError {
     /// The host name.
     #[error(transparent)]
     Hostname(#[from] HostnameError),
-}
-
-impl SpecError {
-    /// The waiting reason of a container that cannot be configured.
-    pub const WAITING_REASON: &str = "CreateContainerConfigError";
 }

@@ -1,7 +1,8 @@
 //! `$(NAME)` references in values, commands, arguments and sub-paths.
 //!
-//! `$(NAME)` becomes the variable's value, `$$` a dollar sign, and everything else stays as it is: an unknown name, an
-//! unclosed bracket, a lone dollar. So `$$(NAME)` is the way to write a reference that stays.
+//! `$(NAME)` becomes the variable's value, `$$` a dollar sign, and everything else stays as it is:
+//! an unknown name, an unclosed bracket, a lone dollar. So `$$(NAME)` is the way to write a
+//! reference that stays.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Go's ways of writing text, where they end up in annotations and environment that another kubelet reads.
+//! Go's ways of writing text, where they end up in annotations and environment that another kubelet
+//! reads.
 
 /// A JSON string as Go's encoder writes it: `<`, `>`, `&` and two line separators are escaped too.
 pub(crate) fn json_string(text: &str) -> String {

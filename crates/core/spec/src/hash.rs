@@ -1,7 +1,8 @@
 //! The hash that says whether a running container still is what its pod describes.
 //!
-//! Kept in an annotation and compared after every restart of the agent, also by the other kubelet after a hand-over: one
-//! different bit restarts every container of the node. Covers name and image, which are all that may change.
+//! Kept in an annotation and compared after every restart of the agent, also by the other kubelet
+//! after a hand-over: one different bit restarts every container of the node. Covers name and
+//! image, which are all that may change.
 
 use std::fmt::Write as _;
 

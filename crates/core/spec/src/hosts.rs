@@ -1,7 +1,7 @@
 //! What a pod is called: its host name, its domain, and the hosts file its containers see.
 //!
-//! In: a pod, the cluster's domain, addresses, and for pods on the node's network the node's own hosts file. Out: text.
-//! Refuses: writing the file, and deciding which container mounts it.
+//! In: a pod, the cluster's domain, addresses, and for pods on the node's network the node's own
+//! hosts file. Out: text. Refuses: writing the file, and deciding which container mounts it.
 
 use ferrolet_types::pod::PodView as _;
 use k8s_openapi::api::core::v1::{HostAlias, Pod};
@@ -41,7 +41,8 @@ pub enum HostnameError {
     FqdnTooLong { fqdn: String },
 }
 
-/// The pod's name and domain: `hostnameOverride` alone, else `hostname` or the pod's name, cut to 63 bytes.
+/// The pod's name and domain: `hostnameOverride` alone, else `hostname` or the pod's name, cut to
+/// 63 bytes.
 pub fn pod_hostname(pod: &Pod, cluster_domain: &str) -> Result<Hostname, HostnameError> {
     let spec = pod.spec_ref();
     let key = pod.key();

@@ -1,40 +1,38 @@
-//! Everything from outside that a sandbox or a container is made from: facts of the node, paths prepared by others, objects
-//! already fetched. Plain values; whoever fills them has done the I/O.
+//! Everything from outside that a sandbox or a container is made from: facts of the node, paths
+//! prepared by others, objects already fetched. Plain values; whoever fills them has done the I/O.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
+use ferrolet_node::NodeState;
 use ferrolet_resources::{
-    Amounts, CgroupMode, CgroupPolicy, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,
+    CgroupMode, CgroupPolicy, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,
 };
 use ferrolet_types::ContainerId;
 
 use crate::{Device, EnvObjects, IdMapping, Mount, MountedImage, NodeDns};
 
-/// What is the same for every pod of the node.
+/// How pods are made on this node. Fixed while the agent runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodeFacts {
+pub struct SpecSettings {
     /// Size, cgroups, swap and huge pages.
     pub resources: NodeResources,
-    /// What pods may have together; stands in for missing limits in the downward API.
-    pub allocatable: Amounts,
-    /// The node's addresses, the preferred family first.
-    pub host_ips: Vec<String>,
     /// Where localhost seccomp profiles lie (`<root>/seccomp`).
     pub seccomp_root: PathBuf,
     /// Containers without a profile get the runtime's (`seccompDefault`).
     pub is_seccomp_default: bool,
     /// The kernel labels files.
     pub is_selinux_enabled: bool,
-    /// Paths hidden besides the usual ones: `/sys/devices/system/cpu/cpuN/thermal_throttle` for every possible CPU that has one.
+    /// Paths hidden besides the usual ones: `/sys/devices/system/cpu/cpuN/thermal_throttle` for
+    /// every possible CPU that has one.
     pub extra_masked_paths: Vec<String>,
     /// Containers may choose the signal that stops them (gate `ContainerStopSignals`).
     pub has_stop_signals: bool,
 }
 
-impl NodeFacts {
+impl SpecSettings {
     /// A small node on cgroup v1, for examples and tests.
     pub fn example() -> Self {
         Self {
@@ -50,8 +48,6 @@ impl NodeFacts {
                 huge_page_sizes: Vec::new(),
                 single_process_oom_kill: true,
             },
-            allocatable: Amounts::new(),
-            host_ips: vec!["10.0.0.1".to_owned()],
             seccomp_root: PathBuf::from("/var/lib/kubelet/seccomp"),
             is_seccomp_default: false,
             is_selinux_enabled: false,
@@ -64,8 +60,8 @@ impl NodeFacts {
 /// What a sandbox is made from besides its pod.
 #[derive(Clone, Debug)]
 pub struct SandboxInputs<'a> {
-    /// The node.
-    pub node: &'a NodeFacts,
+    /// How pods are made here.
+    pub settings: &'a SpecSettings,
     /// Name resolution; the resolver's file is read anew for every sandbox.
     pub dns: &'a NodeDns,
     /// Counts the sandboxes of this pod.
@@ -85,19 +81,24 @@ pub struct SandboxInputs<'a> {
 /// What a container is made from besides its pod.
 #[derive(Clone, Debug)]
 pub struct ContainerInputs<'a> {
-    /// The node.
-    pub node: &'a NodeFacts,
+    /// How pods are made here.
+    pub settings: &'a SpecSettings,
+    /// The node: its addresses, and what stands in for missing limits in the downward API.
+    pub node: &'a NodeState,
     /// Config maps, secrets, services and files that the environment reads.
     pub objects: &'a EnvObjects,
     /// Where the pod's volumes stand, by name.
     pub volumes: &'a BTreeMap<String, VolumeSource>,
-    /// Prepared sub-paths by index of the volume mount. Preparing needs I/O: [`crate::sub_paths`] says what to prepare.
+    /// Prepared sub-paths by index of the volume mount. Preparing needs I/O: [`crate::sub_paths`]
+    /// says what to prepare.
     pub sub_paths: &'a BTreeMap<usize, String>,
     /// How often the container was restarted; names its log.
     pub restart_count: u32,
-    /// How many made before it never ran and still hold a name: each moves the runtime's own count by one.
+    /// How many made before it never ran and still hold a name: each moves the runtime's own count
+    /// by one.
     pub n_left_behind: u32,
-    /// Failures in a row before this start, kept with the container so that back-off survives us; 0 leaves no trace.
+    /// Failures in a row before this start, kept with the container so that back-off survives us; 0
+    /// leaves no trace.
     pub crash_streak: u32,
     /// The image, as the image service resolved it.
     pub image_ref: String,

@@ -1,6 +1,8 @@
-//! Labels and annotations of sandboxes and containers: the half of our state that the runtime keeps.
+//! Labels and annotations of sandboxes and containers: the half of our state that the runtime
+//! keeps.
 //!
-//! Names and formats are upstream's, since a node may be handed from one kubelet to the other with containers running.
+//! Names and formats are upstream's, since a node may be handed from one kubelet to the other with
+//! containers running.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,13 @@
 //! From the API's pod to what a container runtime is asked for.
 //!
-//! In: a pod, one of its containers, and facts about the node. Out: [`SandboxSpec`] and [`ContainerSpec`], plain values that
-//! the CRI adapter only has to encode. Everything users can see of a container is decided here: names, labels and
-//! annotations, hash, environment, user, limits, namespaces, DNS.
-//! Refuses: I/O; knowing any wire format; deciding *when* something starts (that is `lifecycle`).
+//! In: a pod, one of its containers, and facts about the node. Out: [`SandboxSpec`] and
+//! [`ContainerSpec`], plain values that the CRI adapter only has to encode. Everything users can
+//! see of a container is decided here: names, labels and annotations, hash, environment, user,
+//! limits, namespaces, DNS. Refuses: I/O; knowing any wire format; deciding *when* something starts
+//! (that is `lifecycle`).
 //!
-//! What needs I/O comes in through [`SandboxInputs`] and [`ContainerInputs`]. A worker goes through these steps:
+//! What needs I/O comes in through [`SandboxInputs`] and [`ContainerInputs`]. A worker goes through
+//! these steps:
 //!
 //! ```text
 //! sandbox:    pod_dns(pod, dns).notices -> events        sandbox_spec(pod, inputs) -> SandboxSpec
@@ -16,13 +18,13 @@
 //!
 //! ```
 //! use std::path::PathBuf;
-//! use ferrolet_spec::{NodeDns, NodeFacts, SandboxInputs, sandbox_spec};
+//! use ferrolet_spec::{NodeDns, SpecSettings, SandboxInputs, sandbox_spec};
 //! use k8s_openapi::api::core::v1::Pod;
 //!
 //! let mut pod = Pod::default();
 //! pod.metadata.name = Some("web".to_owned());
 //! let inputs = SandboxInputs {
-//!     node: &NodeFacts::example(),
+//!     settings: &SpecSettings::example(),
 //!     dns: &NodeDns::default(),
 //!     attempt: 0,
 //!     cgroup_parent: "/kubepods/besteffort/podUID".to_owned(),
@@ -63,7 +65,7 @@ pub use gojson::quote as go_quote;
 pub use hash::{container_hash, container_hash_text};
 pub use hosts::{Hostname, HostnameError, hosts_file, node_hosts_file, pod_hostname};
 pub use inputs::{
-    ContainerInputs, ImageUser, NodeFacts, PluginResources, SandboxInputs, VolumeSource,
+    ContainerInputs, ImageUser, PluginResources, SandboxInputs, SpecSettings, VolumeSource,
 };
 pub use mounts::{MountError, sub_paths};
 pub use names::qualified_name_fault;

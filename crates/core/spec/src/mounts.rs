@@ -1,7 +1,9 @@
-//! The mounts and block devices of a container, in upstream's order: plugins, volumes, hosts file, termination log.
+//! The mounts and block devices of a container, in upstream's order: plugins, volumes, hosts file,
+//! termination log.
 //!
-//! In: a container and where its pod's volumes stand. Out: [`Mount`]s. Refuses: resolving a sub-path on disk, since a pod
-//! could point it anywhere; the caller prepares each (see [`sub_paths`]) and hands in the safe path by mount index.
+//! In: a container and where its pod's volumes stand. Out: [`Mount`]s. Refuses: resolving a
+//! sub-path on disk, since a pod could point it anywhere; the caller prepares each (see
+//! [`sub_paths`]) and hands in the safe path by mount index.
 
 use std::collections::BTreeMap;
 
@@ -39,9 +41,11 @@ pub enum MountError {
     RecursiveReadOnly(String),
 }
 
-/// The sub-paths that a container mounts, by index of the volume mount: expanded, relative, without steps back.
+/// The sub-paths that a container mounts, by index of the volume mount: expanded, relative, without
+/// steps back.
 ///
-/// Sub-paths of image volumes are the runtime's to resolve, but are checked and listed all the same.
+/// Sub-paths of image volumes are the runtime's to resolve, but are checked and listed all the
+/// same.
 pub fn sub_paths(
     container: &Container,
     env: &[(String, String)],
@@ -79,7 +83,7 @@ pub(crate) fn container_mounts(
         mounts.push(Mount {
             container_path: absolute(termination_message_path(container)),
             host_path: file.display().to_string(),
-            selinux_relabel: inputs.node.is_selinux_enabled,
+            selinux_relabel: inputs.settings.is_selinux_enabled,
             ..Mount::default()
         });
     }
@@ -150,7 +154,7 @@ fn volume_mount(
         host_path: if is_image { String::new() } else { host_path.clone() },
         read_only: mount.read_only.unwrap_or(false) || volume.is_read_only,
         recursive_read_only: recursive_read_only(mount, inputs.supports_recursive_read_only)?,
-        selinux_relabel: volume.selinux_relabel && inputs.node.is_selinux_enabled,
+        selinux_relabel: volume.selinux_relabel && inputs.settings.is_selinux_enabled,
         propagation: propagation(mount)?,
         image: volume.image.clone(),
         image_sub_path: sub_path.filter(|_| is_image).cloned().unwrap_or_default(),
@@ -168,7 +172,7 @@ fn hosts_mount(pod: &Pod, container: &Container, inputs: &ContainerInputs<'_>) -
     Some(Mount {
         container_path: HOSTS.to_owned(),
         host_path: file.display().to_string(),
-        selinux_relabel: inputs.node.is_selinux_enabled,
+        selinux_relabel: inputs.settings.is_selinux_enabled,
         ..Mount::default()
     })
 }

@@ -1,13 +1,15 @@
 use std::path::Path;
 
+use ferrolet_node::NodeState;
 use ferrolet_resources::QuotaMode;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{EnvObjects, IdMapping, ImageUser, MountedImage, NodeFacts, PluginResources};
+use crate::{EnvObjects, IdMapping, ImageUser, MountedImage, PluginResources, SpecSettings};
 
 struct World {
-    node: NodeFacts,
+    settings: SpecSettings,
+    node: NodeState,
     objects: EnvObjects,
     volumes: BTreeMap<String, VolumeSource>,
     sub_paths: BTreeMap<usize, String>,
@@ -21,7 +23,8 @@ impl World {
         let at =
             |path: &str| VolumeSource { host_path: path.to_owned(), ..VolumeSource::default() };
         Self {
-            node: NodeFacts::example(),
+            settings: SpecSettings::example(),
+            node: NodeState::example(),
             objects: EnvObjects::default(),
             volumes: BTreeMap::from([
                 volume("v", at("/v")),
@@ -53,6 +56,7 @@ impl World {
 
     fn inputs(&self) -> ContainerInputs<'_> {
         ContainerInputs {
+            settings: &self.settings,
             node: &self.node,
             objects: &self.objects,
             volumes: &self.volumes,
@@ -181,7 +185,7 @@ fn the_hosts_file_needs_a_pod_with_a_name() {
 #[test]
 fn labels_and_user_namespaces_reach_every_mount() {
     let mut world = World::new();
-    world.node.is_selinux_enabled = true;
+    world.settings.is_selinux_enabled = true;
     let ids = IdMapping { host_id: 65_536, container_id: 0, length: 65_536 };
     world.user_mappings = vec![ids];
     let found = world.mounts(&Pod::default(), json!([{"name": "v", "mountPath": "/a"}])).unwrap();

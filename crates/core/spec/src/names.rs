@@ -1,4 +1,5 @@
-//! What the API calls a label, a subdomain and a qualified name, and what to say when a text is none.
+//! What the API calls a label, a subdomain and a qualified name, and what to say when a text is
+//! none.
 
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;

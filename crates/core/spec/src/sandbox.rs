@@ -21,7 +21,7 @@ pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec
     } else {
         kernel_hostname(pod, pod_hostname(pod, &inputs.dns.cluster_domain)?)?
     };
-    let resources = &inputs.node.resources;
+    let resources = &inputs.settings.resources;
     Ok(SandboxSpec {
         uid: pod.uid(),
         key: pod.key(),
@@ -41,7 +41,8 @@ pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec
     })
 }
 
-/// Kernel parameters by the names that runtimes understand, whichever way the pod separates their parts.
+/// Kernel parameters by the names that runtimes understand, whichever way the pod separates their
+/// parts.
 fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let context = pod.spec_ref().security_context.as_ref();
     let list = context.and_then(|context| context.sysctls.as_ref());
@@ -51,7 +52,8 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Every port of every regular container; a name, or for nameless ports a combination, counts once per container.
+/// Every port of every regular container; a name, or for nameless ports a combination, counts once
+/// per container.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     pod.spec_ref().containers.iter().flat_map(container_ports).collect()
 }

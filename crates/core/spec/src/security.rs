@@ -1,7 +1,9 @@
-//! Users, groups, capabilities, namespaces and profiles: the pod's and the container's security contexts made one.
+//! Users, groups, capabilities, namespaces and profiles: the pod's and the container's security
+//! contexts made one.
 //!
-//! In: a pod, a container, who the image runs as. Out: [`SecuritySpec`]. The container's fields win over the pod's.
-//! Refuses: reading profiles, and admission checks (sysctls, AppArmor), which come before a pod gets here.
+//! In: a pod, a container, who the image runs as. Out: [`SecuritySpec`]. The container's fields win
+//! over the pod's. Refuses: reading profiles, and admission checks (sysctls, AppArmor), which come
+//! before a pod gets here.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,8 +14,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::{
-    IdMapping, ImageUser, NamespaceMode, Namespaces, NodeFacts, SeccompProfile, SecuritySpec,
-    SelinuxLabel, SupplementalGroupsPolicy, labels::describe,
+    IdMapping, ImageUser, NamespaceMode, Namespaces, SeccompProfile, SecuritySpec, SelinuxLabel,
+    SpecSettings, SupplementalGroupsPolicy, labels::describe,
 };
 
 const MASKED_PATHS: [&str; 12] = [
@@ -70,7 +72,7 @@ pub enum SecurityError {
 
 /// What a container's security is made from besides its pod.
 pub(crate) struct SecurityInputs<'a> {
-    pub(crate) node: &'a NodeFacts,
+    pub(crate) settings: &'a SpecSettings,
     pub(crate) image_user: &'a ImageUser,
     pub(crate) user_mappings: &'a [IdMapping],
     pub(crate) extra_groups: &'a [i64],
@@ -106,7 +108,7 @@ pub(crate) fn container_security(
     };
     let mut masked_paths: Vec<String> = paths(&MASKED_PATHS);
     if !is_unmasked {
-        masked_paths.extend(inputs.node.extra_masked_paths.iter().cloned());
+        masked_paths.extend(inputs.settings.extra_masked_paths.iter().cloned());
     }
     let mut supplemental_groups: Vec<i64> = pods.fs_group.into_iter().collect();
     supplemental_groups.extend(pods.supplemental_groups.iter().flatten());
@@ -125,7 +127,7 @@ pub(crate) fn container_security(
         drop_capabilities: named(capabilities.and_then(|c| c.drop.as_ref())),
         seccomp: seccomp(
             own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()),
-            inputs.node,
+            inputs.settings,
         )?,
         apparmor: apparmor(pod, container)?,
         selinux: selinux(own.se_linux_options.as_ref().or(pods.se_linux_options.as_ref())),
@@ -240,10 +242,10 @@ fn groups_policy(pods: &PodSecurityContext) -> Result<SupplementalGroupsPolicy, 
 
 fn seccomp(
     profile: Option<&ApiSeccompProfile>,
-    node: &NodeFacts,
+    settings: &SpecSettings,
 ) -> Result<SeccompProfile, SecurityError> {
     let Some(profile) = profile else {
-        return Ok(match node.is_seccomp_default {
+        return Ok(match settings.is_seccomp_default {
             true => SeccompProfile::RuntimeDefault,
             false => SeccompProfile::Unconfined,
         });
@@ -253,7 +255,7 @@ fn seccomp(
         ("RuntimeDefault", _) => Ok(SeccompProfile::RuntimeDefault),
         ("Localhost", None) => Err(SecurityError::SeccompProfileMissing),
         ("Localhost", Some(file)) => {
-            let path = beneath(&node.seccomp_root, file)
+            let path = beneath(&settings.seccomp_root, file)
                 .ok_or_else(|| SecurityError::SeccompProfileOutside(file.to_owned()))?;
             Ok(SeccompProfile::Localhost(path.display().to_string()))
         }
@@ -261,7 +263,8 @@ fn seccomp(
     }
 }
 
-/// Joins by name only; the API forbids leaving the directory, and static pods must not get around that.
+/// Joins by name only; the API forbids leaving the directory, and static pods must not get around
+/// that.
 fn beneath(root: &Path, file: &str) -> Option<PathBuf> {
     let mut path = root.to_path_buf();
     for part in Path::new(file).components() {

@@ -6,13 +6,13 @@ fn make(
     pod_context: Value,
     own: Value,
     user: ImageUser,
-    node: &NodeFacts,
+    settings: &SpecSettings,
 ) -> Result<SecuritySpec, SecurityError> {
     let pod = pod(
         json!({"securityContext": pod_context, "containers": [{"name": "c", "securityContext": own}]}),
     );
     let inputs = SecurityInputs {
-        node,
+        settings,
         image_user: &user,
         user_mappings: &[],
         extra_groups: &[],
@@ -27,7 +27,7 @@ fn pod(spec: Value) -> Pod {
 }
 
 fn of(pod_context: Value, own: Value) -> SecuritySpec {
-    make(pod_context, own, ImageUser::Id(0), &NodeFacts::example()).unwrap()
+    make(pod_context, own, ImageUser::Id(0), &SpecSettings::example()).unwrap()
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn the_containers_context_wins_over_the_pods() {
 
 #[test]
 fn the_image_names_the_user_when_nobody_else_does() {
-    let node = NodeFacts::example();
+    let settings = SpecSettings::example();
     let user = |user: ImageUser| {
-        let found = make(json!({}), json!({}), user, &node).unwrap();
+        let found = make(json!({}), json!({}), user, &settings).unwrap();
         (found.run_as_user, found.run_as_username)
     };
     assert_eq!(user(ImageUser::Id(7)), (Some(7), String::new()));
@@ -69,9 +69,9 @@ fn the_image_names_the_user_when_nobody_else_does() {
 /// 8.21, runAsNonRoot.
 #[test]
 fn non_root_is_checked_by_number() {
-    let node = NodeFacts::example();
+    let settings = SpecSettings::example();
     let check = |pods: Value, own: Value, user: ImageUser, message: Option<&str>| {
-        let error = make(pods, own, user, &node).err().map(|e| e.to_string());
+        let error = make(pods, own, user, &settings).err().map(|e| e.to_string());
         assert_eq!(error.as_deref(), message);
     };
     let must = || json!({"runAsNonRoot": true});
@@ -115,24 +115,24 @@ fn non_root_is_checked_by_number() {
 /// 8.21, seccomp.
 #[test]
 fn seccomp_profiles_lie_under_the_nodes_directory() {
-    let mut node = NodeFacts::example();
-    let profile = |own: Value, node: &NodeFacts| {
-        make(json!({}), own, ImageUser::Id(0), node).map(|s| s.seccomp)
+    let mut settings = SpecSettings::example();
+    let profile = |own: Value, settings: &SpecSettings| {
+        make(json!({}), own, ImageUser::Id(0), settings).map(|s| s.seccomp)
     };
     let local =
         |file: Value| json!({"seccompProfile": {"type": "Localhost", "localhostProfile": file}});
-    assert_eq!(profile(json!({}), &node), Ok(SeccompProfile::Unconfined));
+    assert_eq!(profile(json!({}), &settings), Ok(SeccompProfile::Unconfined));
     assert_eq!(
-        profile(local(json!("a/b.json")), &node),
+        profile(local(json!("a/b.json")), &settings),
         Ok(SeccompProfile::Localhost("/var/lib/kubelet/seccomp/a/b.json".to_owned()))
     );
-    assert_eq!(profile(local(Value::Null), &node), Err(SecurityError::SeccompProfileMissing));
+    assert_eq!(profile(local(Value::Null), &settings), Err(SecurityError::SeccompProfileMissing));
     assert_eq!(
-        profile(local(json!("../x")), &node),
+        profile(local(json!("../x")), &settings),
         Err(SecurityError::SeccompProfileOutside("../x".to_owned()))
     );
-    node.is_seccomp_default = true;
-    assert_eq!(profile(json!({}), &node), Ok(SeccompProfile::RuntimeDefault));
+    settings.is_seccomp_default = true;
+    assert_eq!(profile(json!({}), &settings), Ok(SeccompProfile::RuntimeDefault));
 }
 
 /// 8.21, AppArmor: field, then annotation.
@@ -170,9 +170,9 @@ fn apparmor_comes_from_the_container_the_annotation_or_the_pod() {
 fn an_unmasked_proc_hides_nothing() {
     let found = of(json!({}), json!({"procMount": "Unmasked"}));
     assert!(found.masked_paths.is_empty() && found.readonly_paths.is_empty());
-    let mut node = NodeFacts::example();
-    node.extra_masked_paths = vec!["/sys/x".to_owned()];
-    let found = make(json!({}), json!({}), ImageUser::Id(0), &node).unwrap();
+    let mut settings = SpecSettings::example();
+    settings.extra_masked_paths = vec!["/sys/x".to_owned()];
+    let found = make(json!({}), json!({}), ImageUser::Id(0), &settings).unwrap();
     assert_eq!((found.masked_paths.len(), found.readonly_paths.len()), (13, 5));
 }
 
@@ -187,9 +187,9 @@ fn groups_come_from_the_volumes_and_the_pod() {
     assert_eq!(sandbox.supplemental_groups, [1, 9, 2, 3]);
     assert_eq!(sandbox.supplemental_groups_policy, SupplementalGroupsPolicy::Strict);
     assert!(sandbox.privileged);
-    let node = NodeFacts::example();
+    let settings = SpecSettings::example();
     let inputs = SecurityInputs {
-        node: &node,
+        settings: &settings,
         image_user: &ImageUser::Id(0),
         user_mappings: &[],
         extra_groups: &[9],
@@ -198,7 +198,7 @@ fn groups_come_from_the_volumes_and_the_pod() {
     let container = container_security(&pod, &pod.spec_ref().containers[0], &inputs).unwrap();
     assert_eq!(container.supplemental_groups, [1, 2, 3, 9]);
     let error =
-        make(json!({"supplementalGroupsPolicy": "Odd"}), json!({}), ImageUser::Id(0), &node);
+        make(json!({"supplementalGroupsPolicy": "Odd"}), json!({}), ImageUser::Id(0), &settings);
     assert_eq!(error.unwrap_err().to_string(), "unsupported supplementalGroupsPolicy: Odd");
 }
 
@@ -211,9 +211,9 @@ fn namespaces_are_shared_as_the_pod_says() {
             let mut spec = spec;
             spec["containers"] = json!([{"name": "c"}]);
             let pod = pod(spec);
-            let node = NodeFacts::example();
+            let settings = SpecSettings::example();
             let inputs = SecurityInputs {
-                node: &node,
+                settings: &settings,
                 image_user: &ImageUser::Id(0),
                 user_mappings: &[],
                 extra_groups: &[],

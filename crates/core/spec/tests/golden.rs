@@ -1,17 +1,19 @@
 //! A recorded pod comes out as upstream's own requests, field by field.
 //!
-//! The recording is protobuf as JSON, so zero values are absent and enums are numbers; the encoders below write ours the
-//! same way. Environment is compared as a set, because upstream's order is a Go map's.
+//! The recording is protobuf as JSON, so zero values are absent and enums are numbers; the encoders
+//! below write ours the same way. Environment is compared as a set, because upstream's order is a
+//! Go map's.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its recording has failed")]
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use ferrolet_node::NodeState;
 use ferrolet_resources::QuotaMode;
 use ferrolet_spec::{
     ContainerInputs, ContainerSpec, EnvObjects, ImageUser, LinuxResources, Mount, NamespaceMode,
-    NodeDns, NodeFacts, PluginResources, ResolvConf, SandboxInputs, SandboxSpec, SeccompProfile,
-    SecuritySpec, Services, VolumeSource, container_spec, sandbox_spec,
+    NodeDns, PluginResources, ResolvConf, SandboxInputs, SandboxSpec, SeccompProfile, SecuritySpec,
+    Services, SpecSettings, VolumeSource, container_spec, sandbox_spec,
 };
 use ferrolet_types::pod::PodView as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -36,11 +38,11 @@ fn pod() -> Pod {
     serde_json::from_value(recorded("pod")).unwrap()
 }
 
-fn node() -> NodeFacts {
-    let mut node = NodeFacts::example();
-    node.resources.memory_capacity = 24_682_416 * 1024;
-    node.resources.huge_page_sizes = vec!["2MB".to_owned(), "1GB".to_owned()];
-    node
+fn settings() -> SpecSettings {
+    let mut settings = SpecSettings::example();
+    settings.resources.memory_capacity = 24_682_416 * 1024;
+    settings.resources.huge_page_sizes = vec!["2MB".to_owned(), "1GB".to_owned()];
+    settings
 }
 
 #[test]
@@ -52,7 +54,7 @@ fn the_recorded_sandbox_comes_out_the_same() {
         node_ips: vec!["10.87.0.1".to_owned()],
     };
     let inputs = SandboxInputs {
-        node: &node(),
+        settings: &settings(),
         dns: &dns,
         attempt: 0,
         cgroup_parent: format!("/kubepods/burstable/pod{UID}"),
@@ -100,7 +102,8 @@ fn check(name: &str, termination_log: &str) {
     let hosts_file = PathBuf::from(format!("{directory}/etc-hosts"));
     let log = PathBuf::from(format!("{directory}/containers/{name}/{termination_log}"));
     let inputs = ContainerInputs {
-        node: &node(),
+        settings: &settings(),
+        node: &NodeState::example(),
         objects: &objects,
         volumes: &volumes,
         sub_paths: &sub_paths,

@@ -1,6 +1,7 @@
 //! The addresses of a pod and its node.
 //!
-//! Owned by `compute`. In: the newest sandbox, the node's addresses, the previous status. Out: `podIP(s)` and `hostIP(s)`.
+//! Owned by `compute`. In: the newest sandbox, the node's addresses, the previous status. Out:
+//! `podIP(s)` and `hostIP(s)`.
 
 use std::net::IpAddr;
 
@@ -30,7 +31,8 @@ pub(crate) fn fill(status: &mut PodStatus, inputs: &StatusInputs<'_>) {
     status.pod_ips = non_empty(pods.into_iter().map(|ip| PodIP { ip }));
 }
 
-/// The sandbox's addresses, the node's family first and one of each; those told before, once no sandbox is left to ask.
+/// The sandbox's addresses, the node's family first and one of each; those told before, once no
+/// sandbox is left to ask.
 fn pod_ips(inputs: &StatusInputs<'_>) -> Vec<String> {
     let sandboxes = &inputs.observation.sandboxes;
     let newest = sandboxes.first().filter(|sandbox| sandbox.is_ready);

@@ -1,7 +1,8 @@
 //! Arithmetic on the API's resource lists: what a whole pod asks for.
 //!
-//! Owned by `resources`. Containers that run side by side add up, init containers that run alone count by the largest,
-//! a request made for the whole pod replaces the sum, and the runtime class's overhead comes on top.
+//! Owned by `resources`. Containers that run side by side add up, init containers that run alone
+//! count by the largest, a request made for the whole pod replaces the sum, and the runtime class's
+//! overhead comes on top.
 
 use std::collections::BTreeMap;
 

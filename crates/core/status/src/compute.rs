@@ -1,8 +1,9 @@
-//! The one entry point: facts in, status out.
+//! The one entry point: facts in, status out, with what was found out on the way.
 //!
-//! Owned by the pod workers. Everything that depends on more than one part of the status is decided here: which phase
-//! wins, what of the previous status stays, and in what order the parts are made.
+//! Owned by the pod workers. Everything that depends on more than one part of the status is decided
+//! here: which phase wins, what of the previous status stays, and in what order the parts are made.
 
+use ferrolet_pod::EndReason;
 use ferrolet_types::{pod::Phase, pod::PodView, qos_of};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
@@ -13,43 +14,59 @@ use crate::{
     health::volume_health,
     inputs::{Stage, StatusInputs, StatusOverride},
     normalize::normalize,
-    phase::{PhaseFacts, parse, phase},
+    phase::{PhaseFacts, phase},
     resources,
     terminate::terminate,
 };
 
+/// A pod's status, and what was found out on the way to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    /// What the API is told.
+    pub status: PodStatus,
+    /// The phase in it.
+    pub phase: Phase,
+    /// True while a container's exit makes the whole pod start anew in place.
+    pub is_restarting_all: bool,
+    /// True when the node could not afford the pod, as this life of the agent or an earlier one
+    /// decided.
+    pub is_evicted: bool,
+}
+
 /// Computes what the API is told of a pod, given everything that is known of it.
-pub fn compute(inputs: &StatusInputs<'_>) -> PodStatus {
-    let mut status = match inputs.verdict {
+pub fn compute(inputs: &StatusInputs<'_>) -> Computed {
+    let mut computed = match inputs.verdict {
         Some(StatusOverride::Rejected { reason, message }) => rejected(inputs, reason, message),
         Some(StatusOverride::Ended { .. }) | None => generated(inputs),
     };
-    let old = inputs.old();
+    let (status, old) = (&mut computed.status, inputs.old());
+    status.phase = Some(computed.phase.as_str().to_owned());
     status.observed_generation = inputs.generation().max(old.observed_generation);
     // A pod starts once, whatever happens to its containers.
     status.start_time = old.start_time.clone().or_else(|| Some(time(inputs.now)));
     status.volume_health =
         volume_health(old.volume_health.as_ref(), inputs.volume_health, inputs.now);
-    normalize(inputs.pod, &mut status);
-    status
+    normalize(inputs.pod, status);
+    computed
 }
 
 /// A pod the node never took has no containers to tell of.
-fn rejected(inputs: &StatusInputs<'_>, reason: &str, message: &str) -> PodStatus {
-    PodStatus {
-        phase: Some(Phase::Failed.as_str().to_owned()),
+fn rejected(inputs: &StatusInputs<'_>, reason: &str, message: &str) -> Computed {
+    let status = PodStatus {
         reason: text(reason),
         message: Some(format!("Pod was rejected: {message}")),
         qos_class: Some(qos(inputs.pod)),
         ..PodStatus::default()
-    }
+    };
+    Computed { status, phase: Phase::Failed, is_restarting_all: false, is_evicted: false }
 }
 
-fn generated(inputs: &StatusInputs<'_>) -> PodStatus {
+fn generated(inputs: &StatusInputs<'_>) -> Computed {
     let statuses = containers::statuses(inputs);
-    let (phase, reason, message) = phase_and_reason(inputs, &statuses);
+    let (mut phase, reason, message) = phase_and_reason(inputs, &statuses);
+    let is_restarting_all = conditions::is_restarting_all(inputs, phase);
+    let ended = reason.as_deref().map(EndReason::parse);
     let mut status = PodStatus {
-        phase: Some(phase.as_str().to_owned()),
         reason,
         message,
         qos_class: Some(qos(inputs.pod)),
@@ -63,10 +80,12 @@ fn generated(inputs: &StatusInputs<'_>) -> PodStatus {
     };
     addresses::fill(&mut status, inputs);
     if inputs.stage == Stage::Terminated {
-        terminate(inputs.pod, &mut status);
-        conditions::settle_readiness(&mut status, inputs.old(), inputs.generation(), inputs.now);
+        phase = terminate(inputs.pod, &mut status, phase);
+        let (old, generation) = (inputs.old(), inputs.generation());
+        conditions::settle_readiness(&mut status, Some(phase), (old, generation), inputs.now);
     }
-    status
+    let is_evicted = phase == Phase::Failed && ended == Some(EndReason::Evicted);
+    Computed { status, phase, is_restarting_all, is_evicted }
 }
 
 /// The phase, and the reason and message that go with it.
@@ -76,7 +95,7 @@ fn phase_and_reason(
 ) -> (Phase, Option<String>, Option<String>) {
     let old = inputs.old();
     let api = inputs.pod.status.as_ref();
-    let old_phase = parse(old.phase.as_deref());
+    let old_phase = Phase::of(old);
     let api_phase = inputs.pod.api_phase();
     let terminal = |phase: Option<Phase>| phase.filter(|phase| phase.is_terminal());
     let computed = phase(
@@ -88,7 +107,8 @@ fn phase_and_reason(
             is_initialized: is_initialized(inputs),
         },
     );
-    // Nothing leads out of a terminal phase: first what the API already shows, then what we told before.
+    // Nothing leads out of a terminal phase: first what the API already shows, then what we told
+    // before.
     let settled = terminal(api_phase).or_else(|| match terminal(Some(computed)) {
         Some(phase) => Some(phase),
         None => terminal(old_phase),
@@ -106,7 +126,7 @@ fn phase_and_reason(
     if let Some(StatusOverride::Ended { phase, reason: why, message: sentence, .. }) =
         inputs.verdict
     {
-        (reason, message) = (text(why), text(sentence));
+        (reason, message) = (text(why.as_str()), text(sentence));
         outcome = terminal(api_phase).unwrap_or(*phase);
     }
     (outcome, reason, message)

@@ -1,8 +1,10 @@
 //! The pod's conditions that the kubelet owns, and the keeping of those it does not.
 //!
-//! Owned by `compute` and `merge`. In: computed statuses and phase, the sandbox, the previous status. Out: conditions in
-//! the order the API has always shown them. Refuses to judge a condition that somebody else owns.
+//! Owned by `compute` and `merge`. In: computed statuses and phase, the sandbox, the previous
+//! status. Out: conditions in the order the API has always shown them. Refuses to judge a condition
+//! that somebody else owns.
 
+use ferrolet_pod::may_restart_all;
 use ferrolet_types::{
     Timestamp,
     observed::NetworkMode,
@@ -13,7 +15,6 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodSt
 use crate::{
     containers::{Statuses, text, time},
     inputs::{Stage, StatusInputs, StatusOverride},
-    phase::parse,
     restart,
 };
 
@@ -69,11 +70,11 @@ pub(crate) fn stamp(condition: &mut PodCondition, old: &PodStatus, now: Timestam
 /// Takes readiness from a pod that is over: controllers would count it as serving.
 pub(crate) fn settle_readiness(
     status: &mut PodStatus,
-    old: &PodStatus,
-    generation: Option<i64>,
+    phase: Option<Phase>,
+    (old, generation): (&PodStatus, Option<i64>),
     now: Timestamp,
 ) {
-    let Some(phase) = parse(status.phase.as_deref()).filter(|phase| phase.is_terminal()) else {
+    let Some(phase) = phase.filter(|phase| phase.is_terminal()) else {
         return;
     };
     let claims = |kind| find(status, kind).is_some_and(|condition| condition.status == "True");
@@ -123,7 +124,7 @@ pub(crate) fn conditions(
         containers_ready.condition(CONTAINERS_READY, generation),
         Outcome::yes().condition("PodScheduled", generation),
     ];
-    if restart::may_restart_all(pod.spec_ref()) {
+    if may_restart_all(pod.spec_ref()) {
         own.push(all_restarting(inputs, phase).condition(ALL_RESTARTING, None));
     }
     for condition in &mut own {
@@ -265,13 +266,18 @@ fn ready(inputs: &StatusInputs<'_>, set: &[PodCondition], containers_ready: &Out
     }
 }
 
+/// True while the pod is being restarted in place and not all of it is swept away yet.
+pub(crate) fn is_restarting_all(inputs: &StatusInputs<'_>, phase: Phase) -> bool {
+    let (pod, seen) = (inputs.pod, inputs.observation);
+    may_restart_all(pod.spec_ref())
+        && !phase.is_terminal()
+        && restart::is_restarting_all(pod, seen, inputs.old())
+        && !restart::is_swept(pod, seen)
+}
+
 /// The pod is being restarted in place.
 fn all_restarting(inputs: &StatusInputs<'_>, phase: Phase) -> Outcome {
-    let (pod, seen) = (inputs.pod, inputs.observation);
-    if phase.is_terminal()
-        || !restart::is_restarting_all(pod, seen, inputs.old())
-        || restart::is_swept(pod, seen)
-    {
+    if !is_restarting_all(inputs, phase) {
         return Outcome::no(over_reason(phase), "");
     }
     Outcome {

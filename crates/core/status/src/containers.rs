@@ -1,18 +1,19 @@
 //! The statuses of a pod's containers.
 //!
-//! Owned by `compute`. In: the specification, the observation, the previous statuses, each container's facts. Out: one
-//! status per container of the specification, whatever the runtime remembers: regular and ephemeral ones by name, init
-//! ones in the specification's order.
+//! Owned by `compute`. In: the specification, the observation, the previous statuses, each
+//! container's facts. Out: one status per container of the specification, whatever the runtime
+//! remembers: regular and ephemeral ones by name, init ones in the specification's order.
 //!
 //! ```text
 //! nothing seen:  waiting (ContainerCreating | PodInitializing) ── was running ──▶ the same, last state unknown (137)
 //! seen:          newest ▶ state, second newest ▶ last state ── start failed since ──▶ waiting, exit moves to last state
 //! ```
 
+use ferrolet_pod::{containers_of, full_container_id, should_start};
 use ferrolet_types::{
     Timestamp,
     observed::{ContainerState as Seen, ObservedContainer},
-    pod::{ContainerKind, PodView, ProbeKind, ephemeral_as_container, init_kind},
+    pod::{ContainerKind, PodView, ProbeKind, init_kind},
 };
 use k8s_openapi::{
     api::core::v1::{
@@ -60,14 +61,13 @@ pub(crate) fn statuses(inputs: &StatusInputs<'_>) -> Statuses {
         has_regular: has_regular(inputs),
     };
     let init = spec.init_containers.iter().flatten();
-    let ephemeral = spec.ephemeral_containers.iter().flatten();
-    let ephemeral: Vec<Container> = ephemeral.map(ephemeral_as_container).collect();
+    let ephemeral = containers_of(inputs.pod, ContainerKind::Ephemeral);
     let mut regular = view.list(
         spec.containers.iter().map(|c| (ContainerKind::Regular, c)),
         old.container_statuses.as_ref(),
     );
     let mut ephemeral = view.list(
-        ephemeral.iter().map(|c| (ContainerKind::Ephemeral, c)),
+        ephemeral.iter().map(|c| (ContainerKind::Ephemeral, c.as_ref())),
         old.ephemeral_container_statuses.as_ref(),
     );
     regular.sort_by(|a, b| a.name.cmp(&b.name));
@@ -79,7 +79,8 @@ pub(crate) fn statuses(inputs: &StatusInputs<'_>) -> Statuses {
     }
 }
 
-/// True when the runtime holds a regular container that at least got made: init containers must be through.
+/// True when the runtime holds a regular container that at least got made: init containers must be
+/// through.
 fn has_regular(inputs: &StatusInputs<'_>) -> bool {
     inputs.pod.spec_ref().containers.iter().any(|container| {
         let newest = inputs.observation.newest_container(&container.name);
@@ -175,7 +176,8 @@ impl View<'_> {
         let count = i32::try_from(seen.restart_count).unwrap_or(i32::MAX);
         let old_count = old.map_or(0, |old| old.restart_count);
         let lost_sight = matches!(seen.state, Seen::Unknown) && state.terminated.is_some();
-        // A restart in place removes what was counted before, so the counter and the last end live on in the status.
+        // A restart in place removes what was counted before, so the counter and the last end live
+        // on in the status.
         let follows_an_end = seen.state.is_running() && old_end.is_some() && old_count >= count;
         let is_same = old.and_then(|old| old.container_id.as_deref()) == Some(id.as_str());
         let old_last = old.and_then(|old| old.last_state.as_ref()?.terminated.clone());
@@ -232,7 +234,8 @@ impl View<'_> {
                 finished_at: Some(time(exit.finished_at)),
                 signal: None,
             }),
-            // It ran and nobody saw it end: that is a failure, and not the same as never having run.
+            // It ran and nobody saw it end: that is a failure, and not the same as never having
+            // run.
             Seen::Unknown if old.is_some_and(|old| is_running(old.state.as_ref())) => {
                 let reason = if self.is_restarting_all { RESTARTING_ALL } else { STATUS_UNKNOWN };
                 terminated(unseen_end(reason, NOT_LOCATED))
@@ -267,7 +270,7 @@ impl View<'_> {
         }
         // An end that was made up for a container that never was is not the last state of anything.
         let is_over = self.inputs.stage == Stage::Terminated && newest.is_none();
-        if is_over || !restart::will_start(container, self.inputs.pod, self.inputs.observation) {
+        if is_over || !should_start(self.inputs.pod, container, newest) {
             return;
         }
         let reason = |fact: &ContainerFact| fact.waiting.clone();
@@ -278,7 +281,7 @@ impl View<'_> {
         if state.terminated.is_some() {
             status.last_state = Some(state);
         }
-        status.state = Some(waiting(&why.reason, &why.message));
+        status.state = Some(waiting(why.reason.as_str(), &why.message));
     }
 
     /// `started` and `ready`, from the probes' verdicts or for want of probes.
@@ -290,7 +293,8 @@ impl View<'_> {
         status: &mut ContainerStatus,
     ) {
         let is_running = is_running(status.state.as_ref());
-        // After the agent restarted there is no verdict yet; what was told of this very container still holds.
+        // After the agent restarted there is no verdict yet; what was told of this very container
+        // still holds.
         let same = old.filter(|old| old.container_id == status.container_id && is_running);
         let fact = self.inputs.fact(&container.name);
         let started = is_running
@@ -323,7 +327,7 @@ impl View<'_> {
     }
 
     fn full_id(&self, seen: &ObservedContainer) -> String {
-        format!("{}://{}", self.inputs.runtime.name, seen.id)
+        full_container_id(self.inputs.runtime.name, &seen.id)
     }
 
     fn volume_mounts(&self, container: &Container) -> Option<Vec<VolumeMountStatus>> {

@@ -1,8 +1,9 @@
 //! What a pod's status says of its volumes' health.
 //!
-//! Owned by `compute`. In: the status before, and what drivers said last, volume by volume. Out: the list as it is told.
-//! Drivers are asked again and again: what has not changed keeps its time, and another sentence about the same thing is no
-//! change (upstream's `SetPodVolumeHealth`). A volume of which nothing was said since the agent started keeps what was told.
+//! Owned by `compute`. In: the status before, and what drivers said last, volume by volume. Out:
+//! the list as it is told. Drivers are asked again and again: what has not changed keeps its time,
+//! and another sentence about the same thing is no change (upstream's `SetPodVolumeHealth`). A
+//! volume of which nothing was said since the agent started keeps what was told.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,9 @@
-//! The facts that a pod's status is computed from. Owned by the caller; nothing here is looked up or kept.
+//! The facts that a pod's status is computed from. Owned by the caller; nothing here is looked up
+//! or kept.
 
 use std::collections::BTreeMap;
 
+use ferrolet_pod::{EndReason, Waiting};
 use ferrolet_types::{
     ContainerName, Timestamp,
     observed::{ObservedResources, PodObservation},
@@ -16,13 +18,15 @@ use k8s_openapi::api::core::v1::{
 pub struct StatusInputs<'a> {
     /// The pod with its allocated specification; its `status` is what the API last showed us.
     pub pod: &'a Pod,
-    /// What we published last; `None` right after the agent started, when the API's status takes its place.
+    /// What we published last; `None` right after the agent started, when the API's status takes
+    /// its place.
     pub previous: Option<&'a PodStatus>,
     /// What the runtime holds of the pod.
     pub observation: &'a PodObservation,
     /// What does not change from pod to pod.
     pub runtime: RuntimeFacts<'a>,
-    /// What we know of each container beyond the runtime's word; a missing name means nothing is known.
+    /// What we know of each container beyond the runtime's word; a missing name means nothing is
+    /// known.
     pub containers: &'a BTreeMap<ContainerName, ContainerFact>,
     /// How far the pod's worker is.
     pub stage: Stage,
@@ -30,9 +34,11 @@ pub struct StatusInputs<'a> {
     pub verdict: Option<&'a StatusOverride>,
     /// `PodResizePending` and `PodResizeInProgress`, ready made; not shown once the pod is stopped.
     pub resize: &'a [PodCondition],
-    /// Bounds of the pod's own cgroup; `None` on a node that does not read them, the default once the cgroup is gone.
+    /// Bounds of the pod's own cgroup; `None` on a node that does not read them, the default once
+    /// the cgroup is gone.
     pub pod_cgroup: Option<ObservedResources>,
-    /// What drivers said last of the pod's volumes, by their names in the pod; nothing is known of those that are missing.
+    /// What drivers said last of the pod's volumes, by their names in the pod; nothing is known of
+    /// those that are missing.
     pub volume_health: &'a BTreeMap<String, Vec<VolumeHealthCondition>>,
     /// The node's addresses, the primary one first; empty for a node without an API server.
     pub host_ips: &'a [String],
@@ -55,22 +61,16 @@ pub struct RuntimeFacts<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerFact {
     /// Why its last start did not happen, until one does.
-    pub waiting: Option<WaitingReason>,
-    /// Verdict of the startup probe on the container that runs now; `None` before the first or without a probe.
+    pub waiting: Option<Waiting>,
+    /// Verdict of the startup probe on the container that runs now; `None` before the first or
+    /// without a probe.
     pub started: Option<bool>,
-    /// Verdict of the readiness probe on the container that runs now; `None` before the first or without a probe.
+    /// Verdict of the readiness probe on the container that runs now; `None` before the first or
+    /// without a probe.
     pub ready: Option<bool>,
-    /// Resources we last put in force, where a record is kept; stands in for what the runtime does not tell.
+    /// Resources we last put in force, where a record is kept; stands in for what the runtime does
+    /// not tell.
     pub actuated: Option<ResourceRequirements>,
-}
-
-/// Why a container is not running although it should.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitingReason {
-    /// One word: `CrashLoopBackOff`, `ErrImagePull`.
-    pub reason: String,
-    /// A sentence.
-    pub message: String,
 }
 
 /// How far the pod's worker is.
@@ -100,8 +100,8 @@ pub enum StatusOverride {
     Ended {
         /// The phase it ends in.
         phase: Phase,
-        /// One word: `Evicted`, `DeadlineExceeded`.
-        reason: String,
+        /// Why.
+        reason: EndReason,
         /// A sentence.
         message: String,
         /// Conditions to add, such as `DisruptionTarget`; times and generation are filled in.

@@ -1,16 +1,16 @@
 //! What the API is told of a pod, computed from facts.
 //!
-//! Owned by the pod workers, which call [`compute`] after each step, and by the reporter, which brings the result to the
-//! API server with [`merge_for_api`] and [`plan_patch`].
+//! Owned by the pod workers, which call [`compute`] after each step, and by the reporter, which
+//! brings the result to the API server with [`merge_for_api`] and [`plan_patch`].
 //!
 //! ```text
-//! pod + previous status + observation + container facts ── compute ──▶ PodStatus
+//! pod + previous status + observation + container facts ── compute ──▶ Computed: status, phase, …
 //!        containers ▶ phase ▶ conditions ▶ addresses ▶ terminate ▶ times ▶ normalize
 //! API's copy + PodStatus ── merge_for_api ──▶ PodStatus ── plan_patch ──▶ JSON or nothing
 //! ```
 //!
-//! Refuses: I/O, clocks, caches, and deciding anything about a pod's life; a phase here is a description, not a command.
-//! The node's conditions will live here too, in a module of their own.
+//! Refuses: I/O, clocks, caches, and deciding anything about a pod's life; a phase here is a
+//! description, not a command. The node's conditions will live here too, in a module of their own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -33,8 +33,8 @@ mod terminate;
 mod tests;
 mod why;
 
-pub use compute::compute;
-pub use inputs::{ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason};
+pub use compute::{Computed, compute};
+pub use inputs::{ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride};
 pub use merge::{
     RunningContainers, TransitionError, check_transition, is_same_for_kubelet, merge_for_api,
 };

@@ -1,19 +1,20 @@
-//! Our status and the API's copy, made one: what others wrote stays, and no pod is over while it may still hold the node.
+//! Our status and the API's copy, made one: what others wrote stays, and no pod is over while it
+//! may still hold the node.
 //!
-//! Owned by the reporter, between reading a pod from the API and patching it. In: the API's pod, a computed status. Out:
-//! the status the API should have. Refuses to send anything itself, and to judge conditions that others own.
+//! Owned by the reporter, between reading a pod from the API and patching it. In: the API's pod, a
+//! computed status. Out: the status the API should have. Refuses to send anything itself, and to
+//! judge conditions that others own.
 
+use ferrolet_pod::{may_restart_all, policy_restarts, restarts_after};
 use ferrolet_types::{
     Timestamp,
-    pod::{PodView, RestartPolicy, is_sidecar},
+    pod::{Phase, PodView, is_sidecar},
 };
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodStatus};
 
 use crate::{
     conditions::{self, DISRUPTION_TARGET, is_owned},
     inputs::generation_of,
-    phase::parse,
-    restart,
 };
 
 /// Whether anything of the pod may still run on this node.
@@ -41,9 +42,7 @@ pub fn merge_for_api(
 ) -> PodStatus {
     let empty = PodStatus::default();
     let old = api.status.as_ref().unwrap_or(&empty);
-    let is_terminal = |status: &PodStatus| {
-        parse(status.phase.as_deref()).is_some_and(|phase| phase.is_terminal())
-    };
+    let is_terminal = |status: &PodStatus| Phase::of(status).is_some_and(Phase::is_terminal);
     let is_ending = !is_terminal(old) && is_terminal(&computed);
     let foreign = old.conditions.iter().flatten();
     let mut list: Vec<PodCondition> = foreign.filter(|c| !is_owned(&c.type_)).cloned().collect();
@@ -71,7 +70,8 @@ pub fn merge_for_api(
         computed.reason.clone_from(&old.reason);
         computed.message.clone_from(&old.message);
     }
-    conditions::settle_readiness(&mut computed, old, generation_of(api), now);
+    let phase = Phase::of(&computed);
+    conditions::settle_readiness(&mut computed, phase, (old, generation_of(api)), now);
     computed
 }
 
@@ -82,7 +82,7 @@ pub fn check_transition(
     new: &PodStatus,
 ) -> Result<(), TransitionError> {
     let spec = pod.spec_ref();
-    if restart::may_restart_all(spec) {
+    if may_restart_all(spec) {
         return Ok(());
     }
     let init = spec.init_containers.iter().flatten();
@@ -102,13 +102,8 @@ pub fn check_transition(
                 continue;
             };
             // The pod's policy alone lets a container leave its end, whatever its own says.
-            let by_pod = match pod.restart_policy() {
-                RestartPolicy::Always => true,
-                RestartPolicy::OnFailure => code != 0,
-                RestartPolicy::Never => false,
-            };
-            if !by_pod && !restart::restarts_after(container, pod, code) && named(new) == Some(None)
-            {
+            let by_pod = policy_restarts(pod.restart_policy(), code);
+            if !by_pod && !restarts_after(pod, container, code) && named(new) == Some(None) {
                 return Err(TransitionError { name: container.name.clone() });
             }
         }
@@ -116,7 +111,8 @@ pub fn check_transition(
     Ok(())
 }
 
-/// True when two normalised statuses agree in everything that is ours to say; times of conditions aside.
+/// True when two normalised statuses agree in everything that is ours to say; times of conditions
+/// aside.
 pub fn is_same_for_kubelet(old: &PodStatus, new: &PodStatus) -> bool {
     let ours = |status: &PodStatus| {
         let list = status.conditions.iter().flatten();

@@ -1,7 +1,9 @@
-//! A status in the shape that the API will give back: comparing the two must not find differences that mean nothing.
+//! A status in the shape that the API will give back: comparing the two must not find differences
+//! that mean nothing.
 //!
-//! Owned by `compute`; also for statuses from elsewhere. Times lose their fractions, lists get their order, and the
-//! messages of all containers together stay within a bound, each with an equal share.
+//! Owned by `compute`; also for statuses from elsewhere. Times lose their fractions, lists get
+//! their order, and the messages of all containers together stay within a bound, each with an equal
+//! share.
 
 use ferrolet_types::{Timestamp, pod::PodView};
 use k8s_openapi::{

@@ -1,11 +1,13 @@
 //! Pods that are to be started once: whether every one has come up, and which never will.
 //!
-//! For an agent that starts what it was given and leaves (`--run-once-within`). In: the pods that were asked for, as they are shown, and whether
-//! there is time left. Out: a verdict. Refuses: clocks, and starting or ending anything.
+//! For an agent that starts what it was given and leaves (`--run-once-within`). In: the pods that
+//! were asked for, as they are shown, and whether there is time left. Out: a verdict. Refuses:
+//! clocks, and starting or ending anything.
 
+use ferrolet_pod::restarts_after;
 use ferrolet_types::{
     Pod,
-    pod::{ContainerKind, PodView as _, RestartPolicy, own_restart_policy},
+    pod::{Phase, PodView as _},
 };
 use k8s_openapi::api::core::v1::{Container, ContainerState};
 
@@ -84,20 +86,20 @@ fn progress(shown: Option<&Pod>) -> Progress {
     let Some((pod, status)) = shown.and_then(|pod| Some((pod, pod.status.as_ref()?))) else {
         return Progress::OnTheWay;
     };
-    match status.phase.as_deref() {
-        Some("Succeeded") => Progress::Up,
-        Some("Failed") => Progress::Lost,
-        Some("Running") => {
+    match Phase::of(status) {
+        Some(Phase::Succeeded) => Progress::Up,
+        Some(Phase::Failed) => Progress::Lost,
+        Some(Phase::Running) => {
             let statuses = status.container_statuses.iter().flatten();
             let states: Vec<_> = statuses.map(|it| (&it.name, it.state.as_ref())).collect();
-            let is_up = |container: &&Container| {
+            let is_up = |container: &Container| {
                 let state = states.iter().find(|(name, _)| **name == container.name);
                 state.is_some_and(|(_, state)| state.is_some_and(|it| has_run(pod, container, it)))
             };
-            let regular = pod.containers_of(ContainerKind::Regular);
-            if regular.iter().all(is_up) { Progress::Up } else { Progress::OnTheWay }
+            let mut regular = pod.spec_ref().containers.iter();
+            if regular.all(is_up) { Progress::Up } else { Progress::OnTheWay }
         }
-        _ => Progress::OnTheWay,
+        Some(Phase::Pending | Phase::Unknown) | None => Progress::OnTheWay,
     }
 }
 
@@ -106,12 +108,7 @@ fn has_run(pod: &Pod, container: &Container, state: &ContainerState) -> bool {
     let Some(ended) = &state.terminated else {
         return state.running.is_some();
     };
-    let policy = own_restart_policy(container).unwrap_or_else(|| pod.restart_policy());
-    match policy {
-        RestartPolicy::Always => false,
-        RestartPolicy::OnFailure => ended.exit_code == 0,
-        RestartPolicy::Never => true,
-    }
+    !restarts_after(pod, container, ended.exit_code)
 }
 
 #[cfg(test)]
@@ -169,6 +166,22 @@ mod tests {
             assert_eq!(progress(Some(&pod)), expected, "{policy} {phase} {states:?}");
         }
         assert_eq!(progress(None), Progress::OnTheWay);
+    }
+
+    #[test]
+    fn a_container_that_a_rule_brings_back_is_not_up() {
+        for (code, action, expected) in [
+            (42, "Restart", Progress::OnTheWay),
+            (42, "RestartAllContainers", Progress::OnTheWay),
+            (7, "Restart", Progress::Up),
+        ] {
+            let mut pod = Arc::unwrap_or_clone(shown("Never", "Running", &["runs", "42"]));
+            let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [code]}});
+            let container = &mut pod.spec.as_mut().unwrap().containers[1];
+            container.restart_policy = Some("Never".to_owned());
+            container.restart_policy_rules = Some(vec![serde_json::from_value(rule).unwrap()]);
+            assert_eq!(progress(Some(&Arc::new(pod))), expected, "{action} {code}");
+        }
     }
 
     #[test]

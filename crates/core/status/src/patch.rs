@@ -1,10 +1,11 @@
 //! The difference of two statuses as a strategic merge patch: only what changed travels.
 //!
-//! Owned by the reporter. In: the API's status and the merged one. Out: a patch of the status subresource that names the
-//! pod's UID, so that it cannot hit a pod that took the name since; or nothing.
+//! Owned by the reporter. In: the API's status and the merged one. Out: a patch of the status
+//! subresource that names the pod's UID, so that it cannot hit a pod that took the name since; or
+//! nothing.
 //!
-//! Lists that the API merges by a key (conditions by type, addresses by ip) carry their changed elements, deletions and
-//! the wanted order; all other lists travel whole.
+//! Lists that the API merges by a key (conditions by type, addresses by ip) carry their changed
+//! elements, deletions and the wanted order; all other lists travel whole.
 
 use ferrolet_types::PodUid;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -23,8 +24,8 @@ pub fn plan_patch(uid: &PodUid, old: &PodStatus, new: &PodStatus) -> Option<Valu
     (!patch.is_empty()).then(|| json!({ "metadata": { "uid": uid.as_str() }, "status": patch }))
 }
 
-/// Plans the strategic merge patch between two objects; `merged` names the lists that the API merges and the key of their
-/// elements. Empty when there is nothing to say.
+/// Plans the strategic merge patch between two objects; `merged` names the lists that the API
+/// merges and the key of their elements. Empty when there is nothing to say.
 pub fn plan_difference(
     mut old: Map<String, Value>,
     mut new: Map<String, Value>,
@@ -41,7 +42,8 @@ pub fn plan_difference(
     patch
 }
 
-/// Changed and new entries with their values, vanished ones as null; maps are merged entry by entry.
+/// Changed and new entries with their values, vanished ones as null; maps are merged entry by
+/// entry.
 fn difference(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (name, value) in new {

@@ -1,12 +1,13 @@
 //! The pod's phase, told from its containers' statuses.
 //!
-//! Owned by `compute`. In: the specification and the computed statuses. Out: a phase. Never looks at the previous phase;
-//! that a terminal phase stays is `compute`'s rule.
+//! Owned by `compute`. In: the specification and the computed statuses. Out: a phase. Never looks
+//! at the previous phase; that a terminal phase stays is `compute`'s rule.
 
+use ferrolet_pod::restarts_after;
 use ferrolet_types::pod::{Phase, PodView, is_sidecar};
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod};
 
-use crate::restart::{RESTARTING_ALL, restarts_after};
+use crate::restart::RESTARTING_ALL;
 
 /// What the phase depends on besides the statuses.
 #[derive(Clone, Copy)]
@@ -134,14 +135,8 @@ impl Counts {
     }
 }
 
-/// Reads the API's word for a phase.
-pub(crate) fn parse(phase: Option<&str>) -> Option<Phase> {
-    let phases = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
-    phases.into_iter().find(|it| Some(it.as_str()) == phase)
-}
-
 fn comes_back(pod: &Pod, container: &Container, end: &ContainerStateTerminated) -> bool {
-    end.reason.as_deref() == Some(RESTARTING_ALL) || restarts_after(container, pod, end.exit_code)
+    end.reason.as_deref() == Some(RESTARTING_ALL) || restarts_after(pod, container, end.exit_code)
 }
 
 fn standing<'a>(statuses: &'a [ContainerStatus], container: &Container) -> Standing<'a> {

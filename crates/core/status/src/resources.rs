@@ -1,8 +1,9 @@
-//! The `resources` and `allocatedResources` of containers and of the pod: what is in force, told in the API's units.
+//! The `resources` and `allocatedResources` of containers and of the pod: what is in force, told in
+//! the API's units.
 //!
-//! Owned by `containers` and `compute`. In: the allocated specification, what runtime and cgroups report, the previous
-//! status. Out: resource requirements. The kernel's units are coarser than the API's, so a value that both round to the
-//! smallest one is shown as specified.
+//! Owned by `containers` and `compute`. In: the allocated specification, what runtime and cgroups
+//! report, the previous status. Out: resource requirements. The kernel's units are coarser than the
+//! API's, so a value that both round to the smallest one is shown as specified.
 
 use ferrolet_types::{
     Quantity,
@@ -69,8 +70,9 @@ pub(crate) fn pod_allocated(inputs: &StatusInputs<'_>) -> Option<Amounts> {
     Some(amounts::pod_requests(inputs.pod.spec_ref())).filter(|list| !list.is_empty())
 }
 
-/// The pod's own `resources`: as specified until it runs, then as its cgroup has them. Upstream waits until the API server says that it
-/// runs, and then writes once more; here both are told together.
+/// The pod's own `resources`: as specified until it runs, then as its cgroup has them. Upstream
+/// waits until the API server says that it runs, and then writes once more; here both are told
+/// together.
 pub(crate) fn pod_resources(inputs: &StatusInputs<'_>, phase: Phase) -> ResourceRequirements {
     let spec = inputs.pod.spec_ref();
     let mut shown = spec.resources.clone().unwrap_or_default();
@@ -104,10 +106,11 @@ fn is_running(status: Option<&PodStatus>) -> bool {
 }
 
 fn is_running_status(status: &PodStatus) -> bool {
-    status.phase.as_deref() == Some("Running")
+    Phase::of(status) == Some(Phase::Running)
 }
 
-/// Puts what is in force into the list, or what was shown before, unless both values lie at or below `floor` thousandths.
+/// Puts what is in force into the list, or what was shown before, unless both values lie at or
+/// below `floor` thousandths.
 fn show(
     list: &mut Amounts,
     name: &str,
@@ -147,7 +150,8 @@ fn in_force(
         }
     });
     InForce {
-        // The runtime knows no memory request: our record of what was put in force is the only word on it.
+        // The runtime knows no memory request: our record of what was put in force is the only word
+        // on it.
         memory_request: entry(requests, "memory"),
         ..base
     }

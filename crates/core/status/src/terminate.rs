@@ -1,15 +1,16 @@
 //! The last word on a pod that is gone from the node.
 //!
-//! Owned by `compute`, for [`Stage::Terminated`](crate::Stage). In: a computed status. Out: the same with every
-//! container ended and a terminal phase. What has no end by now failed: nobody can say that it succeeded.
+//! Owned by `compute`, for [`Stage::Terminated`](crate::Stage). In: a computed status. Out: the
+//! same with every container ended and a terminal phase. What has no end by now failed: nobody can
+//! say that it succeeded.
 
 use ferrolet_types::pod::{Phase, PodView, is_sidecar};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
 use crate::containers::{NOT_LOCATED, STATUS_UNKNOWN, terminated, unseen_end};
 
-/// Gives an end to everything that has none.
-pub(crate) fn terminate(pod: &Pod, status: &mut PodStatus) {
+/// Gives an end to everything that has none, and answers the phase that the pod ends in.
+pub(crate) fn terminate(pod: &Pod, status: &mut PodStatus, phase: Phase) -> Phase {
     if has_initialized(pod, status) {
         status.container_statuses.iter_mut().flatten().for_each(end);
     }
@@ -17,11 +18,8 @@ pub(crate) fn terminate(pod: &Pod, status: &mut PodStatus) {
         let n_tried = n_tried(init);
         init.iter_mut().take(n_tried).for_each(end);
     }
-    let is_terminal = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     // A static pod's manifest may still be there: its phase is left open.
-    if !is_terminal && !pod.is_static() {
-        status.phase = Some(Phase::Failed.as_str().to_owned());
-    }
+    if phase.is_terminal() || pod.is_static() { phase } else { Phase::Failed }
 }
 
 fn end(status: &mut ContainerStatus) {

@@ -1,9 +1,13 @@
 //! What a pod looks like at a glance, and why it is not well.
 //!
-//! For people: the node's page today, the command line later. In: a pod with its status. Out: one word as `kubectl get pods` shows
-//! it, and a list of troubles with the evidence that the status holds. Refuses: guessing; what the status does not say is not told.
+//! For people: the node's page today, the command line later. In: a pod with its status. Out: one
+//! word as `kubectl get pods` shows it, and a list of troubles with the evidence that the status
+//! holds. Refuses: guessing; what the status does not say is not told.
 
-use ferrolet_types::Pod;
+use ferrolet_types::{
+    Pod,
+    pod::{Phase, is_sidecar},
+};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 
 /// One thing that keeps a pod from being well.
@@ -29,13 +33,14 @@ pub fn headline(pod: &Pod) -> String {
     if is_ending && status.reason.as_deref() == Some("NodeLost") {
         return "Unknown".to_owned();
     }
-    let phase = status.phase.as_deref().unwrap_or("Pending");
-    if is_ending && !matches!(phase, "Succeeded" | "Failed") {
+    let is_over = Phase::of(status).is_some_and(Phase::is_terminal);
+    if is_ending && !is_over {
         return "Terminating".to_owned();
     }
     if let Some(word) = init_word(pod) {
         return word;
     }
+    let phase = status.phase.as_deref().unwrap_or("Pending");
     let mut word = status.reason.as_deref().unwrap_or(phase).to_owned();
     let mut some_run = false;
     let regular = status.container_statuses.iter().flatten();
@@ -63,7 +68,7 @@ fn init_word(pod: &Pod) -> Option<String> {
     for (index, container) in statuses.iter().enumerate() {
         let state = state_of(container);
         let spec = specs.iter().find(|spec| spec.name == container.name);
-        let is_sidecar = spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Always"));
+        let is_sidecar = spec.is_some_and(is_sidecar);
         if state.terminated.as_ref().is_some_and(|it| it.exit_code == 0)
             || is_sidecar && container.started == Some(true)
         {
@@ -88,12 +93,13 @@ fn ended_word(ended: &ContainerStateTerminated) -> String {
     }
 }
 
-/// Everything that keeps the pod from being well, the pod's own first; empty when it is well, or on its ordinary way there.
+/// Everything that keeps the pod from being well, the pod's own first; empty when it is well, or on
+/// its ordinary way there.
 pub fn why(pod: &Pod) -> Vec<Trouble> {
     let Some(status) = &pod.status else {
         return Vec::new();
     };
-    if status.phase.as_deref() == Some("Succeeded") {
+    if Phase::of(status) == Some(Phase::Succeeded) {
         return Vec::new();
     }
     let mut troubles = Vec::new();
@@ -106,7 +112,7 @@ pub fn why(pod: &Pod) -> Vec<Trouble> {
     for container in init.clone().chain(regular) {
         troubles.extend(of_container(container));
     }
-    if status.phase.as_deref() == Some("Running") {
+    if Phase::of(status) == Some(Phase::Running) {
         let gates = pod.spec.iter().flat_map(|it| it.readiness_gates.iter());
         for gate in gates.flatten() {
             let seen = condition(pod, &gate.condition_type);

@@ -1,10 +1,15 @@
-//! What the sources say about pods, and what became of it: the two messages between `sources` and `pods`.
+//! What the sources say about pods, and what became of it: the two messages between `sources` and
+//! `pods`.
 //!
-//! A source always sends its whole set ([`SourceUpdate`]); the merge turns sets into [`PodChanges`]. Plain data, no policy.
+//! A source always sends its whole set ([`SourceUpdate`]); the merge turns sets into
+//! [`PodChanges`]. Plain data, no policy.
 
 use std::sync::Arc;
 
-use crate::{Pod, pod::PodSource};
+use crate::{
+    Pod,
+    pod::{PodSource, SEEN_ANNOTATION, SOURCE_ANNOTATION},
+};
 
 /// Everything that one source has, at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +18,8 @@ pub struct SourceUpdate {
     pub source: PodSource,
     /// Its whole set, in the source's own order.
     pub pods: Vec<SourcedPod>,
-    /// True for a stand-in while the source itself has never spoken: an earlier life's copy of its set.
+    /// True for a stand-in while the source itself has never spoken: an earlier life's copy of its
+    /// set.
     pub is_provisional: bool,
 }
 
@@ -26,10 +32,11 @@ pub struct SourcedPod {
     pub pod: Pod,
 }
 
-/// The places at which two sets of a source differ, when they hold the same pods in the same order, some of them perhaps in another version;
-/// `None` when a pod came or went.
+/// The places at which two sets of a source differ, when they hold the same pods in the same order,
+/// some of them perhaps in another version; `None` when a pod came or went.
 ///
-/// A set comes with every change of one of its pods. This tells which one without a look into the others.
+/// A set comes with every change of one of its pods. This tells which one without a look into the
+/// others.
 pub fn edited_places<'a>(
     before: impl ExactSizeIterator<Item = &'a Pod>,
     after: impl ExactSizeIterator<Item = &'a Pod>,
@@ -58,7 +65,8 @@ pub struct PodChanges {
     pub source: PodSource,
     /// The changes, removals first.
     pub changes: Vec<PodChange>,
-    /// True once every configured source has spoken; until then an unknown pod may yet turn up and nothing is cleaned away.
+    /// True once every configured source has spoken; until then an unknown pod may yet turn up and
+    /// nothing is cleaned away.
     pub all_sources_ready: bool,
 }
 
@@ -88,6 +96,15 @@ impl PodChange {
             | Self::Reconcile(pod) => pod,
         }
     }
+}
+
+/// The pod with a note of where it came from and when that was first seen.
+pub fn annotated(pod: &Pod, source: PodSource, seen: &str) -> Pod {
+    let mut pod = (**pod).clone();
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), source.as_str().to_owned());
+    annotations.insert(SEEN_ANNOTATION.to_owned(), seen.to_owned());
+    Arc::new(pod)
 }
 
 #[cfg(test)]

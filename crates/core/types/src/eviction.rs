@@ -1,4 +1,5 @@
-//! The order to end a pod for the node's sake: from whoever watches the node's means to the sync loop.
+//! The order to end a pod for the node's sake: from whoever watches the node's means to the sync
+//! loop.
 
 use crate::{GracePeriod, PodUid};
 

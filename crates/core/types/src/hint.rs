@@ -12,7 +12,8 @@ pub enum Hint {
         /// What happened, to be compared with what is known already.
         news: News,
     },
-    /// Every pod the runtime knows, after a complete listing: who is missing here has no containers.
+    /// Every pod the runtime knows, after a complete listing: who is missing here has no
+    /// containers.
     Census(Vec<PodUid>),
 }
 

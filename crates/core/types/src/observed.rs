@@ -1,6 +1,7 @@
 //! What really runs, as the runtime tells it: plain data that the adapters fill and core reads.
 //!
-//! An observation is complete for its pod: every sandbox and container the runtime still knows, newest first.
+//! An observation is complete for its pod: every sandbox and container the runtime still knows,
+//! newest first.
 
 use crate::{ContainerId, ContainerName, PodKey, PodUid, SandboxId, Timestamp};
 
@@ -62,7 +63,8 @@ pub struct ObservedContainer {
     pub restart_count: u32,
     /// The specification hash it was made from, in hex, from its annotation.
     pub spec_hash: Option<String>,
-    /// Consecutive crashes before this one started, from our own annotation; `None` when somebody else made it.
+    /// Consecutive crashes before this one started, from our own annotation; `None` when somebody
+    /// else made it.
     pub crash_streak: Option<u32>,
     /// Where a termination message may be found, from its annotations.
     pub termination_message: TerminationMessageSource,

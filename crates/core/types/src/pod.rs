@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus, Probe};
 
 use crate::{GracePeriod, PodKey, PodUid, Timestamp};
 
@@ -104,6 +104,18 @@ impl Phase {
         }
     }
 
+    /// The phase that a status names; `None` when it names none.
+    pub fn of(status: &PodStatus) -> Option<Self> {
+        match status.phase.as_deref()? {
+            "" => None,
+            "Pending" => Some(Self::Pending),
+            "Running" => Some(Self::Running),
+            "Succeeded" => Some(Self::Succeeded),
+            "Failed" => Some(Self::Failed),
+            _ => Some(Self::Unknown),
+        }
+    }
+
     /// True when a pod never leaves this phase.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
@@ -142,9 +154,7 @@ pub trait PodView {
     fn is_critical(&self) -> bool;
     /// Upstream's word for its priority, in figures.
     fn priority_word(&self) -> &'static str;
-    /// Every container with its kind: init and sidecars in order, then regular, then ephemeral ones as containers.
-    fn containers_of(&self, kind: ContainerKind) -> Vec<&Container>;
-    /// Finds a container of the specification by name.
+    /// Finds an init container, sidecar or regular container of the specification by name.
     fn find_container(&self, name: &str) -> Option<(ContainerKind, &Container)>;
 }
 
@@ -208,13 +218,7 @@ impl PodView for Pod {
     }
 
     fn api_phase(&self) -> Option<Phase> {
-        match self.status.as_ref()?.phase.as_deref()? {
-            "Pending" => Some(Phase::Pending),
-            "Running" => Some(Phase::Running),
-            "Succeeded" => Some(Phase::Succeeded),
-            "Failed" => Some(Phase::Failed),
-            _ => Some(Phase::Unknown),
-        }
+        Phase::of(self.status.as_ref()?)
     }
 
     fn is_critical(&self) -> bool {
@@ -231,18 +235,6 @@ impl PodView for Pod {
             1.. => "medium",
             -999.. => "low",
             _ => "very-low",
-        }
-    }
-
-    fn containers_of(&self, kind: ContainerKind) -> Vec<&Container> {
-        let spec = self.spec_ref();
-        let init = spec.init_containers.as_deref().unwrap_or_default();
-        match kind {
-            ContainerKind::Init => init.iter().filter(|c| !is_sidecar(c)).collect(),
-            ContainerKind::Sidecar => init.iter().filter(|c| is_sidecar(c)).collect(),
-            ContainerKind::Regular => spec.containers.iter().collect(),
-            // Ephemeral containers have a type of their own: see `ephemeral_as_container`.
-            ContainerKind::Ephemeral => Vec::new(),
         }
     }
 
@@ -322,9 +314,11 @@ impl ProbeKind {
     }
 }
 
-/// The hash that says whether a container was made from its specification as it is now, as upstream stores it.
+/// The hash that says whether a container was made from its specification as it is now, as upstream
+/// stores it.
 ///
-/// Only name and image count: every other field of a running container is immutable or changed in place.
+/// Only name and image count: every other field of a running container is immutable or changed in
+/// place.
 pub fn spec_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     let json = match image {
@@ -363,6 +357,22 @@ fn json_string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_phase_is_read_from_a_status() {
+        let check = |word: Option<&str>, expected: Option<Phase>| {
+            let phase = word.map(str::to_owned);
+            assert_eq!(Phase::of(&PodStatus { phase, ..PodStatus::default() }), expected);
+        };
+        check(None, None);
+        check(Some(""), None);
+        check(Some("Dancing"), Some(Phase::Unknown));
+        for phase in
+            [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown]
+        {
+            check(Some(phase.as_str()), Some(phase));
+        }
+    }
 
     #[test]
     fn the_spec_hash_equals_upstreams() {

@@ -52,7 +52,8 @@ fn class_of<'a>(all: impl Iterator<Item = Option<&'a ResourceRequirements>>) -> 
             let request = amount(resources.and_then(|r| r.requests.as_ref()), name);
             let limit = amount(resources.and_then(|r| r.limits.as_ref()), name);
             anything |= request.is_some() || limit.is_some();
-            // A limit without a request is defaulted to an equal request by the API; an explicit request of nothing is not.
+            // A limit without a request is defaulted to an equal request by the API; an explicit
+            // request of nothing is not.
             let is_defaulted = resources
                 .and_then(|r| r.requests.as_ref())
                 .is_none_or(|requests| !requests.contains_key(name));

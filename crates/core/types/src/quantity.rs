@@ -4,7 +4,8 @@ use std::{cmp::Ordering, fmt};
 
 /// An exact amount, held in billionths, as the API's `resource.Quantity` does.
 ///
-/// The text it came from is not kept: [`Quantity::milli`] and [`Quantity::value`] round up, as upstream's do.
+/// The text it came from is not kept: [`Quantity::milli`] and [`Quantity::value`] round up, as
+/// upstream's do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quantity {
     nanos: i128,

@@ -9,7 +9,8 @@ use jiff::SignedDuration;
 pub struct Timestamp(pub jiff::Timestamp);
 
 impl Timestamp {
-    /// The moment that many nanoseconds after the epoch; `None` for the zero that CRI uses for "never".
+    /// The moment that many nanoseconds after the epoch; `None` for the zero that CRI uses for
+    /// "never".
     pub fn from_nanos(nanos: i64) -> Option<Self> {
         if nanos == 0 {
             None
@@ -79,7 +80,8 @@ const UNITS: [(&str, u128); 7] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a duration as Go writes it: `1h2m3.5s`, `300ms`, `0`. Negative ones are refused: nothing here runs backwards.
+/// Reads a duration as Go writes it: `1h2m3.5s`, `300ms`, `0`. Negative ones are refused: nothing
+/// here runs backwards.
 pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
     let bad = || DurationError { text: text.to_owned() };
     let mut rest = text.strip_prefix('+').unwrap_or(text);

@@ -1,7 +1,7 @@
 //! What there has to be in the packet filter, as words for `iptables`. Pure.
 //!
-//! Names, order and every word are upstream's: `iptables` finds a rule again by comparing it word by word, and kube-proxy keeps a copy of the rule
-//! against martians that has to be the same one.
+//! Names, order and every word are upstream's: `iptables` finds a rule again by comparing it word
+//! by word, and kube-proxy keeps a copy of the rule against martians that has to be the same one.
 
 use ferrolet_ports::IpFamily;
 
@@ -18,7 +18,8 @@ pub(crate) const CANARIES: [Chain; 3] = [
 ];
 /// A chain that every kernel with this family has.
 pub(crate) const PROOF: Chain = Chain::new(Table::Nat, "POSTROUTING");
-/// Packets for addresses of the loopback that come from elsewhere and belong to no connection that was let in.
+/// Packets for addresses of the loopback that come from elsewhere and belong to no connection that
+/// was let in.
 const MARTIANS: [&str; 16] = [
     "-m",
     "comment",
@@ -174,8 +175,8 @@ pub(crate) fn rule_is_there(code: Option<i32>) -> Found {
     }
 }
 
-/// A chain's being there. What the program cannot tell for want of its lock is no reason to make everything anew; any other complaint is,
-/// because making is harmless.
+/// A chain's being there. What the program cannot tell for want of its lock is no reason to make
+/// everything anew; any other complaint is, because making is harmless.
 pub(crate) fn chain_is_there(code: Option<i32>) -> Found {
     match code {
         Some(0) => Found::Yes,

@@ -137,7 +137,8 @@ async fn what_was_emptied_is_made_again_within_the_minute() {
     }
 }
 
-/// Somebody who reloads a firewall empties one table after the other: who comes back too early is swept away again.
+/// Somebody who reloads a firewall empties one table after the other: who comes back too early is
+/// swept away again.
 #[tokio::test(start_paused = true)]
 async fn a_flush_under_way_is_waited_for_but_not_for_ever() {
     let filter = FakePacketFilter::new();

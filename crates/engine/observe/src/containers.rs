@@ -30,7 +30,8 @@ const SLOWEST_PERIOD: Duration = Duration::from_secs(1);
 /// First and longest pause before the stream is opened again.
 const REOPEN_FIRST: Duration = Duration::from_millis(100);
 const REOPEN_LONGEST: Duration = Duration::from_secs(3);
-/// Without a successful listing for this long the runtime counts as lost (upstream's PLEG threshold).
+/// Without a successful listing for this long the runtime counts as lost (upstream's PLEG
+/// threshold).
 const LISTING_OVERDUE: Duration = Duration::from_secs(180);
 
 /// When the runtime was last listed: the health check that upstream calls PLEG.
@@ -122,7 +123,8 @@ enum Stream {
 struct Listing {
     answer: Fut<'static, Result<RuntimeListing, RuntimeError>>,
     began: Instant,
-    /// What happened since it was asked for, which its answer may not know of. Bounded by the deadline of the call.
+    /// What happened since it was asked for, which its answer may not know of. Bounded by the
+    /// deadline of the call.
     meanwhile: Vec<RuntimeEvent>,
 }
 
@@ -137,7 +139,8 @@ impl Watch {
     async fn next_hints(&mut self) -> Vec<Hint> {
         let list_at = self.list_at;
         let listing = &mut self.listing;
-        // Both halves are cancel-safe: a timer loses nothing, and a listing under way is kept and polled on.
+        // Both halves are cancel-safe: a timer loses nothing, and a listing under way is kept and
+        // polled on.
         let next_listing = async {
             match listing {
                 Some(listing) => Woken::Listed((&mut listing.answer).await),
@@ -209,7 +212,8 @@ impl Watch {
             Ok(stream) => {
                 tracing::debug!("Container event stream is open");
                 self.stream = Stream::Open(stream);
-                // What happened before the stream was open is only found by looking, and not by a look that began before.
+                // What happened before the stream was open is only found by looking, and not by a
+                // look that began before.
                 self.listing = None;
                 self.list_at = Instant::now();
             }

@@ -1,7 +1,7 @@
 //! Figures of looking at the runtime, in the names of upstream's PLEG.
 //!
-//! One tally for the process (ADR 0018). In: listings that ended and streams that were opened. Out: [`figures`], and [`LastListing`], which
-//! tells at each scrape when the last listing was.
+//! One tally for the process (ADR 0018). In: listings that ended and streams that were opened. Out:
+//! [`figures`], and [`LastListing`], which tells at each scrape when the last listing was.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,8 @@ static KEPT: Tally = Tally::new();
 
 /// How the runtime was looked at.
 pub fn figures() -> &'static Tally {
-    // Hints wait for their reader and are never dropped; upstream shows that from the start, and so do we.
+    // Hints wait for their reader and are never dropped; upstream shows that from the start, and so
+    // do we.
     KEPT.add("kubelet_pleg_discard_events", &[], 0.0);
     &KEPT
 }

@@ -1,7 +1,8 @@
-//! What the kernel's log means for the node: kills because the whole machine was short of memory are told of the node.
+//! What the kernel's log means for the node: kills because the whole machine was short of memory
+//! are told of the node.
 //!
-//! In: records. Out: `SystemOOM` events. A container that reaches its own limit is not news of the node: its status says `OOMKilled`. What a
-//! record means is decided in `resources`.
+//! In: records. Out: `SystemOOM` events. A container that reaches its own limit is not news of the
+//! node: its status says `OOMKilled`. What a record means is decided in `resources`.
 
 use std::sync::Arc;
 

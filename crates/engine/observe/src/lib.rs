@@ -1,22 +1,23 @@
-//! What really runs: the runtime's events and listings, turned into hints, and how the runtime feels.
+//! What really runs: the runtime's events and listings, turned into hints.
 //!
-//! Three loops, all owned here. [`watch_containers`] keeps a brief map of every container and sandbox, feeds it from the event
-//! stream and repairs it by listing everything now and then; each difference becomes a [`Hint`](ferrolet_types::hint::Hint).
-//! [`watch_health`] asks the runtime how it feels and publishes the answer. [`watch_kernel`] tells when the machine ran out of memory.
+//! Two loops, both owned here. [`watch_containers`] keeps a brief map of every container and
+//! sandbox, feeds it from the event stream and repairs it by listing everything now and then; each
+//! difference becomes a [`Hint`](ferrolet_types::hint::Hint). [`watch_kernel`] tells when the
+//! machine ran out of memory.
 //!
-//! Hints say *look*, never *what is*: the worker of a pod looks for itself, so a pod whose inspection hangs delays no other.
-//! Refuses: inspecting single pods, deciding anything.
+//! Hints say *look*, never *what is*: the worker of a pod looks for itself, so a pod whose
+//! inspection hangs delays no other. Refuses: inspecting single pods, deciding anything.
 #![forbid(unsafe_code)]
 
 mod containers;
 mod figures;
-mod health;
 mod kernel;
 mod known;
+mod part;
 #[cfg(test)]
 mod tests;
 
 pub use containers::{ListingHealth, watch_containers};
 pub use figures::{LastListing, figures};
-pub use health::{RuntimeHealth, watch_health};
 pub use kernel::watch_kernel;
+pub use part::{Doors, Observed, build};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
     Clock as _, HealthCheck as _, ListedContainer, ListedSandbox, ListedState, Measured as _,
-    Runtime as _, RuntimeErrorKind, RuntimeEvent, RuntimeEventKind, RuntimeListing, SampleValue,
+    Runtime as _, RuntimeEvent, RuntimeEventKind, RuntimeListing, SampleValue,
 };
 use ferrolet_testkit::{Call, Script, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::{
@@ -13,14 +13,12 @@ use ferrolet_types::{
     pod::PodView as _,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
-    LastListing, ListingHealth, RuntimeHealth, known::Known, watch_containers, watch_health,
-};
+use crate::{LastListing, ListingHealth, known::Known, watch_containers};
 
 const IMAGE: &str = "registry.example/app:1";
 
@@ -77,7 +75,8 @@ fn brief(hints: &[Hint]) -> String {
     lines.join(", ")
 }
 
-/// 8.4, states and events: what a listing means against the one before; sandboxes count as containers.
+/// 8.4, states and events: what a listing means against the one before; sandboxes count as
+/// containers.
 #[test]
 fn a_listing_tells_what_differs_from_the_one_before() {
     let check = |before: &str, after: &str, expected: &str| {
@@ -352,82 +351,4 @@ async fn a_process_that_ends_by_itself_is_heard_of() {
     sleep(secs(1)).await;
     let id = started(&bench.world, &web()).await;
     assert_eq!(bench.hears(&id, Seen::Ended).await.as_secs(), 7);
-}
-
-/// A watch on how the runtime feels.
-fn feelings(world: &World) -> (watch::Receiver<RuntimeHealth>, JoinSet<()>) {
-    let (sender, feels) = watch::channel(RuntimeHealth::default());
-    let mut tasks = JoinSet::new();
-    tasks.spawn(watch_health(world.runtime(), sender));
-    (feels, tasks)
-}
-
-async fn until(
-    feels: &mut watch::Receiver<RuntimeHealth>,
-    is_it: impl FnMut(&RuntimeHealth) -> bool,
-) -> Duration {
-    let began = Instant::now();
-    let waited = timeout(secs(60), feels.wait_for(is_it)).await;
-    waited.unwrap().unwrap();
-    began.elapsed()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_comes_up_is_noticed_quickly_and_one_that_goes_within_five_seconds() {
-    let world = World::new();
-    world.runtime_down();
-    let (mut feels, _tasks) = feelings(&world);
-    let is_silent = |it: &RuntimeHealth| matches!(it, RuntimeHealth::Silent(_));
-    assert!(until(&mut feels, is_silent).await < millis(10));
-    world.runtime_up();
-    assert!(until(&mut feels, RuntimeHealth::is_ready).await <= millis(110));
-    assert!(feels.borrow().is_network_ready());
-    world.runtime_down();
-    assert!(until(&mut feels, is_silent).await <= millis(5010));
-    sleep(secs(60)).await;
-    world.runtime_up();
-    assert!(until(&mut feels, RuntimeHealth::is_ready).await <= millis(5010));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_comes_late_is_noticed_as_quickly() {
-    for (late, at_most) in [(secs(90), millis(210)), (secs(600), millis(5010))] {
-        let world = World::new();
-        world.runtime_down();
-        let (mut feels, _tasks) = feelings(&world);
-        sleep(late).await;
-        world.runtime_up();
-        assert!(until(&mut feels, RuntimeHealth::is_ready).await <= at_most);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_network_that_is_not_ready_is_told_apart() {
-    let world = World::new();
-    world.set_network_trouble(Some(("NetworkPluginNotReady", "no CNI configuration")));
-    let (mut feels, _tasks) = feelings(&world);
-    until(&mut feels, RuntimeHealth::is_ready).await;
-    assert_eq!(
-        feels.borrow().network_trouble().as_deref(),
-        Some(
-            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
-             message:no CNI configuration"
-        )
-    );
-    world.set_network_trouble(None);
-    assert!(until(&mut feels, RuntimeHealth::is_network_ready).await <= secs(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_a_changed_feeling_is_told() {
-    let world = World::new();
-    let (mut feels, _tasks) = feelings(&world);
-    until(&mut feels, RuntimeHealth::is_ready).await;
-    feels.borrow_and_update();
-    sleep(secs(60)).await;
-    assert!(!feels.has_changed().unwrap());
-    world.fail_next(Call::Status, 1, RuntimeErrorKind::Internal, "hiccup");
-    let is_silent = |it: &RuntimeHealth| matches!(it, RuntimeHealth::Silent(_));
-    until(&mut feels, is_silent).await;
-    assert!(until(&mut feels, RuntimeHealth::is_ready).await < secs(1));
 }

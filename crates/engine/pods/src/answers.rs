@@ -1,10 +1,12 @@
-//! What was told of the containers of static pods, kept on disk for the agent's next life: `probe_results` in the root directory.
+//! What was told of the containers of static pods, kept on disk for the agent's next life:
+//! `probe_results` in the root directory.
 //!
-//! The API remembers what was told of its pods; a manifest remembers nothing, and whenever the agent restarts a healthy static pod would
-//! not be ready until its probes have run. Workers note what they show, and [`Answers::keep`] writes it at once, since the world may
-//! have heard it when the agent dies; what comes while it writes is written together. Nobody waits for the disk: whoever is not
-//! remembered is probed first, as a new container is. What is kept names the very container, so it never speaks of a later one.
-//! Refuses: deciding what a result means. ADR 0028.
+//! The API remembers what was told of its pods; a manifest remembers nothing, and whenever the
+//! agent restarts a healthy static pod would not be ready until its probes have run. Workers note
+//! what they show, and [`Answers::keep`] writes it at once, since the world may have heard it when
+//! the agent dies; what comes while it writes is written together. Nobody waits for the disk:
+//! whoever is not remembered is probed first, as a new container is. What is kept names the very
+//! container, so it never speaks of a later one. Refuses: deciding what a result means. ADR 0028.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Mutex};
 
@@ -28,7 +30,8 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Reads the file, once, before anybody notes anything. One that cannot be read is reported and begun anew: probes find everything out again.
+    /// Reads the file, once, before anybody notes anything. One that cannot be read is reported and
+    /// begun anew: probes find everything out again.
     pub(crate) async fn load(&self, files: &dyn StateFiles) {
         let book = match files.read(FILE).await {
             Ok(content) => content.map_or_else(|| Ok(Book::new()), |it| decode(&it)),
@@ -77,7 +80,8 @@ impl Answers {
         }
     }
 
-    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces the file in one step.
+    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces the file in
+    /// one step.
     pub(crate) async fn keep(&self, files: &dyn StateFiles) -> Infallible {
         loop {
             self.changed.notified().await;

@@ -1,4 +1,5 @@
-//! What others may see of the pods: the latest specification and status of each, replaced as a whole.
+//! What others may see of the pods: the latest specification and status of each, replaced as a
+//! whole.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +37,8 @@ impl Board {
         Self { sinks, ..Self::default() }
     }
 
-    /// True once every source of pods has spoken, so that nobody takes a missing pod for one that is not wanted.
+    /// True once every source of pods has spoken, so that nobody takes a missing pod for one that
+    /// is not wanted.
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }

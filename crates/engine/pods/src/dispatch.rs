@@ -114,7 +114,7 @@ impl Dispatcher {
 
     /// What pods have together.
     pub(crate) fn class_bounds(&mut self) -> ClassBounds {
-        let policy = self.world.node.spec.resources.cgroups;
+        let policy = self.world.settings.spec.resources.cgroups;
         let bounds = self.with_gate(|roster, gate| roster.class_bounds(gate, &policy));
         figures::memory_reserved(&bounds);
         bounds
@@ -194,6 +194,10 @@ impl Dispatcher {
                 }
             }
             Event::Network(trouble) => {
+                // The node changes in other ways too, and workers wake when they are told.
+                if trouble == self.network_trouble {
+                    return;
+                }
                 self.inboxes.values().for_each(|inbox| inbox.set_network(trouble.clone()));
                 self.network_trouble = trouble;
             }
@@ -235,11 +239,11 @@ impl Dispatcher {
 
     /// Tells whoever updates a pod that runs here what this node cannot do.
     fn say_what_is_missing(&self, old: &Pod, new: &Pod) {
-        let node = self.world.admission.borrow();
-        let Some(node) = node.as_ref().filter(|_| self.roster.has_taken(&new.uid())) else {
+        if !self.roster.has_taken(&new.uid()) {
             return;
-        };
-        if let Some(message) = missing_for_update(old, new, &node.declared_features) {
+        }
+        let node = self.world.node();
+        if let Some(message) = missing_for_update(old, new, &node.settings.declared_features) {
             let events = self.world.events.as_ref();
             let reason = "FailedNodeDeclaredFeaturesCheck";
             say_of_pod(events, new, EventKind::Warning, reason, message);
@@ -252,15 +256,15 @@ impl Dispatcher {
     }
 
     fn with_gate<T>(&mut self, ask: impl FnOnce(&mut Roster, &Gate<'_>) -> T) -> T {
-        let node = self.world.admission.borrow().clone();
+        let node = self.world.node();
         let board = self.world.board.clone();
         let world = self.world.clone();
         let gate = Gate {
-            node: node.as_ref(),
+            node: Some(&node),
             rules: Some(ResizeRules {
-                node: &world.node.spec.resources,
-                has_static_cpus: world.node.has_static_cpus,
-                has_static_memory: world.node.has_static_memory,
+                node: &world.settings.spec.resources,
+                has_static_cpus: world.settings.has_static_cpus,
+                has_static_memory: world.settings.has_static_memory,
             }),
             is_active: &|uid| !board.is_terminal(uid),
         };
@@ -277,10 +281,10 @@ impl Dispatcher {
                     figures::worker_began(pod, now);
                     figures::taken(pod);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
-                    memory.actuated = self.world.records.actuated(&pod.uid());
-                    memory.told_before = self.world.answers.of(&pod.uid());
-                    memory.resizing = Resizing::from_status(pod, now);
-                    memory.verdict = earlier_rejection(pod);
+                    memory.made.note_actuated(self.world.records.actuated(&pod.uid()));
+                    memory.seen.told_before = self.world.answers.of(&pod.uid());
+                    memory.made.resizing = Resizing::from_status(pod, now);
+                    memory.asked.recall(earlier_rejection(pod));
                     let inbox = Inbox::new(Some(assigned), Wish::Run, self.network_trouble.clone());
                     self.spawn(memory, inbox);
                 }
@@ -335,7 +339,7 @@ impl Dispatcher {
     }
 
     fn spawn(&mut self, memory: Memory, inbox: Inbox) {
-        let (uid, inbox) = (memory.uid.clone(), Arc::new(inbox));
+        let (uid, inbox) = (memory.asked.uid().clone(), Arc::new(inbox));
         self.inboxes.insert(uid.clone(), inbox.clone());
         let work = work(self.world.clone(), inbox, memory);
         let task = match self.panics.get(&uid) {

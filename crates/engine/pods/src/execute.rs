@@ -1,11 +1,13 @@
-//! Executes what was decided: one arm per action, one call and one outcome per arm. A choice found here is a bug in `decide`.
+//! Executes what was decided: one arm per action, one call and one outcome per arm. A choice found
+//! here is a bug in `decide`.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use ferrolet_lifecycle::{
-    Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StopCause, after_refusal,
-    left_to_stop, restarts_on_failure,
+    Action, AfterRefusal, Claim, Presence, Refusal, RestartCount, Stage, StartError, StopCause,
+    after_refusal, left_to_stop,
 };
+use ferrolet_pod::{WaitingReason, kind_of_container, restarts_on_failure};
 use ferrolet_ports::{
     EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeError, VolumeMount,
 };
@@ -19,9 +21,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     World, figures,
-    memory::Memory,
+    memory::{Memory, Part},
     resize::resize,
-    start::{StartFailure, StartOrder, create_sandbox, start_container},
+    start::{StartOrder, create_sandbox, start_container},
     tell::{ContainerEvents, Happened, say_of_pod, say_resize},
     turns::Turns,
     userns::release_users,
@@ -43,22 +45,13 @@ pub(crate) enum Outcome {
     /// A container was started.
     Started { container: ContainerName },
     /// A container could not be started.
-    NotStarted { container: ContainerName, failure: StartFailure },
+    NotStarted { container: ContainerName, error: StartError },
     /// This node cannot have the pod after all.
     Rejected { reason: &'static str, message: String },
     /// Somebody else has something to do for the pod first.
     Awaited { reason: &'static str, message: String },
     /// Something about the pod as a whole failed.
     Failed { reason: &'static str, message: String },
-}
-
-/// A part of a pod's set-up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    Cgroup,
-    Files,
-    Volumes,
-    Logs,
 }
 
 impl Outcome {
@@ -76,66 +69,51 @@ impl Outcome {
     pub(crate) fn remember(self, memory: &mut Memory, world: &World, now: Timestamp) {
         match self {
             Self::Done => {}
-            Self::Setup(part, presence) => match part {
-                Part::Cgroup => memory.setup.cgroup = presence,
-                Part::Files => memory.setup.files = presence,
-                Part::Volumes => memory.setup.volumes = presence,
-                Part::Logs => memory.setup.logs = presence,
-            },
-            Self::Volumes(volumes) => {
-                memory.volumes = volumes;
-                memory.setup.volumes = Presence::Present;
-            }
+            Self::Setup(part, presence) => memory.made.note_setup(part, presence),
+            Self::Volumes(volumes) => memory.made.note_volumes(volumes),
             Self::Resized { actuated, error } => {
-                memory.actuated = Some(actuated);
-                if let (Some(pod), Some(message)) = (memory.pod.clone(), error) {
+                memory.made.note_actuated(Some(actuated));
+                if let (Some(pod), Some(message)) = (memory.asked.pod(), error) {
                     tracing::warn!(pod = %pod.key(), %message, "Pod cannot be resized");
-                    let said = memory.resizing.failed(&pod, &message, now);
-                    said.into_iter().for_each(|said| say_resize(world, &pod, said));
+                    let said = memory.made.resizing.failed(pod, &message, now);
+                    said.into_iter().for_each(|said| say_resize(world, pod, said));
                 }
             }
-            Self::LeftBehind { id } => memory.left_behind.put_aside(&id, &mut memory.seen),
+            Self::LeftBehind { id } => memory.leave_behind(&id),
             Self::Started { container } => {
-                memory.failures.remove(&container);
-                // Should it have to wait again, that is news.
-                memory.waiting.remove(&container);
-                memory.note_in_force(&container, world);
+                memory.shown.forget_waiting(&container);
+                let in_force = memory.made.note_started(memory.asked.pod(), &container);
+                in_force.into_iter().for_each(|it| {
+                    world.records.put_in_force(memory.asked.uid(), it);
+                });
             }
-            Self::NotStarted { container, failure } => {
-                if let Some(pod) = &memory.pod {
-                    let kind = pod
-                        .find_container(container.as_str())
-                        .map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+            Self::NotStarted { container, error } => {
+                if let Some(pod) = memory.asked.pod() {
+                    let kind = kind_of_container(pod, container.as_str());
                     let tell =
                         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str());
-                    if let Some(text) = failure.event_text() {
+                    if let Some(text) = event_text(&error) {
                         tell.say(Happened::Failed(text));
                     }
                 }
-                memory.note_start_failure(&container, failure, now);
+                memory.made.note_start_failure(&container, error, now);
             }
             Self::Rejected { reason, message } => {
-                let pod = memory.key.as_ref().map(ToString::to_string);
-                tracing::warn!(pod, reason, message, "Pod is rejected");
+                tracing::warn!(pod = memory.name(), reason, message, "Pod is rejected");
                 figures::rejected(reason);
-                if let Some(pod) = &memory.pod {
+                if let Some(pod) = memory.asked.pod() {
                     let events = world.events.as_ref();
                     say_of_pod(events, pod, EventKind::Warning, reason, message.clone());
                 }
-                memory.reject_late(reason, &message);
+                memory.asked.reject_late(reason, &message);
             }
             Self::Awaited { reason, message } => {
-                tracing::debug!(
-                    pod = memory.key.as_ref().map(ToString::to_string),
-                    reason,
-                    message,
-                    "Pod waits"
-                );
-                memory.note_pod_failure(reason, message, now);
+                tracing::debug!(pod = memory.name(), reason, message, "Pod waits");
+                memory.made.note_pod_failure(message, now);
             }
             Self::Failed { reason, message } => {
-                tracing::warn!(pod = memory.key.as_ref().map(ToString::to_string), reason, error = %message, "Pod cannot be synced");
-                if let Some(pod) = &memory.pod {
+                tracing::warn!(pod = memory.name(), reason, error = %message, "Pod cannot be synced");
+                if let Some(pod) = memory.asked.pod() {
                     say_of_pod(
                         world.events.as_ref(),
                         pod,
@@ -144,7 +122,7 @@ impl Outcome {
                         message.clone(),
                     );
                 }
-                memory.note_pod_failure(reason, message, now);
+                memory.made.note_pod_failure(message, now);
             }
         }
     }
@@ -157,16 +135,21 @@ pub(crate) async fn execute_stage(world: &World, memory: &Memory, stage: Stage) 
 }
 
 async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) -> Outcome {
-    let Some(key) = &memory.key else {
-        // Without a name there is nothing on disk that could be found; containers carry their own ids.
+    let Some(key) = memory.asked.key() else {
+        // Without a name there is nothing on disk that could be found; containers carry their own
+        // ids.
         return execute_nameless(world, memory, turns, action).await;
     };
-    match (action, &memory.pod) {
+    match (action, memory.asked.pod()) {
         (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
-        (Action::EnsureFiles, Some(_)) => match world.files.ensure_pod(key, &memory.uid).await {
-            Ok(()) => Outcome::Setup(Part::Files, Presence::Present),
-            Err(error) => failed("Failed", format!("error making pod data directories: {error}")),
-        },
+        (Action::EnsureFiles, Some(_)) => {
+            match world.files.ensure_pod(key, memory.asked.uid()).await {
+                Ok(()) => Outcome::Setup(Part::Files, Presence::Present),
+                Err(error) => {
+                    failed("Failed", format!("error making pod data directories: {error}"))
+                }
+            }
+        }
         (Action::EnsureVolumes, Some(pod)) => match world.volumes.ensure(pod).await {
             Ok(volumes) => Outcome::Volumes(volumes),
             Err(error) if error.rejects_pod() => {
@@ -202,7 +185,7 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
             let starting = start_container(world, memory, pod, order);
             match figures::container(kind, starting).await {
                 Ok(()) => Outcome::Started { container },
-                Err(failure) => Outcome::NotStarted { container, failure },
+                Err(error) => Outcome::NotStarted { container, error },
             }
         }
         (Action::RemoveContainer { id, container, log_path: Some(log) }, _) => {
@@ -213,7 +196,7 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
                 Err(error) => not_removed(memory, id.as_str(), &error),
             }
         }
-        (Action::RemoveLogs, _) => match world.files.remove_logs(key, &memory.uid).await {
+        (Action::RemoveLogs, _) => match world.files.remove_logs(key, memory.asked.uid()).await {
             Ok(()) => Outcome::Setup(Part::Logs, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
         },
@@ -230,14 +213,14 @@ async fn execute_nameless(
 ) -> Outcome {
     match action {
         Action::StopContainer { id, container, grace, cause, after } => {
-            if memory.is_new_end(&id) {
+            if memory.shown.is_new_end(&id) {
                 announce_end(world, memory, &container, &cause);
             }
             stop(world, memory, turns, (&id, &container), (grace, &after)).await
         }
         Action::StopSandbox { id } => match world.runtime.stop_sandbox(&id).await {
             Ok(()) => Outcome::Done,
-            Err(error) => not_killed("KillPodSandbox", memory.uid.as_str(), &error),
+            Err(error) => not_killed("KillPodSandbox", memory.asked.uid().as_str(), &error),
         },
         Action::RemoveContainer { id, .. } => match world.runtime.remove_container(&id).await {
             Ok(()) => Outcome::Done,
@@ -258,7 +241,7 @@ async fn execute_nameless(
             }
         }
         Action::RemoveCgroup => {
-            match figures::cgroup("destroy", world.cgroups.remove(&memory.uid)).await {
+            match figures::cgroup("destroy", world.cgroups.remove(memory.asked.uid())).await {
                 Ok(()) => {
                     give_back_users(world, memory).await;
                     Outcome::Setup(Part::Cgroup, Presence::Absent)
@@ -266,7 +249,7 @@ async fn execute_nameless(
                 Err(error) => failed("FailedSync", error.to_string()),
             }
         }
-        Action::RemoveFiles => match world.files.remove_pod(&memory.uid).await {
+        Action::RemoveFiles => match world.files.remove_pod(memory.asked.uid()).await {
             Ok(()) => Outcome::Setup(Part::Files, Presence::Absent),
             Err(error) => failed("FailedSync", error.to_string()),
         },
@@ -285,7 +268,7 @@ async fn release_volumes(
     memory: &Memory,
     lower_after: Duration,
 ) -> Result<(), VolumeError> {
-    let mut releasing = world.volumes.release(&memory.uid);
+    let mut releasing = world.volumes.release(memory.asked.uid());
     if let Ok(released) = timeout(lower_after, &mut releasing).await {
         return released;
     }
@@ -295,23 +278,22 @@ async fn release_volumes(
 
 /// A favour to the node, and no reason for the pod's end to fail.
 async fn lower_cpu(world: &World, memory: &Memory) {
-    let lowered = figures::cgroup("update", world.cgroups.lower_cpu(&memory.uid)).await;
+    let lowered = figures::cgroup("update", world.cgroups.lower_cpu(memory.asked.uid())).await;
     if let Err(error) = lowered {
-        let uid = &memory.uid;
+        let uid = memory.asked.uid();
         tracing::info!(pod = %uid, %error, "What is left of a pod that has ended could not be slowed down");
     }
 }
 
 /// A removal that failed: told as the rule about refusals says.
 fn not_removed(memory: &Memory, id: &str, error: &RuntimeError) -> Outcome {
-    let claim = match &memory.pod {
+    let claim = match memory.asked.pod() {
         Some(_) => Claim::Wanted,
         None => Claim::Unclaimed,
     };
     match after_refusal(refusal_of(error.kind), claim) {
         AfterRefusal::GoOn => {
-            let pod = memory.key.as_ref().map(ToString::to_string);
-            tracing::warn!(pod, id, %error, "The runtime keeps what is left of a container; the pod goes on without it");
+            tracing::warn!(pod = memory.name(), id, %error, "The runtime keeps what is left of a container; the pod goes on without it");
             Outcome::LeftBehind { id: id.to_owned() }
         }
         AfterRefusal::TryAgain => failed("FailedSync", format!("error removing {id}: {error}")),
@@ -339,13 +321,13 @@ fn refusal_of(kind: RuntimeErrorKind) -> Refusal {
 /// A pod that runs nothing any more needs no users of its own.
 async fn give_back_users(world: &World, memory: &Memory) {
     let has_users = |pod: &Pod| pod.spec_ref().host_users == Some(false);
-    if memory.pod.as_ref().is_none_or(has_users) {
-        release_users(world, &memory.uid).await;
+    if memory.asked.pod().is_none_or(has_users) {
+        release_users(world, memory.asked.uid()).await;
     }
 }
 
 async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
-    let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
+    let cgroup = pod_cgroup(pod, &world.settings.spec.resources.cgroups);
     match figures::cgroup("create", world.cgroups.ensure(&cgroup)).await {
         Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
         Err(error) => {
@@ -374,7 +356,7 @@ async fn stop(
         let left = left_to_stop(grace, began.elapsed());
         world.runtime.stop_container(id, left).await
     };
-    match see_off(world, memory, (id, container), grace, rest).await {
+    match run_pre_stop_and(world, memory, (id, container), grace, rest).await {
         Ok(()) => {
             turns.ended(id);
             Outcome::Done
@@ -392,25 +374,29 @@ fn not_killed(action: &str, target: &str, error: &RuntimeError) -> Outcome {
 
 /// Says that a container is being stopped, and why.
 fn announce_end(world: &World, memory: &Memory, container: &ContainerName, cause: &StopCause) {
-    if let Some(pod) = &memory.pod {
+    if let Some(pod) = memory.asked.pod() {
         let found = pod.find_container(container.as_str());
-        let kind = found.map_or(ContainerKind::Ephemeral, |(kind, _)| kind);
+        let kind = kind_of_container(pod, container.as_str());
         let restarts = matches!(cause, StopCause::Changed | StopCause::Resized)
             || found.is_some_and(|(_, it)| restarts_on_failure(pod, it));
         let message = cause.message(container.as_str(), kind, restarts);
         ContainerEvents::new(world.events.as_ref(), pod, kind, container.as_str())
             .say(Happened::Killing(message));
-    } else if let Some(key) = &memory.key {
+    } else if let Some(key) = memory.asked.key() {
         // Nobody knows any more what part of which specification it was.
         let message = cause.message(container.as_str(), ContainerKind::Regular, false);
-        ContainerEvents::of_orphan(world.events.as_ref(), (&memory.uid, key), container.as_str())
-            .say(Happened::Killing(message));
+        ContainerEvents::of_orphan(
+            world.events.as_ref(),
+            (memory.asked.uid(), key),
+            container.as_str(),
+        )
+        .say(Happened::Killing(message));
     }
 }
 
-/// Runs the container's preStop hook within the grace, and then the rest. A hook that takes longer goes on beside the rest, and what it does in
-/// the container ends with that.
-async fn see_off<T>(
+/// Runs the container's preStop hook within the grace, and then the rest. A hook that takes longer
+/// goes on beside the rest, and what it does in the container ends with that.
+async fn run_pre_stop_and<T>(
     world: &World,
     memory: &Memory,
     (id, container): (&ContainerId, &ContainerName),
@@ -427,12 +413,12 @@ async fn see_off<T>(
     let has_failed = match timeout(grace.0, &mut hook).await {
         Ok(Ok(())) => return rest.await,
         Ok(Err(error)) => {
-            tracing::warn!(pod = %pod.key(), %container, %error, "Hook failed before the stop");
+            tracing::warn!(pod = %pod.key(), %container, %error, "PreStop hook failed");
             hook = Box::pin(std::future::pending());
             true
         }
         Err(_elapsed) => {
-            tracing::warn!(pod = %pod.key(), %container, "Hook before the stop took the whole grace period");
+            tracing::warn!(pod = %pod.key(), %container, "PreStop hook did not complete in the grace period");
             // A sleep that is cut short has done its work.
             let is_sleep = call.handler.sleep.is_some();
             if is_sleep {
@@ -463,10 +449,10 @@ fn pre_stop(
     id: &ContainerId,
     container: &ContainerName,
 ) -> Option<(ContainerKind, HookCall)> {
-    let pod = memory.pod.as_ref()?;
+    let pod = memory.asked.pod()?;
     let (kind, spec) = pod.find_container(container.as_str())?;
     let handler = spec.lifecycle.as_ref()?.pre_stop.clone()?;
-    let newest = memory.seen.newest_sandbox();
+    let newest = memory.seen.observation().newest_sandbox();
     let call = HookCall {
         pod: pod.clone(),
         pod_ip: newest.and_then(|it| it.ips.first().cloned()),
@@ -478,7 +464,7 @@ fn pre_stop(
 }
 
 /// Runs the container's preStop hook and stops it, because its start did not go well.
-pub(crate) async fn see_off_and_stop(
+pub(crate) async fn stop_after_pre_stop(
     world: &World,
     memory: &Memory,
     id: &ContainerId,
@@ -490,7 +476,7 @@ pub(crate) async fn see_off_and_stop(
         let left = left_to_stop(grace, began.elapsed());
         world.runtime.stop_container(id, left).await
     };
-    see_off(world, memory, (id, container), grace, rest).await
+    run_pre_stop_and(world, memory, (id, container), grace, rest).await
 }
 
 fn failed(reason: &'static str, message: String) -> Outcome {
@@ -501,6 +487,25 @@ fn done<E: std::fmt::Display>(result: Result<(), E>) -> Outcome {
     match result {
         Ok(()) => Outcome::Done,
         Err(error) => failed("FailedSync", error.to_string()),
+    }
+}
+
+/// What follows `Error:` in the event of a start that failed: the reason where another event has
+/// told the story, else the story; nothing where the story needs no end.
+fn event_text(error: &StartError) -> Option<String> {
+    match error.reason {
+        WaitingReason::PostStartHookError => None,
+        WaitingReason::CreateContainerConfigError
+        | WaitingReason::CreateContainerError
+        | WaitingReason::RunContainerError => Some(error.message.clone()),
+        WaitingReason::CrashLoopBackOff
+        | WaitingReason::ImagePullBackOff
+        | WaitingReason::ErrImagePull
+        | WaitingReason::ErrImageNeverPull
+        | WaitingReason::InvalidImageName
+        | WaitingReason::ImageInspectError
+        | WaitingReason::RegistryUnavailable
+        | WaitingReason::SignatureValidationFailed => Some(error.reason.to_string()),
     }
 }
 

@@ -1,7 +1,9 @@
-//! Figures of pods' lives, in upstream's names: sandboxes, containers, images, cgroups, turns of workers, starts and ends.
+//! Figures of pods' lives, in upstream's names: sandboxes, containers, images, cgroups, turns of
+//! workers, starts and ends.
 //!
-//! One tally for the process, as one runs on a node (ADR 0018). In: what the shell did and how long it took. Out: [`figures`].
-//! Refuses: label values without bound; the time that pulls took is kept by pod until the pod has started or is gone.
+//! One tally for the process, as one runs on a node (ADR 0018). In: what the shell did and how long
+//! it took. Out: [`figures`]. Refuses: label values without bound; the time that pulls took is kept
+//! by pod until the pod has started or is gone.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_lifecycle::PodState;
+use ferrolet_lifecycle::{PodState, StartError};
 use ferrolet_ports::Tally;
 use ferrolet_resources::ClassBounds;
 use ferrolet_types::{
     Pod, PodUid, Timestamp,
-    pod::{ContainerKind, PodSource, PodView, SEEN_ANNOTATION, is_sidecar},
+    pod::{ContainerKind, Phase, PodSource, PodView, SEEN_ANNOTATION, is_sidecar},
 };
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use tokio::time::Instant;
@@ -22,7 +24,6 @@ use tokio::time::Instant;
 use crate::{
     requested::{Change, levels},
     resizing::Waited,
-    start::StartFailure,
 };
 
 /// Upstream's bounds for starts of pods, in seconds.
@@ -133,14 +134,14 @@ pub(crate) async fn sandbox<T, E>(
 /// A container is started.
 pub(crate) async fn container(
     kind: ContainerKind,
-    work: impl Future<Output = Result<(), StartFailure>>,
-) -> Result<(), StartFailure> {
+    work: impl Future<Output = Result<(), StartError>>,
+) -> Result<(), StartError> {
     let kind = word(kind);
     KEPT.add("kubelet_started_containers_total", &[kind], 1.0);
     let started = work.await;
     if let Err(failure) = &started {
         let family = "kubelet_started_containers_errors_total";
-        KEPT.add(family, &[failure.reason, kind], 1.0);
+        KEPT.add(family, &[failure.reason.as_str(), kind], 1.0);
     }
     started
 }
@@ -257,7 +258,8 @@ pub(crate) fn image_volume<T, E>(outcome: &Result<T, E>) {
 
 /// A pod was refused.
 pub(crate) fn rejected(reason: &str) {
-    // Reasons are ours; what one says about an amount of a resource is kept, and nothing that a pod could make up.
+    // Reasons are ours; what one says about an amount of a resource is kept, and nothing that a pod
+    // could make up.
     let known = ["OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage"];
     let shown = match reason {
         known_amount if known.contains(&known_amount) => known_amount,
@@ -315,8 +317,8 @@ pub(crate) fn published(pod: &Pod, before: Option<&PodStatus>, after: &PodStatus
         let labels = [kind, code.as_str(), reason.unwrap_or_default()];
         KEPT.add("kubelet_terminated_containers_total", &labels, 1.0);
     }
-    let was_pending = before.and_then(|it| it.phase.as_deref()) == Some("Pending");
-    if !was_pending || after.phase.as_deref() == Some("Pending") {
+    let was_pending = before.and_then(Phase::of) == Some(Phase::Pending);
+    if !was_pending || Phase::of(after) == Some(Phase::Pending) {
         return;
     }
     if let Some(seen) = first_seen(pod) {
@@ -450,7 +452,8 @@ mod tests {
 
     #[test]
     fn a_start_is_counted_without_what_it_waited_for() {
-        // Labels and families are this test's own through an image of a size that nobody else has here.
+        // Labels and families are this test's own through an image of a size that nobody else has
+        // here.
         let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(json!({
             "metadata": {"name": "a", "uid": "figures-a", "creationTimestamp": "2026-01-01T00:00:00Z",
                 "annotations": {"kubernetes.io/config.seen": "2026-01-01T00:00:01Z",

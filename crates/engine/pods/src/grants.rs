@@ -1,13 +1,15 @@
-//! What each pod was granted, and whose resize waits for room. Pure; part of the dispatcher's books.
+//! What each pod was granted, and whose resize waits for room. Pure; part of the dispatcher's
+//! books.
 //!
-//! A desired specification that differs from the grant is a resize. It passes the same admission as a new pod; one that is
-//! refused waits in line and is judged again whenever room may have appeared, unless it can never happen on this node.
+//! A desired specification that differs from the grant is a resize. It passes the same admission as
+//! a new pod; one that is refused waits in line and is judged again whenever room may have
+//! appeared, unless it can never happen on this node.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use ferrolet_node::NodeState;
 use ferrolet_resources::{
-    AdmissionNode, Infeasible, PodResources, Rejection, admit, check_resize, is_growing, pod_qos,
-    with_resources,
+    Infeasible, PodResources, Rejection, admit, check_resize, is_growing, pod_qos, with_resources,
 };
 use ferrolet_types::{
     Pod, PodUid, Qos, Timestamp,
@@ -138,7 +140,8 @@ impl Grants {
         }
     }
 
-    /// A pod came, or came in another version: a resize that was not there before takes its place in the line.
+    /// A pod came, or came in another version: a resize that was not there before takes its place
+    /// in the line.
     pub(crate) fn wants(&mut self, old: Option<&Pod>, new: &Pod) {
         let is_same = old.is_some_and(|old| PodResources::of(old).is_same(&PodResources::of(new)));
         if is_same {
@@ -217,13 +220,13 @@ impl Grants {
         }
         let others: Vec<&k8s_openapi::api::core::v1::Pod> =
             others.iter().map(AsRef::as_ref).collect();
-        let node: Option<&AdmissionNode> = gate.node;
+        let node: Option<&NodeState> = gate.node;
         let admitted = node.map_or(Ok(()), |node| admit(desired, node, &others));
         admitted.map_err(Refused::ForNow)
     }
 
-    /// Who comes first: whoever asks for no more, then the more important, then the guaranteed, then whoever is said to wait
-    /// longest; else whoever came first.
+    /// Who comes first: whoever asks for no more, then the more important, then the guaranteed,
+    /// then whoever is said to wait longest; else whoever came first.
     fn rank(&self, pod: &Pod) -> Rank {
         let since = waiting_since(pod);
         Rank {

@@ -1,4 +1,5 @@
-//! What a worker is told: the latest pod, the latest wish, and what the runtime hinted at. Never a queue of work.
+//! What a worker is told: the latest pod, the latest wish, and what the runtime hinted at. Never a
+//! queue of work.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +39,8 @@ pub(crate) struct Orders {
     pub(crate) volumes_became_ready: bool,
     /// The node cannot afford the pod any longer.
     pub(crate) eviction: Option<Eviction>,
-    /// The trace of this version of the pod, from its arrival until it is in force; handed over once.
+    /// The trace of this version of the pod, from its arrival until it is in force; handed over
+    /// once.
     pub(crate) trace: Span,
 }
 
@@ -159,13 +161,15 @@ impl Inbox {
         self.state.lock().expect("no panic while the lock is held").wish
     }
 
-    /// Waits for a change since the last `changed`. Cancel-safe: a change that was not waited for is remembered.
+    /// Waits for a change since the last `changed`. Cancel-safe: a change that was not waited for
+    /// is remembered.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Waits for what concerns a worker in the middle of something: a wish as for [`Inbox::tightened`], or reports other than those it knows.
-    /// Cancel-safe: both are looked at, not taken.
+    /// Waits for what concerns a worker in the middle of something: a wish as for
+    /// [`Inbox::tightened`], or reports other than those it knows. Cancel-safe: both are looked at,
+    /// not taken.
     pub(crate) async fn heard(
         &self,
         known: Wish,
@@ -188,8 +192,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until the wish asks for more than what is done in `state` for the wish `known`. Cancel-safe: the wish is
-    /// looked at, not taken.
+    /// Waits until the wish asks for more than what is done in `state` for the wish `known`.
+    /// Cancel-safe: the wish is looked at, not taken.
     pub(crate) async fn tightened(&self, known: Wish, state: PodState) {
         loop {
             let wish = self.current_wish();
@@ -216,7 +220,8 @@ pub(crate) enum Heard {
     Reports(Vec<ProbeReport>),
 }
 
-/// A start is given up for any end. A stop is given up for a faster one only: begun again with the same grace, it would take longer.
+/// A start is given up for any end. A stop is given up for a faster one only: begun again with the
+/// same grace, it would take longer.
 fn is_worth_an_interruption(wish: Wish, state: PodState) -> bool {
     let asked = match wish {
         Wish::Run => None,
@@ -229,8 +234,8 @@ fn is_worth_an_interruption(wish: Wish, state: PodState) -> bool {
     }
 }
 
-/// The stricter of two wishes: an end is never taken back, a grace never grows, what is to be forgotten stays so unless it is to
-/// begin anew.
+/// The stricter of two wishes: an end is never taken back, a grace never grows, what is to be
+/// forgotten stays so unless it is to begin anew.
 fn tighten(was: Wish, asked: Wish) -> Wish {
     match (was, asked) {
         (was, Wish::Run) => was,

@@ -1,9 +1,11 @@
 //! What the runtime will not let go of, and starts that were given up half way.
 //!
-//! A runtime whose caller dies in the middle of a start may keep the half-made container for good: containerd 2.4 calls it
-//! dead and refuses to remove it, because its task is still there. Such a thing must not hold up its pod: it is put aside,
-//! its successor gets another name, and the pod's end does not wait for it. When the pod is gone, the census finds the rest as
-//! something that nobody asked for, and goes on asking until the runtime gives in. Owns no clock and makes no calls.
+//! A runtime whose caller dies in the middle of a start may keep the half-made container for good:
+//! containerd 2.4 calls it dead and refuses to remove it, because its task is still there. Such a
+//! thing must not hold up its pod: it is put aside, its successor gets another name, and the pod's
+//! end does not wait for it. When the pod is gone, the census finds the rest as something that
+//! nobody asked for, and goes on asking until the runtime gives in. Owns no clock and makes no
+//! calls.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +44,8 @@ impl LeftBehind {
         self.containers = aside;
     }
 
-    /// How many containers of this name never ran and still hold a name that one restarted so often would get.
+    /// How many containers of this name never ran and still hold a name that one restarted so often
+    /// would get.
     pub(crate) fn count(
         &self,
         seen: &PodObservation,
@@ -59,8 +62,8 @@ impl LeftBehind {
     }
 }
 
-/// A container whose start was given up by its caller, an agent that died for instance, never ran: it is made anew, and nobody
-/// counts that as a crash.
+/// A container whose start was given up by its caller, an agent that died for instance, never ran:
+/// it is made anew, and nobody counts that as a crash.
 pub(crate) fn undo_abandoned_start(container: &mut ObservedContainer) {
     let is_abandoned = container
         .state

@@ -1,4 +1,5 @@
-//! The sync loop: one dispatcher, one worker per pod, each gathering facts, calling `lifecycle::decide` and executing the step.
+//! The sync loop: one dispatcher, one worker per pod, each gathering facts, calling
+//! `lifecycle::decide` and executing the step.
 //!
 //! ```text
 //!  PodChanges ─┐                       ┌─► Worker(uid) ─ look ─► decide ─► execute ─┐
@@ -6,9 +7,10 @@
 //!  network ────┘   never awaits work   └─► Worker(uid)                              └─► Events
 //! ```
 //!
-//! The [`Dispatcher`](dispatch::Dispatcher) owns who has a worker; a worker owns everything about its pod; the
-//! [`Board`] owns what others may see. An inbox keeps the latest wish only, and a wish to end can only tighten.
-//! Refuses: policy (that is `lifecycle`, `status` and `spec`), adapters, files and sockets.
+//! The [`Dispatcher`](dispatch::Dispatcher) owns who has a worker; a worker owns everything about
+//! its pod; the [`Board`] owns what others may see. An inbox keeps the latest wish only, and a wish
+//! to end can only tighten. Refuses: policy (that is `lifecycle`, `status` and `spec`), adapters,
+//! files and sockets.
 #![forbid(unsafe_code)]
 
 mod answers;
@@ -18,11 +20,12 @@ mod execute;
 mod figures;
 mod grants;
 mod inbox;
-mod last_words;
 mod left_behind;
 mod making;
 mod memory;
 mod objects;
+pub mod once;
+mod part;
 mod probing;
 mod pull;
 mod pulse;
@@ -31,12 +34,15 @@ mod records;
 mod requested;
 mod resize;
 mod resizing;
+mod resolver;
 mod roster;
 mod run;
 mod start;
 mod tell;
+mod termination_message;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod turns;
 mod userns;
 mod worker;
@@ -45,9 +51,11 @@ mod world;
 
 pub use board::Board;
 pub use figures::figures;
+pub use part::{Pods, Settings, Wakers, build};
 pub use pull::{PullDoors, PullLimits, PullRate, PullSettings};
 pub use pulse::LoopHealth;
+pub use resolver::check_resolver;
 pub use run::{Inputs, run};
 pub use userns::{UserIds, UserIdsError};
 pub use working::{WorkingPods, working_pods};
-pub use world::{Doors, NodeFacts, World};
+pub use world::{Doors, PodSettings, World};

@@ -1,14 +1,16 @@
 //! What the runtime is making for a pod at the moment: sandboxes and containers.
 //!
-//! A call that makes something can be given up, but not taken back: the runtime goes on, and whoever stops the sandbox meanwhile pulls the
-//! floor from under it. The container then counts as one that failed to start, and half of it may stay for good (ADR 0021). So who wants to
-//! end a pod waits for such calls, within reason. Owned by the worker's memory; refuses to know what is made.
+//! A call that makes something can be given up, but not taken back: the runtime goes on, and
+//! whoever stops the sandbox meanwhile pulls the floor from under it. The container then counts as
+//! one that failed to start, and half of it may stay for good (ADR 0021). So who wants to end a pod
+//! waits for such calls, within reason. Owned by the worker's memory; refuses to know what is made.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, time::timeout};
 
-/// A runtime that takes longer than this over one thing is not waited for: somebody wants the pod to end.
+/// A runtime that takes longer than this over one thing is not waited for: somebody wants the pod
+/// to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many things are being made.
@@ -29,7 +31,8 @@ impl Making {
         Busy { making: self }
     }
 
-    /// Waits until nothing is being made, or for as long as is reasonable. Cancel-safe: nothing is taken.
+    /// Waits until nothing is being made, or for as long as is reasonable. Cancel-safe: nothing is
+    /// taken.
     pub(crate) async fn over(&self) {
         let mut n = self.n.subscribe();
         // The sender lives as long as this does; running out of patience is as good as an end.

@@ -15,7 +15,8 @@ use crate::{World, memory::Memory};
 /// An environment has to fit into a call of the kernel; a file for one is not longer.
 const LARGEST_ENV_FILE: usize = 1 << 20;
 
-/// Fetches everything the container's environment refers to. A node on its own has nothing to fetch from.
+/// Fetches everything the container's environment refers to. A node on its own has nothing to fetch
+/// from.
 pub(crate) async fn env_objects(
     world: &World,
     memory: &Memory,
@@ -40,7 +41,8 @@ pub(crate) async fn env_objects(
     found
 }
 
-/// The files that an environment is read from; those of volumes that the pod does not have are left out.
+/// The files that an environment is read from; those of volumes that the pod does not have are left
+/// out.
 async fn env_files(
     world: &World,
     memory: &Memory,
@@ -48,7 +50,7 @@ async fn env_files(
 ) -> BTreeMap<(String, String), Lookup<String>> {
     let mut found = BTreeMap::new();
     for (volume, path) in needed {
-        let Some(mount) = memory.volumes.get(&volume) else {
+        let Some(mount) = memory.made.volumes().get(&volume) else {
             continue;
         };
         let content = world.files.read_in_volume(&mount.host_path, &path, LARGEST_ENV_FILE).await;

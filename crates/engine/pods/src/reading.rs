@@ -1,11 +1,13 @@
-//! What is read off errors, statuses and specifications before a decision. Pure: from values to values.
+//! What is read off errors, statuses and specifications before a decision. Pure: from values to
+//! values.
 
 use ferrolet_ports::RuntimeErrorKind;
 use ferrolet_resources::{CgroupLimits, CgroupMode};
-use ferrolet_types::{observed::ObservedResources, pod::Phase};
-use k8s_openapi::api::core::v1::{Pod as PodObject, PodStatus};
+use ferrolet_types::observed::ObservedResources;
+use k8s_openapi::api::core::v1::Pod as PodObject;
 
-/// Whether a runtime that could not say how a pod is means this pod. When it is away, the node says so and not each of its pods.
+/// Whether a runtime that could not say how a pod is means this pod. When it is away, the node says
+/// so and not each of its pods.
 pub(crate) fn is_about_the_pod(kind: RuntimeErrorKind) -> bool {
     match kind {
         RuntimeErrorKind::Unavailable
@@ -23,7 +25,8 @@ pub(crate) fn is_about_the_pod(kind: RuntimeErrorKind) -> bool {
     }
 }
 
-/// A pod's cgroup in the shape of an observation. Memory without a bound is what v1 tells: all pages there can be.
+/// A pod's cgroup in the shape of an observation. Memory without a bound is what v1 tells: all
+/// pages there can be.
 pub(crate) fn bounds_in_force(limits: &CgroupLimits, mode: CgroupMode) -> ObservedResources {
     let unbounded = match mode {
         CgroupMode::V1 => i64::MAX & !0xfff,
@@ -34,27 +37,6 @@ pub(crate) fn bounds_in_force(limits: &CgroupLimits, mode: CgroupMode) -> Observ
         cpu_quota: limits.cpu_quota.unwrap_or(0),
         cpu_period: limits.cpu_period.map_or(0, |it| i64::try_from(it).unwrap_or(i64::MAX)),
         memory_limit: limits.memory.unwrap_or(unbounded),
-    }
-}
-
-/// True while a container's exit makes the whole pod start anew in place.
-pub(crate) fn is_restarting_all(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|it| it.type_ == "AllContainersRestarting" && it.status == "True")
-}
-
-/// True when the status says that the node could not afford the pod, in this life of the agent or in an earlier one.
-pub(crate) fn is_evicted(status: &PodStatus) -> bool {
-    status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("Evicted")
-}
-
-pub(crate) fn phase_of(status: &PodStatus) -> Option<Phase> {
-    match status.phase.as_deref()? {
-        "Pending" => Some(Phase::Pending),
-        "Running" => Some(Phase::Running),
-        "Succeeded" => Some(Phase::Succeeded),
-        "Failed" => Some(Phase::Failed),
-        _ => Some(Phase::Unknown),
     }
 }
 
@@ -72,7 +54,6 @@ pub(crate) fn wants_recursive_read_only(pod: &PodObject) -> bool {
 mod tests {
     use super::*;
 
-    /// 8.2, fresh status needed: a failure is an event of the pod, unless it is the runtime that is away.
     #[test]
     fn a_pod_says_that_it_cannot_be_seen_only_when_the_runtime_answers() {
         for (kind, is_told) in [
@@ -84,24 +65,6 @@ mod tests {
             (RuntimeErrorKind::Canceled, false),
         ] {
             assert_eq!(is_about_the_pod(kind), is_told, "{kind:?}");
-        }
-    }
-
-    /// 8.13, dead containers: who counts as evicted.
-    #[test]
-    fn only_a_failed_pod_with_that_reason_was_evicted() {
-        for (phase, reason, expected) in [
-            ("Failed", Some("Evicted"), true),
-            ("Failed", Some("DeadlineExceeded"), false),
-            ("Failed", None, false),
-            ("Running", Some("Evicted"), false),
-        ] {
-            let status = PodStatus {
-                phase: Some(phase.to_owned()),
-                reason: reason.map(str::to_owned),
-                ..PodStatus::default()
-            };
-            assert_eq!(is_evicted(&status), expected, "{phase} {reason:?}");
         }
     }
 }

@@ -1,11 +1,13 @@
-//! What pods were granted and what was put in force, kept on disk in upstream's format: `allocated_pods_state` and
-//! `actuated_pods_state` in the root directory.
+//! What pods were granted and what was put in force, kept on disk in upstream's format:
+//! `allocated_pods_state` and `actuated_pods_state` in the root directory.
 //!
-//! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk: without the newest grant a resize is
-//! judged again, and without the newest word on what is in force a container is bounded once more. Where its policy asks for a restart
-//! that would be a second one, so a resize is written at once and only a crowd of new pods waits. A file that cannot be read is reported, set aside and begun anew, from the
-//! other one or from the pods' own specifications, where upstream's kubelet refuses to start (ADR 0015).
-//! Refuses: deciding anything from what it holds.
+//! Workers note, [`Records::keep`] writes: many notes become one write. Nobody waits for the disk:
+//! without the newest grant a resize is judged again, and without the newest word on what is in
+//! force a container is bounded once more. Where its policy asks for a restart that would be a
+//! second one, so a resize is written at once and only a crowd of new pods waits. A file that
+//! cannot be read is reported, set aside and begun anew, from the other one or from the pods' own
+//! specifications, where upstream's kubelet refuses to start (ADR 0015). Refuses: deciding anything
+//! from what it holds.
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
@@ -18,8 +20,9 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// A crowd of pods brings a crowd of notes: what is noted within this time after a write is written together. A resize does not wait:
-/// its note is what keeps a container from being restarted for it twice.
+/// A crowd of pods brings a crowd of notes: what is noted within this time after a write is written
+/// together. A resize does not wait: its note is what keeps a container from being restarted for it
+/// twice.
 const PAUSE: Duration = Duration::from_millis(200);
 
 const ALLOCATED: &str = "allocated_pods_state";
@@ -68,8 +71,8 @@ impl Records {
         let actuated = read(files, ACTUATED).await.unwrap_or_default();
         let allocated = read(files, ALLOCATED).await;
         let books = Books {
-            // What is in force was granted once. A resize that waited for room is judged again, instead of being taken for
-            // granted because the specification says so.
+            // What is in force was granted once. A resize that waited for room is judged again,
+            // instead of being taken for granted because the specification says so.
             allocated: allocated.unwrap_or_else(|| actuated.clone()),
             actuated,
         };
@@ -119,7 +122,8 @@ impl Records {
         self.retain(|known| known != uid);
     }
 
-    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces its file in one step.
+    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces its file in
+    /// one step.
     pub(crate) async fn keep(&self, files: &dyn StateFiles) -> std::convert::Infallible {
         let mut written = [Vec::new(), Vec::new()];
         loop {
@@ -201,8 +205,9 @@ async fn read(files: &dyn StateFiles, name: &str) -> Option<ByPod> {
     }
 }
 
-/// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go prints for that string. Fields come in
-/// upstream's order, so that what did not change reads as it did.
+/// Upstream's checkpoint: the entries as JSON in a string, and a checksum over the text that Go
+/// prints for that string. Fields come in upstream's order, so that what did not change reads as it
+/// did.
 fn encode(pods: &ByPod) -> Vec<u8> {
     let entries: Vec<String> = pods
         .iter()
@@ -288,8 +293,8 @@ mod tests {
         String::from_utf8(encode(pods)).unwrap()
     }
 
-    /// As upstream's kubelet writes them with gate `InPlacePodVerticalScalingMemoryBackedVolumes`: a node that is handed over keeps them
-    /// until the pod is granted its resources anew.
+    /// As upstream's kubelet writes them with gate `InPlacePodVerticalScalingMemoryBackedVolumes`:
+    /// a node that is handed over keeps them until the pod is granted its resources anew.
     #[test]
     fn limits_of_volumes_are_kept_as_they_were_found() {
         let check = |limits: &str, expected: &[(&str, Option<&str>)]| {

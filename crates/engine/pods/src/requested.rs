@@ -4,10 +4,12 @@ use ferrolet_resources::pod_qos;
 use ferrolet_types::{Pod, Quantity, pod::PodView, pod::is_sidecar};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
-/// A change of what a container asks for: the resource, `requests` or `limits`, and what happens to it.
+/// A change of what a container asks for: the resource, `requests` or `limits`, and what happens to
+/// it.
 pub(crate) type Change = [&'static str; 3];
 
-/// What a new version of a pod changes of what its containers ask for. Init containers that end are not resized.
+/// What a new version of a pod changes of what its containers ask for. Init containers that end are
+/// not resized.
 pub(crate) fn changes(old: &Pod, new: &Pod) -> Vec<Change> {
     let resizable = |pod: &Pod| -> Vec<Container> {
         let spec = pod.spec_ref();

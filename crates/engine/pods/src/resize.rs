@@ -1,4 +1,5 @@
-//! Puts granted resources in force, step by step, and notes each step that the runtime has accepted.
+//! Puts granted resources in force, step by step, and notes each step that the runtime has
+//! accepted.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ pub(crate) async fn resize(
     sandbox: &SandboxId,
     containers: Vec<(ContainerName, ContainerId)>,
 ) -> Outcome {
-    let mut actuated = memory.actuated.clone().unwrap_or_else(|| PodResources::of(pod));
+    let mut actuated = memory.made.actuated().cloned().unwrap_or_else(|| PodResources::of(pod));
     let running: Vec<(String, ContainerId)> =
         containers.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
-    let plan = plan_resize(pod, &actuated, &running, &world.spec().resources);
+    let plan = plan_resize(pod, &actuated, &running, &world.settings.spec.resources);
     let done = figures::resized(async {
         check_memory(world, pod, &plan).await?;
         carry_out(world, pod, sandbox, plan, &mut actuated).await
@@ -72,7 +73,7 @@ async fn announce(
     sandbox: &SandboxId,
     resources: &LinuxResources,
 ) -> Result<(), RuntimeError> {
-    let overhead = overhead_resources(pod, &world.spec().resources);
+    let overhead = overhead_resources(pod, &world.settings.spec.resources);
     let bounds = PodBounds { resources, overhead: &overhead };
     match world.runtime.announce_resources(sandbox, bounds).await {
         Err(error) if !is_unimplemented(&error) => Err(error),
@@ -108,7 +109,8 @@ fn rejected(resource: &str, sandbox: &SandboxId, error: &RuntimeError) -> String
 /// How old a reading may be that a limit is held against.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Refuses limits below what is in use: the kernel would refuse them too, but only half way through.
+/// Refuses limits below what is in use: the kernel would refuse them too, but only half way
+/// through.
 async fn check_memory(world: &World, pod: &Pod, plan: &ResizePlan) -> Result<(), String> {
     let Some(usage) = &world.usage else {
         return Ok(());

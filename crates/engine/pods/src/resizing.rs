@@ -1,15 +1,17 @@
-//! How far the resize of one pod is: its two conditions, kept as upstream keeps them, and the words for its events. Pure.
+//! How far the resize of one pod is: its two conditions, kept as upstream keeps them, and the words
+//! for its events. Pure.
 //!
 //! ```text
 //!   desired ≠ allocated ─► PodResizePending (Deferred, Infeasible) ─ room ─► allocated ─► PodResizeInProgress ─► done
 //!                                                                                             └ Error, tried again
 //! ```
 //!
-//! Owned by the worker's memory. After a restart of the agent the conditions come back from the API's copy of the pod.
+//! Owned by the worker's memory. After a restart of the agent the conditions come back from the
+//! API's copy of the pod.
 
 use std::time::Duration;
 
-use ferrolet_lifecycle::{Failure, FailureKind};
+use ferrolet_lifecycle::Failure;
 use ferrolet_resources::Rejection;
 use ferrolet_types::{Pod, Timestamp, pod::PodView};
 use k8s_openapi::{
@@ -172,13 +174,7 @@ impl Resizing {
         now: Timestamp,
     ) -> Option<Said> {
         let count = self.failure.as_ref().map_or(1, |it| it.count.saturating_add(1));
-        self.failure = Some(Failure {
-            kind: FailureKind::Other,
-            reason: ERROR,
-            message: message.to_owned(),
-            count,
-            at: now,
-        });
+        self.failure = Some(Failure { message: message.to_owned(), count, at: now });
         let old = self.in_progress.take();
         let generation =
             old.as_ref().map_or(allocated.metadata.generation, |old| old.observed_generation);
@@ -332,7 +328,8 @@ mod tests {
         assert_eq!(resizing, Resizing::default());
     }
 
-    /// 8.10: how long a resize was deferred is counted once, by how that ended; what cannot be never waited.
+    /// 8.10: how long a resize was deferred is counted once, by how that ended; what cannot be
+    /// never waited.
     #[test]
     fn a_wait_for_room_ends_in_one_of_three_ways() {
         type End = fn(&mut Resizing);

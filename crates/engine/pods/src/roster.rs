@@ -1,14 +1,15 @@
-//! Who has a worker, who waits for one, and who is left over. Pure: it answers with what the dispatcher shall do.
+//! Who has a worker, who waits for one, and who is left over. Pure: it answers with what the
+//! dispatcher shall do.
 //!
-//! Static pods of one name take turns: a changed manifest is a new pod, and it starts when the old one is gone. That holds
-//! for an old one of an earlier life of the agent too.
+//! Static pods of one name take turns: a changed manifest is a new pod, and it starts when the old
+//! one is gone. That holds for an old one of an earlier life of the agent too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
+use ferrolet_node::NodeState;
 use ferrolet_resources::{
-    AdmissionNode, CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit,
-    class_bounds, pod_qos,
+    CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit, class_bounds, pod_qos,
 };
 use ferrolet_types::{
     Pod, PodChange, PodKey, PodUid, Qos,
@@ -61,7 +62,7 @@ pub(crate) struct Roster {
 /// What admission looks at besides the pod.
 pub(crate) struct Gate<'a> {
     /// The node; `None` takes everybody.
-    pub(crate) node: Option<&'a AdmissionNode>,
+    pub(crate) node: Option<&'a NodeState>,
     /// What resizes depend on besides room; `None` allows them all.
     pub(crate) rules: Option<ResizeRules<'a>>,
     /// Whether a pod that was taken still needs its resources.
@@ -213,7 +214,8 @@ impl Roster {
         {
             return None;
         }
-        // The runtime's list has no names, but a static pod of an earlier life keeps its name until it is gone.
+        // The runtime's list has no names, but a static pod of an earlier life keeps its name until
+        // it is gone.
         let key = key.or_else(|| {
             let mut earlier = self.earlier.iter();
             let known = earlier.find(|(_, uids)| uids.contains(&uid));
@@ -290,8 +292,9 @@ impl Roster {
         commands
     }
 
-    /// Takes down what was made from earlier versions of a manifest. Its source has just shown the new version, so there is
-    /// no other source to wait for: an edited API server must not wait for the API.
+    /// Takes down what was made from earlier versions of a manifest. Its source has just shown the
+    /// new version, so there is no other source to wait for: an edited API server must not wait for
+    /// the API.
     fn evict_predecessors(&mut self, uid: &PodUid, key: &PodKey) -> Vec<Command> {
         let predecessors = self.earlier.remove(key).unwrap_or_default();
         let mut commands = Vec::new();
@@ -305,7 +308,8 @@ impl Roster {
         commands
     }
 
-    /// Asks whether the node takes a pod; one that it took before, or that is about to end, is not asked about.
+    /// Asks whether the node takes a pod; one that it took before, or that is about to end, is not
+    /// asked about.
     fn judge(&mut self, pod: &Pod, gate: &Gate<'_>) -> Result<(), Rejection> {
         let uid = pod.uid();
         let is_ending =
@@ -352,7 +356,8 @@ impl Roster {
     }
 }
 
-/// A static pod's UID is a hash of its manifest, 32 hex digits; the API hands out UUIDs, which have dashes.
+/// A static pod's UID is a hash of its manifest, 32 hex digits; the API hands out UUIDs, which have
+/// dashes.
 fn is_manifest_hash(uid: &PodUid) -> bool {
     let text = uid.as_str();
     text.len() == 32 && text.bytes().all(|it| it.is_ascii_hexdigit())

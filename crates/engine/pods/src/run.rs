@@ -2,6 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use ferrolet_node::NodeState;
 use ferrolet_ports::{PodCgroups, StoredPod};
 use ferrolet_resources::ClassBounds;
 use ferrolet_types::{
@@ -38,11 +39,10 @@ pub struct Inputs {
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
     /// Pods that the node cannot afford any longer.
     pub evictions: mpsc::Receiver<Eviction>,
-    /// Why pods cannot be connected; `None` when they can.
-    pub network: watch::Receiver<Option<Arc<str>>>,
 }
 
-/// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that leaves is not an end of pods.
+/// Runs the sync loop until the sources are closed. Pods go on running after it: an agent that
+/// leaves is not an end of pods.
 pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) {
     let mut dispatcher = Dispatcher::new(world.clone());
     let mut keeper = pin!(world.records.keep(world.state_files.as_ref()));
@@ -54,26 +54,30 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     let mut search = Some(left_over);
     let mut earlier = pin!(look_back(&world));
     let mut knows_earlier = false;
-    dispatcher.handle(Event::Network(inputs.network.borrow_and_update().clone()));
+    let mut node = world.watch_node();
+    dispatcher.handle(network(&mut node));
     loop {
         pulse.beat();
         let event = tokio::select! {
-            // The rarest first: wishes never wait behind a crowd of hints, and a run on paused time can be repeated.
+            // The rarest first: wishes never wait behind a crowd of hints, and a run on paused time
+            // can be repeated.
             biased;
-            // Polled on where it was: the future is kept, not made anew. A disk that hangs holds up new pods only.
+            // Polled on where it was: the future is kept, not made anew. A disk that hangs holds up
+            // new pods only.
             stored = &mut earlier, if !knows_earlier => {
                 knows_earlier = true;
                 dispatcher.were_granted(world.records.allocated());
                 Event::Earlier(stored)
             }
-            // Receiving from a channel is cancel-safe: a message is taken only when it is returned. Before pods of an earlier
-            // life are known, nobody can tell whether a pod was taken before.
+            // Receiving from a channel is cancel-safe: a message is taken only when it is returned.
+            // Before pods of an earlier life are known, nobody can tell whether a pod was taken
+            // before.
             changes = inputs.changes.recv(), if knows_earlier => match changes {
                 Some(changes) => Event::Changes(changes),
                 None => return,
             },
             // A watch keeps its newest value, so a dropped wait loses nothing.
-            Ok(()) = inputs.network.changed() => Event::Network(inputs.network.borrow_and_update().clone()),
+            Ok(()) = node.changed() => network(&mut node),
             Some(found) = found.recv() => Event::LeftOver(found),
             ended = dispatcher.worker_ended() => ended,
             Some(eviction) = inputs.evictions.recv() => Event::Evicted(eviction),
@@ -104,7 +108,14 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     }
 }
 
-/// Learns what an earlier life of the agent left: who was taken, what was granted, and whose user ids are taken.
+/// Whether pods can be connected, as the node knows it now.
+fn network(node: &mut watch::Receiver<Arc<NodeState>>) -> Event {
+    let trouble = node.borrow_and_update().facts.runtime.network_trouble();
+    Event::Network(trouble.map(Arc::from))
+}
+
+/// Learns what an earlier life of the agent left: who was taken, what was granted, and whose user
+/// ids are taken.
 async fn look_back(world: &World) -> Vec<StoredPod> {
     world.records.load(world.state_files.as_ref()).await;
     world.answers.load(world.state_files.as_ref()).await;
@@ -118,7 +129,8 @@ async fn look_back(world: &World) -> Vec<StoredPod> {
     stored
 }
 
-/// Gives the classes of pods what these have together, whenever that changes, and every minute again: somebody else may have written there.
+/// Gives the classes of pods what these have together, whenever that changes, and every minute
+/// again: somebody else may have written there.
 async fn bound_classes(cgroups: &dyn PodCgroups, mut changes: watch::Receiver<ClassBounds>) {
     // Nothing is known before the first change.
     let mut has_begun = false;

@@ -1,8 +1,10 @@
-//! Making sandboxes and starting containers: the longer actions, step by step, each failure with upstream's reason.
+//! Making sandboxes and starting containers: the longer actions, step by step, each failure with
+//! upstream's reason.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use ferrolet_lifecycle::{FailureKind, RestartCount};
+use ferrolet_lifecycle::{RestartCount, StartError};
+use ferrolet_pod::{WaitingReason, containers_of};
 use ferrolet_ports::{Event, EventKind, EventObject, HookCall, HookMoment, ImageInfo, SubPath};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
@@ -13,13 +15,13 @@ use ferrolet_spec::{
 };
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, SandboxId,
-    pod::{ContainerKind, PodView, ephemeral_as_container},
+    pod::{ContainerKind, PodView},
 };
 use k8s_openapi::api::core::v1::{Container, Pod as PodObject};
 
 use crate::{
     World,
-    execute::{restart_number, see_off_and_stop},
+    execute::{restart_number, stop_after_pre_stop},
     figures,
     memory::Memory,
     objects::env_objects,
@@ -36,32 +38,6 @@ pub(crate) struct StartOrder {
     pub(crate) sandbox: SandboxId,
     pub(crate) restarts: RestartCount,
     pub(crate) crash_streak: u32,
-}
-
-/// Why a container was not started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StartFailure {
-    pub(crate) kind: FailureKind,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
-impl StartFailure {
-    pub(crate) fn other(reason: &'static str, message: String) -> Self {
-        Self { kind: FailureKind::Other, reason, message }
-    }
-
-    /// What follows `Error:` in the event: the reason where another event has told the story, else the story; nothing where
-    /// the story needs no end.
-    pub(crate) fn event_text(&self) -> Option<String> {
-        match self.reason {
-            "PostStartHookError" => None,
-            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-                Some(self.message.clone())
-            }
-            reason => Some(reason.to_owned()),
-        }
-    }
 }
 
 /// Makes the pod's sandbox; waits its turn, so that a hundred pods do not make each other late.
@@ -82,7 +58,7 @@ pub(crate) async fn create_sandbox(
     let spec = request_sandbox(world, memory, pod, places).map_err(failed)?;
     let has_own_users = pod.spec_ref().host_users == Some(false);
     let making = world.runtime.run_sandbox(&spec);
-    let busy = memory.making.begin();
+    let busy = memory.made.making.begin();
     let made = figures::sandbox(&spec.runtime_handler, has_own_users, making).await;
     drop(busy);
     made.map(drop).map_err(|error| format!("Failed to create pod sandbox: {error}"))
@@ -120,7 +96,7 @@ async fn dns_of_node(world: &World) -> Result<NodeDns, SandboxError> {
     let resolv_conf = text.map(|text| parse_resolv_conf(&text)).transpose();
     Ok(NodeDns {
         resolv_conf: resolv_conf.map_err(|error| SandboxError::Resolver(error.to_string()))?,
-        ..world.node.dns.clone()
+        ..world.settings.dns.clone()
     })
 }
 
@@ -130,18 +106,18 @@ fn request_sandbox(
     pod: &Pod,
     place: SandboxPlace,
 ) -> Result<SandboxSpec, SandboxError> {
-    let cgroup = pod_cgroup(pod, &world.node.spec.resources.cgroups);
+    let cgroup = pod_cgroup(pod, &world.settings.spec.resources.cgroups);
     let spec = sandbox_spec(
         pod,
         &SandboxInputs {
-            node: &world.spec(),
+            settings: &world.settings.spec,
             dns: &place.dns,
             attempt: place.attempt,
             cgroup_parent: world.cgroups.parent_of(&cgroup),
-            log_directory: world.files.log_directory(&pod.key(), &memory.uid),
+            log_directory: world.files.log_directory(&pod.key(), memory.asked.uid()),
             runtime_handler: runtime_handler(world, pod)?,
             user_mappings: place.user_mappings,
-            extra_groups: memory.volumes.values().filter_map(|it| it.group).collect(),
+            extra_groups: memory.made.volumes().values().filter_map(|it| it.group).collect(),
         },
     )?;
     Ok(spec)
@@ -183,17 +159,18 @@ pub(crate) async fn start_container(
     memory: &Memory,
     pod: &Pod,
     order: StartOrder,
-) -> Result<(), StartFailure> {
+) -> Result<(), StartError> {
     let container = specified(pod, &order).ok_or_else(|| {
-        StartFailure::other(
-            "CreateContainerConfigError",
+        StartError::other(
+            WaitingReason::CreateContainerConfigError,
             format!("container {} is not in the pod's specification", order.container),
         )
     })?;
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
     let sandbox = sandbox_around(world, memory, pod, &order.sandbox).await;
-    let sandbox = sandbox
-        .map_err(|error| StartFailure::other(SpecError::WAITING_REASON, error.to_string()))?;
+    let sandbox = sandbox.map_err(|error| {
+        StartError::other(WaitingReason::CreateContainerConfigError, error.to_string())
+    })?;
     let wanted = Wanted {
         pod,
         named: container.image.as_deref().unwrap_or_default(),
@@ -205,17 +182,18 @@ pub(crate) async fn start_container(
     let request = request_container(world, memory, pod, (&order, &container), around).await?;
     let log_path = format!("{}/{}", sandbox.log_directory.display(), request.log_path);
 
-    let busy = memory.making.begin();
+    let busy = memory.made.making.begin();
     let created = world.runtime.create_container(&order.sandbox, &sandbox, &request).await;
-    let id = created.map_err(|error| StartFailure::other("CreateContainerError", error.message))?;
+    let id = created
+        .map_err(|error| StartError::other(WaitingReason::CreateContainerError, error.message))?;
     tell.say(Happened::Created);
     let started = world.runtime.start_container(&id).await;
     drop(busy);
-    started.map_err(|error| StartFailure::other("RunContainerError", error.message))?;
+    started.map_err(|error| StartError::other(WaitingReason::RunContainerError, error.message))?;
     tell.say(Happened::Started);
     let link = LogLink { pod, container: &container.name, id: &id, log_path: &log_path };
     link.make(world).await;
-    greet(world, memory, pod, &order, &container, &id).await
+    run_post_start(world, memory, pod, &order, &container, &id).await
 }
 
 /// The request that the sandbox a container joins was made from.
@@ -225,7 +203,7 @@ async fn sandbox_around(
     pod: &Pod,
     id: &SandboxId,
 ) -> Result<SandboxSpec, SandboxError> {
-    let mut sandboxes = memory.seen.sandboxes.iter();
+    let mut sandboxes = memory.seen.observation().sandboxes.iter();
     let place = SandboxPlace {
         attempt: sandboxes.find(|it| it.id == *id).map_or(0, |it| it.attempt),
         user_mappings: users_of(world, pod).await?,
@@ -261,18 +239,18 @@ impl LogLink<'_> {
 }
 
 /// Runs the container's postStart hook; a container whose hook fails is stopped again.
-async fn greet(
+async fn run_post_start(
     world: &World,
     memory: &Memory,
     pod: &Pod,
     order: &StartOrder,
     container: &Container,
     id: &ContainerId,
-) -> Result<(), StartFailure> {
+) -> Result<(), StartError> {
     let Some(handler) = container.lifecycle.as_ref().and_then(|it| it.post_start.clone()) else {
         return Ok(());
     };
-    let sandbox = memory.seen.sandboxes.iter().find(|it| it.id == order.sandbox);
+    let sandbox = memory.seen.observation().sandboxes.iter().find(|it| it.id == order.sandbox);
     let call = HookCall {
         pod: pod.clone(),
         pod_ip: sandbox.and_then(|it| it.ips.first().cloned()),
@@ -283,28 +261,20 @@ async fn greet(
     let Err(error) = world.hooks.run(&call).await else {
         return Ok(());
     };
-    tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Hook failed after the start");
+    tracing::warn!(pod = %pod.key(), container = %container.name, %error, "PostStart hook failed");
     let tell = ContainerEvents::new(world.events.as_ref(), pod, order.kind, &container.name);
     tell.say(Happened::HookFailed(HookMoment::PostStart));
     tell.say(Happened::Killing(HookMoment::PostStart.failure_reason().to_owned()));
     let name = &order.container;
-    if let Err(error) = see_off_and_stop(world, memory, id, name, pod.grace_period()).await {
-        tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Container cannot be stopped after its hook failed");
+    if let Err(error) = stop_after_pre_stop(world, memory, id, name, pod.grace_period()).await {
+        tracing::warn!(pod = %pod.key(), container = %container.name, %error, "Container cannot be stopped after its postStart hook failed");
     }
-    Err(StartFailure::other("PostStartHookError", error.to_string()))
+    Err(StartError::other(WaitingReason::PostStartHookError, error.to_string()))
 }
 
 fn specified(pod: &Pod, order: &StartOrder) -> Option<Container> {
-    let name = order.container.as_str();
-    match order.kind {
-        ContainerKind::Ephemeral => {
-            let mut all = pod.spec_ref().ephemeral_containers.iter().flatten();
-            all.find(|it| it.name == name).map(ephemeral_as_container)
-        }
-        ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => {
-            pod.find_container(name).map(|(_, container)| container.clone())
-        }
-    }
+    let of_kind = containers_of(pod, order.kind).into_iter();
+    of_kind.map(Cow::into_owned).find(|it| it.name == order.container.as_str())
 }
 
 /// Gathers what a container is made from, and makes the request.
@@ -314,13 +284,14 @@ async fn request_container(
     pod: &Pod,
     (order, container): (&StartOrder, &Container),
     Around { sandbox, image }: Around<'_>,
-) -> Result<ContainerSpec, StartFailure> {
-    let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
-    let (key, uid) = (pod.key(), &memory.uid);
-    let sandbox_seen = memory.seen.sandboxes.iter().find(|it| it.id == order.sandbox);
+) -> Result<ContainerSpec, StartError> {
+    let config_error =
+        |message: String| StartError::other(WaitingReason::CreateContainerConfigError, message);
+    let (key, uid) = (pod.key(), memory.asked.uid());
+    let sandbox_seen = memory.seen.observation().sandboxes.iter().find(|it| it.id == order.sandbox);
     // On the host's network the pod's addresses are the node's, and its sandbox has none.
     let pod_ips = if pod.is_host_network() {
-        world.spec().host_ips.clone()
+        world.node().host_ips.clone()
     } else {
         sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default()
     };
@@ -338,7 +309,7 @@ async fn request_container(
         .map_err(|error| config_error(error.to_string()))?;
 
     let volumes = volume_sources(world, memory, pod, container, sandbox).await?;
-    let extra_groups: Vec<i64> = memory.volumes.values().filter_map(|it| it.group).collect();
+    let extra_groups: Vec<i64> = memory.made.volumes().values().filter_map(|it| it.group).collect();
     let has_recursive_mounts =
         container.volume_mounts.iter().flatten().any(|mount| mount.recursive_read_only.is_some());
     let supports_recursive_read_only = if has_recursive_mounts {
@@ -351,15 +322,17 @@ async fn request_container(
     };
     let objects = env_objects(world, memory, pod, container).await;
     let target = target_of(memory, pod, order).map_err(config_error)?;
-    let node = world.spec();
+    let node = world.node();
     let restart_count = restart_number(order.restarts, newest_log);
+    let seen = memory.seen.observation();
     let mut inputs = ContainerInputs {
+        settings: &world.settings.spec,
         node: &node,
         objects: &objects,
         volumes: &volumes,
         sub_paths: &BTreeMap::new(),
         restart_count,
-        n_left_behind: memory.left_behind.count(&memory.seen, &order.container, restart_count),
+        n_left_behind: memory.made.n_left_behind(seen, &order.container, restart_count),
         crash_streak: order.crash_streak,
         image_ref: image.id.clone(),
         image_user: match image.user_id {
@@ -391,9 +364,9 @@ async fn volume_sources(
     pod: &Pod,
     container: &Container,
     sandbox: &SandboxSpec,
-) -> Result<BTreeMap<String, VolumeSource>, StartFailure> {
+) -> Result<BTreeMap<String, VolumeSource>, StartError> {
     let mut sources = BTreeMap::new();
-    for (name, mount) in &memory.volumes {
+    for (name, mount) in memory.made.volumes() {
         let mut mounts = container.volume_mounts.iter().flatten();
         let is_mounted = mounts.any(|it| it.name == *name);
         let image = match &mount.image {
@@ -417,13 +390,14 @@ async fn volume_sources(
     Ok(sources)
 }
 
-/// Fetches the image that a volume is, in the line of all images, and answers with what the runtime mounts it by.
+/// Fetches the image that a volume is, in the line of all images, and answers with what the runtime
+/// mounts it by.
 async fn volume_image(
     world: &World,
     pod: &Pod,
     volume: &str,
     sandbox: &SandboxSpec,
-) -> Result<MountedImage, StartFailure> {
+) -> Result<MountedImage, StartError> {
     let mut volumes = pod.spec_ref().volumes.iter().flatten();
     let source =
         volumes.find(|it| it.name == volume).and_then(|it| it.image.clone()).unwrap_or_default();
@@ -453,7 +427,7 @@ fn target_of(
     let Some(name) = target else {
         return Ok(None);
     };
-    let found = memory.seen.newest_container(name);
+    let found = memory.seen.observation().newest_container(name);
     let found = found.ok_or_else(|| format!("unable to find target container {name}"))?;
     Ok(Some(found.id.clone()))
 }
@@ -462,7 +436,7 @@ async fn hosts_text(world: &World, pod: &Pod, pod_ips: &[String]) -> Result<Stri
     if pod.is_host_network() {
         return Ok(node_hosts_file(pod, &world.names.hosts().await));
     }
-    let hostname = pod_hostname(pod, &world.node.cluster_domain)?;
+    let hostname = pod_hostname(pod, &world.settings.cluster_domain)?;
     Ok(hosts_file(pod, &hostname, pod_ips))
 }
 
@@ -472,8 +446,9 @@ async fn prepare_sub_paths(
     pod: &Pod,
     container: &Container,
     inputs: &ContainerInputs<'_>,
-) -> Result<BTreeMap<usize, String>, StartFailure> {
-    let config_error = |message: String| StartFailure::other(SpecError::WAITING_REASON, message);
+) -> Result<BTreeMap<usize, String>, StartError> {
+    let config_error =
+        |message: String| StartError::other(WaitingReason::CreateContainerConfigError, message);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let mut prepared = BTreeMap::new();
     if mounts.iter().all(|mount| mount.sub_path.is_none() && mount.sub_path_expr.is_none()) {
@@ -486,12 +461,13 @@ async fn prepare_sub_paths(
     {
         let mount = &mounts[index];
         // A part of an image is the runtime's to find.
-        let Some(volume) = memory.volumes.get(&mount.name).filter(|volume| volume.image.is_none())
+        let Some(volume) =
+            memory.made.volumes().get(&mount.name).filter(|volume| volume.image.is_none())
         else {
             continue;
         };
         let part = SubPath {
-            uid: memory.uid.clone(),
+            uid: memory.asked.uid().clone(),
             volume: mount.name.clone(),
             host_path: volume.host_path.clone(),
             container: container.name.clone(),

@@ -1,7 +1,13 @@
-//! What happened to a pod, in upstream's words: the one place where the events of workers are phrased.
+//! What happened to a pod, in upstream's words: the one place where the events of workers are
+//! phrased.
 
+use ferrolet_lifecycle::{Hold, StepEvent};
+use ferrolet_pod::{EndReason, Ending, WaitingReason, kind_of_container};
 use ferrolet_ports::{Event, EventKind, EventObject, Events, HookMoment};
-use ferrolet_types::{Pod, PodKey, PodUid, pod::ContainerKind, pod::PodView};
+use ferrolet_types::{
+    ContainerName, Pod, PodKey, PodUid,
+    pod::{ContainerKind, PodView},
+};
 
 use crate::{World, resizing::Said};
 
@@ -75,7 +81,8 @@ impl<'a> ContainerEvents<'a> {
         }
     }
 
-    /// Says the same things about the pod as a whole: the images of its volumes belong to no container.
+    /// Says the same things about the pod as a whole: the images of its volumes belong to no
+    /// container.
     pub(crate) fn of_pod(events: &'a dyn Events, pod: &Pod) -> Self {
         Self { events, uid: pod.uid(), key: pod.key(), field_path: None }
     }
@@ -138,6 +145,38 @@ pub(crate) fn say_of_pod(
     });
 }
 
+/// Says what a step gives to tell.
+pub(crate) fn say_step(events: &dyn Events, pod: &Pod, event: &StepEvent) {
+    let of = |container: &ContainerName| {
+        let kind = kind_of_container(pod, container.as_str());
+        ContainerEvents::new(events, pod, kind, container.as_str())
+    };
+    match event {
+        StepEvent::Ends(Ending { reason, message }) => {
+            let kind = match reason {
+                EndReason::DeadlineExceeded => EventKind::Normal,
+                EndReason::Evicted | EndReason::Other(_) => EventKind::Warning,
+            };
+            say_of_pod(events, pod, kind, reason.as_str(), message.clone());
+        }
+        StepEvent::RestartBackOff { container } => {
+            of(container).say(Happened::RestartBackOff(format!(
+                "Back-off restarting failed container {container} in pod {}",
+                pod_in_words(pod)
+            )));
+        }
+        StepEvent::PullBackOff { container, image } => {
+            let tell = of(container);
+            tell.say(Happened::PullBackOff(format!("Back-off pulling image {image:?}")));
+            tell.say(Happened::Failed(WaitingReason::ImagePullBackOff.to_string()));
+        }
+        StepEvent::Held(Hold::NetworkNotReady(trouble)) => {
+            let message = format!("network is not ready: {trouble}");
+            say_of_pod(events, pod, EventKind::Warning, "NetworkNotReady", message);
+        }
+    }
+}
+
 /// Says how far a pod's resize is.
 pub(crate) fn say_resize(world: &World, pod: &Pod, said: Said) {
     let kind = if said.is_warning { EventKind::Warning } else { EventKind::Normal };
@@ -145,7 +184,7 @@ pub(crate) fn say_resize(world: &World, pod: &Pod, said: Said) {
 }
 
 /// A pod in event messages: `name_namespace(uid)`.
-pub(crate) fn pod_in_words(pod: &Pod) -> String {
+fn pod_in_words(pod: &Pod) -> String {
     let key = pod.key();
     format!("{}_{}({})", key.name, key.namespace, pod.uid())
 }

@@ -1,7 +1,7 @@
 //! The books of the dispatcher: one change in, commands out.
 
 use ferrolet_lifecycle::Wish;
-use ferrolet_testkit::{PodBuilder, pod};
+use ferrolet_testkit::{PodBuilder, pod, roomy_node};
 use ferrolet_types::{Pod, PodChange, PodKey, PodUid, pod::PodView as _};
 
 use crate::{
@@ -190,7 +190,8 @@ fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
         (added(&new), ""),
         (Finished(OLD), "start new"),
     ]);
-    // The same manifest is the same pod, and what the API may still want is not touched before the API has spoken.
+    // The same manifest is the same pod, and what the API may still want is not touched before the
+    // API has spoken.
     check(vec![
         (Earlier(OLD, key()), ""),
         (added(&same), "start 0123456789abcdef0123456789abcdef"),
@@ -273,9 +274,9 @@ fn resizes_are_judged_in_upstreams_order() {
 /// 8.10, retry triggers and infeasible causes: what is counted, and by which word.
 #[test]
 fn resizes_that_waited_are_counted_by_what_made_room() {
+    use ferrolet_node::NodeState;
     use ferrolet_resources::{
-        AdmissionNode, CgroupMode, CgroupPolicy, NodeResources, ResizeRules, SwapBehavior,
-        SwapPolicy,
+        CgroupMode, CgroupPolicy, NodeResources, ResizeRules, SwapBehavior, SwapPolicy,
     };
     use ferrolet_types::Quantity;
     let sure = |uid: &str, cpu: &str| {
@@ -289,16 +290,7 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
     };
     let amounts = [("cpu", 1000), ("memory", 1 << 40), ("pods", 10_000)];
     let amounts = amounts.map(|(name, n)| (name.to_owned(), Quantity::from_milli(n)));
-    let node = AdmissionNode {
-        name: "node".to_owned(),
-        labels: Default::default(),
-        taints: Vec::new(),
-        allocatable: amounts.into_iter().collect(),
-        has_supplemental_groups_policy: true,
-        has_apparmor: false,
-        allowed_unsafe_sysctls: Vec::new(),
-        declared_features: Vec::new(),
-    };
+    let node = NodeState { allocatable: amounts.into(), ..roomy_node() };
     let resources = NodeResources {
         cgroup_mode: CgroupMode::V2,
         cgroups: CgroupPolicy {

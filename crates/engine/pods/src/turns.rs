@@ -1,7 +1,7 @@
 //! Whose turn it is to be signalled while a pod's containers are stopped side by side.
 //!
-//! In: the stops of one stage, and word of each container that has ended. Out: a wait for those that go before. The order itself is decided
-//! by `lifecycle`; refuses to know what a sidecar is.
+//! In: the stops of one stage, and word of each container that has ended. Out: a wait for those
+//! that go before. The order itself is decided by `lifecycle`; refuses to know what a sidecar is.
 
 use std::collections::BTreeMap;
 

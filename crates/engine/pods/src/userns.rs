@@ -1,9 +1,10 @@
 //! Ranges of user ids for pods with a user namespace of their own (`hostUsers: false`).
 //!
-//! Each pod gets a block of ids that no other pod has, from the range that belongs to the agent. The block is noted in the
-//! pod's directory in upstream's format (`pods/<uid>/userns`), so that it outlives the agent and can be handed over.
-//! [`UserRanges`] is pure; [`user_mappings`] is the part that reads, writes and asks the runtime.
-//! Must never happen: two pods with one id, or a pod with an id of the node's own.
+//! Each pod gets a block of ids that no other pod has, from the range that belongs to the agent.
+//! The block is noted in the pod's directory in upstream's format (`pods/<uid>/userns`), so that it
+//! outlives the agent and can be handed over. [`UserRanges`] is pure; [`user_mappings`] is the part
+//! that reads, writes and asks the runtime. Must never happen: two pods with one id, or a pod with
+//! an id of the node's own.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

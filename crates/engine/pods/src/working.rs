@@ -1,7 +1,8 @@
 //! Which pods have a worker and how far each is, in upstream's names.
 //!
-//! One map for the process (ADR 0018), as large as the set of workers. In: where each worker's pod stands after a turn. Out:
-//! [`working_pods`], which counts them when somebody asks, and shows every combination, also those that nobody is in.
+//! One map for the process (ADR 0018), as large as the set of workers. In: where each worker's pod
+//! stands after a turn. Out: [`working_pods`], which counts them when somebody asks, and shows
+//! every combination, also those that nobody is in.
 
 use std::{
     collections::BTreeMap,

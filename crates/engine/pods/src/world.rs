@@ -1,18 +1,16 @@
-//! The doors a worker uses, and what is true of the node for all pods.
+//! The doors a worker uses, and how pods are made on this node.
 
-use std::{
-    ops::Deref,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{ops::Deref, sync::Arc};
 
 use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_node::NodeState;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames,
     PodCgroups, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles,
     Usage,
 };
-use ferrolet_resources::{AdmissionNode, Amounts, with_resources};
-use ferrolet_spec::NodeDns;
+use ferrolet_resources::with_resources;
+use ferrolet_spec::{NodeDns, SpecSettings};
 use ferrolet_types::{Pod, pod::PodView as _};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
@@ -27,10 +25,8 @@ use crate::{
 /// Everything a worker can reach: the doors, and what is kept for all workers together.
 pub struct World {
     doors: Doors,
-    /// What is true of the node.
-    pub node: NodeFacts,
-    /// What specifications are made from, as it is now; `node.spec` is how it began.
-    spec: Mutex<Arc<ferrolet_spec::NodeFacts>>,
+    /// How pods are made here.
+    pub settings: PodSettings,
     pub(crate) puller: Puller,
     /// What pods were granted and what is in force.
     pub(crate) records: Records,
@@ -60,11 +56,11 @@ impl GrantsView for World {
     }
 }
 
-/// What is true of the node for all pods.
+/// How pods are made on this node. Fixed while the agent runs.
 #[derive(Clone, Debug)]
-pub struct NodeFacts {
-    /// What specifications are made from.
-    pub spec: ferrolet_spec::NodeFacts,
+pub struct PodSettings {
+    /// How specifications are made.
+    pub spec: SpecSettings,
     /// Name resolution of pods, but for the node's own resolver, which is read for each of them.
     pub dns: NodeDns,
     /// The cluster's domain; empty for a node that stands alone.
@@ -91,7 +87,8 @@ pub struct Doors {
     pub runtime: Arc<dyn Runtime>,
     /// Images.
     pub images: Arc<dyn Images>,
-    /// The memory of pulls and the node's credentials; without them only pull secrets count, and nothing is remembered.
+    /// The memory of pulls and the node's credentials; without them only pull secrets count, and
+    /// nothing is remembered.
     pub pulls: Option<PullDoors>,
     /// Cgroups of pods.
     pub cgroups: Arc<dyn PodCgroups>,
@@ -119,8 +116,8 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// What others may see.
     pub board: Arc<Board>,
-    /// What the node is, for admission; `None` takes every pod.
-    pub admission: watch::Receiver<Option<AdmissionNode>>,
+    /// What the node is.
+    pub node: watch::Receiver<Arc<NodeState>>,
 }
 
 impl World {
@@ -143,39 +140,33 @@ impl World {
         known.any(|it| it.name == handler && it.recursive_read_only_mounts)
     }
 
-    /// Puts the doors and the node's facts together.
-    pub fn new(doors: Doors, node: NodeFacts) -> Self {
+    /// Puts the doors and the settings together.
+    pub fn new(doors: Doors, settings: PodSettings) -> Self {
         Self {
             puller: Puller::new(
                 doors.images.clone(),
                 doors.pulls.clone(),
-                node.pulls.clone(),
+                settings.pulls.clone(),
                 doors.clock.clone(),
             ),
             records: Records::default(),
             answers: Answers::default(),
-            user_ranges: UserRanges::new(node.user_ids),
-            sandbox_slots: Semaphore::new(node.n_parallel_sandboxes.max(1)),
+            user_ranges: UserRanges::new(settings.user_ids),
+            sandbox_slots: Semaphore::new(settings.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),
-            spec: Mutex::new(Arc::new(node.spec.clone())),
             handlers: OnceCell::new(),
             doors,
-            node,
+            settings,
         }
     }
 
-    /// Takes over what the node's object says: where the node is, and what its pods may have together.
-    pub fn describe(&self, host_ips: Vec<String>, allocatable: Amounts) {
-        let mut spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
-        if spec.host_ips != host_ips || spec.allocatable != allocatable {
-            let facts = Arc::make_mut(&mut spec);
-            (facts.host_ips, facts.allocatable) = (host_ips, allocatable);
-        }
+    /// The node and each change of it.
+    pub(crate) fn watch_node(&self) -> watch::Receiver<Arc<NodeState>> {
+        self.doors.node.clone()
     }
 
-    /// What specifications are made from now.
-    pub(crate) fn spec(&self) -> Arc<ferrolet_spec::NodeFacts> {
-        let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
-        spec.clone()
+    /// The node as it is now.
+    pub(crate) fn node(&self) -> Arc<NodeState> {
+        self.doors.node.borrow().clone()
     }
 }

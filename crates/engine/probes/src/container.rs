@@ -64,7 +64,8 @@ impl ContainerPlan {
         self.life.as_ref()
     }
 
-    /// A container began to run, or was found running: results begin anew, or go on from what was told.
+    /// A container began to run, or was found running: results begin anew, or go on from what was
+    /// told.
     pub(crate) fn begin_life(
         &mut self,
         running: &RunningContainer,
@@ -74,8 +75,9 @@ impl ContainerPlan {
     ) -> Vec<ProbeReport> {
         let age = now.wall.since(running.started_at);
         let uptime = now.moment.0;
-        // A container that began before the agent was found by it. What was told names its very id, so it holds whatever its
-        // age; upstream trusts it only after ten seconds, and lets the readiness of younger ones flap.
+        // A container that began before the agent was found by it. What was told names its very id,
+        // so it holds whatever its age; upstream trusts it only after ten seconds, and lets the
+        // readiness of younger ones flap.
         let is_kept = age > uptime;
         let told = running.told.unwrap_or_default();
         self.life = Some(running.id.clone());
@@ -94,7 +96,8 @@ impl ContainerPlan {
             } else if probe.kind == ProbeKind::Readiness {
                 probe.anchor = now.moment;
             }
-            // Only what the worker cannot know is news: it begins with nothing told and every result pending.
+            // Only what the worker cannot know is news: it begins with nothing told and every
+            // result pending.
             let is_news;
             (probe.result, is_news) = match (probe.kind, is_kept) {
                 (ProbeKind::Liveness, _) => (ProbeResult::Success, false),
@@ -120,8 +123,8 @@ impl ContainerPlan {
         ended.collect::<Vec<_>>().into_iter()
     }
 
-    /// The pod is being stopped: liveness and startup matter no more. Who had not started counts as started from here on, so
-    /// that its readiness can be told.
+    /// The pod is being stopped: liveness and startup matter no more. Who had not started counts as
+    /// started from here on, so that its readiness can be told.
     pub(crate) fn wind_down(
         &mut self,
         uid: &PodUid,

@@ -1,10 +1,11 @@
-//! Opening connections, with errors in the words that Go's dialer uses and that users know from events, and leaving them
-//! without a trace.
+//! Opening connections, with errors in the words that Go's dialer uses and that users know from
+//! events, and leaving them without a trace.
 //!
-//! Whoever closes a connection first keeps its remains for a minute (TIME_WAIT). Upstream sets `SO_LINGER` to a second, which
-//! does not change that (measured with its own dialer) and would block a thread when the other side is dead. A [`Dialer`] has the
-//! kernel told to forget each connection as soon as the other side knows of its end (ADR 0016); and `http` lets the other side close first,
-//! as it was asked to.
+//! Whoever closes a connection first keeps its remains for a minute (TIME_WAIT). Upstream sets
+//! `SO_LINGER` to a second, which does not change that (measured with its own dialer) and would
+//! block a thread when the other side is dead. A [`Dialer`] has the kernel told to forget each
+//! connection as soon as the other side knows of its end (ADR 0016); and `http` lets the other side
+//! close first, as it was asked to.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +14,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ferrolet_ports::Farewell;
+use ferrolet_ports::Outbound;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 
 /// How long the end of a connection is repeated to somebody who does not answer, in milliseconds.
 const LAST_WORDS: u32 = 1000;
@@ -26,7 +27,8 @@ pub(crate) struct Guest(TcpStream);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Fails only on a connection that is over by itself. Not earlier: while it is in use, its own timeout counts.
+        // Fails only on a connection that is over by itself. Not earlier: while it is in use, its
+        // own timeout counts.
         set_tcp_user_timeout(&self.0, LAST_WORDS).ok();
     }
 }
@@ -54,7 +56,8 @@ impl AsyncWrite for Guest {
         Pin::new(&mut self.0).poll_flush(cx)
     }
 
-    /// Does nothing yet: the end is said when the connection is dropped, which the kernel then need not remember.
+    /// Does nothing yet: the end is said when the connection is dropped, which the kernel then need
+    /// not remember.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -63,12 +66,12 @@ impl AsyncWrite for Guest {
 /// Opens connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    farewell: Arc<dyn Farewell>,
+    outbound: Arc<dyn Outbound>,
 }
 
 impl Dialer {
-    pub(crate) fn new(farewell: Arc<dyn Farewell>) -> Self {
-        Self { farewell }
+    pub(crate) fn new(outbound: Arc<dyn Outbound>) -> Self {
+        Self { outbound }
     }
 
     /// Connects to a host by address or name; tries every address of a name.
@@ -78,7 +81,7 @@ impl Dialer {
         }
         let mut answer = Err(format!("dial tcp: lookup {host}: no such host"));
         // Scoped addresses (`fe80::1%eth0`) take this way too.
-        for address in lookup_host((host, port)).await.into_iter().flatten() {
+        for address in self.outbound.resolve(host, port).await.into_iter().flatten() {
             answer = self.connect(address).await;
             if answer.is_ok() {
                 break;
@@ -91,7 +94,7 @@ impl Dialer {
         let stream = TcpStream::connect(address).await;
         let stream =
             stream.map_err(|error| format!("dial tcp {address}: connect: {}", in_words(&error)))?;
-        if let Err(error) = self.farewell.forget_soon(stream.as_fd()) {
+        if let Err(error) = self.outbound.skip_time_wait(stream.as_fd()) {
             tracing::debug!(%address, %error, "The end of a connection will be remembered for a minute");
         }
         Ok(Guest(stream))

@@ -1,4 +1,5 @@
-//! A command in the container: exit code 0 is well, everything else is not, and its output says why.
+//! A command in the container: exit code 0 is well, everything else is not, and its output says
+//! why.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use k8s_openapi::api::core::v1::Container;
 use crate::MAX_OUTPUT;
 use crate::prober::Outcome;
 
-/// A command with references to the container's literal variables replaced; others stay as they are.
+/// A command with references to the container's literal variables replaced; others stay as they
+/// are.
 pub(crate) fn expanded(command: &[String], container: &Container) -> Vec<String> {
     let env = container.env.as_deref().unwrap_or_default();
     let lookup = |name: &str| {

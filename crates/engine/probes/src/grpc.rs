@@ -1,6 +1,7 @@
 //! The gRPC health check, version 1: well when the service says `SERVING`.
 //!
-//! Like upstream's blocking dial, a connection that cannot be made is tried again until the time is over.
+//! Like upstream's blocking dial, a connection that cannot be made is tried again until the time is
+//! over.
 
 use std::error::Error as _;
 use std::sync::Arc;

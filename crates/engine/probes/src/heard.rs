@@ -1,5 +1,5 @@
-//! A connection that remembers the first bytes it heard: enough to tell a server without TLS from noise, and silence from an
-//! answer.
+//! A connection that remembers the first bytes it heard: enough to tell a server without TLS from
+//! noise, and silence from an answer.
 
 use std::io;
 use std::pin::Pin;

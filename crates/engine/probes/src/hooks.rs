@@ -1,13 +1,14 @@
-//! Lifecycle handlers: postStart and preStop. Runs one handler to its end and says how it went; when, how long and what follows
-//! are the worker's.
+//! Lifecycle handlers: postStart and preStop. Runs one handler to its end and says how it went;
+//! when, how long and what follows are the worker's.
 //!
-//! As upstream (`pkg/kubelet/lifecycle/handlers.go`): any answer to a request is good, whatever its status; HTTPS that meets
-//! plain HTTP is tried again without TLS and without credentials; a TCP socket is no handler that can be run.
+//! As upstream (`pkg/kubelet/lifecycle/handlers.go`): any answer to a request is good, whatever its
+//! status; HTTPS that meets plain HTTP is tried again without TLS and without credentials; a TCP
+//! socket is no handler that can be run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Events, Farewell, Fut, HookCall, HookError, Hooks, Runtime, Tally};
+use ferrolet_ports::{Events, Fut, HookCall, HookError, Hooks, Outbound, Runtime, Tally};
 use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -56,9 +57,9 @@ impl HookRunner {
     pub fn new(
         runtime: Arc<dyn Runtime>,
         events: Arc<dyn Events>,
-        farewell: Arc<dyn Farewell>,
+        outbound: Arc<dyn Outbound>,
     ) -> Self {
-        Self { runtime, events, http: Client::new(Dialer::new(farewell)) }
+        Self { runtime, events, http: Client::new(Dialer::new(outbound)) }
     }
 
     async fn run_command(&self, call: &HookCall, command: &[String]) -> Result<(), HookError> {

@@ -1,8 +1,10 @@
-//! Liveness, readiness and startup probes: schedule, run, judge; and the handlers of container lifecycles.
+//! Liveness, readiness and startup probes: schedule, run, judge; and the handlers of container
+//! lifecycles.
 //!
-//! One task holds the timetable of every probe on the node ([`ProbeLoop`]); a probe that is due is a short-lived task, at most one
-//! per probe and a bounded number at once. Workers give orders through [`ProbesHandle`] (port `Probing`) and hear of changed
-//! results as reports; hooks run through [`HookRunner`] (port `Hooks`).
+//! One task holds the timetable of every probe on the node ([`ProbeLoop`]); a probe that is due is
+//! a short-lived task, at most one per probe and a bounded number at once. Workers give orders
+//! through [`ProbesHandle`] (port `Probing`) and hear of changed results as reports; hooks run
+//! through [`HookRunner`] (port `Hooks`).
 //!
 //! | module | what it is |
 //! | --- | --- |
@@ -12,8 +14,8 @@
 //! | `hooks` | lifecycle handlers |
 //! | `tell` | events in upstream's words |
 //!
-//! May touch: outbound connections to pod and host addresses, and commands through the runtime port. Refuses: deciding what
-//! becomes of a container; that is the worker's.
+//! May touch: outbound connections to pod and host addresses, and commands through the runtime
+//! port. Refuses: deciding what becomes of a container; that is the worker's.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -24,6 +26,7 @@ mod grpc;
 mod heard;
 mod hooks;
 mod http;
+mod part;
 mod plan;
 mod prober;
 mod rule;
@@ -32,6 +35,7 @@ mod tcp;
 mod tell;
 
 pub use hooks::{HookRunner, hook_figures};
+pub use part::{Probes, build};
 pub use run::{Doors, ProbeLoop, ProbesHandle, probes};
 
 /// The version of Kubernetes that probes claim to come from.

@@ -1,7 +1,9 @@
-//! Which probe runs when, and what its outcomes mean: the pure half. Owned by the loop in `run`; knows no socket and no clock.
+//! Which probe runs when, and what its outcomes mean: the pure half. Owned by the loop in `run`;
+//! knows no socket and no clock.
 //!
-//! Every pod has its containers, every container its life (one runtime id) and up to three probes. In: what runs, outcomes,
-//! and `now`. Out: launches that are due, and reports of results that changed.
+//! Every pod has its containers, every container its life (one runtime id) and up to three probes.
+//! In: what runs, outcomes, and `now`. Out: launches that are due, and reports of results that
+//! changed.
 //!
 //! ```text
 //!              new life                    threshold reached
@@ -11,10 +13,12 @@
 //!        └────────────────────────── life over ◄───────────────────────────┘
 //! ```
 //!
-//! Rhythm, as upstream's (`pkg/kubelet/prober/worker.go`): ticks lie on a grid that begins when the pod is first watched, before
-//! its containers run; a readiness probe also runs at once when its container begins, when the startup probe succeeds, and when
-//! somebody hurries, and its grid begins anew there. Two differences on purpose: counts begin anew with each life, and only
-//! containers found running by a young agent are spread over their period, not those it starts itself.
+//! Rhythm, as upstream's (`pkg/kubelet/prober/worker.go`): ticks lie on a grid that begins when the
+//! pod is first watched, before its containers run; a readiness probe also runs at once when its
+//! container begins, when the startup probe succeeds, and when somebody hurries, and its grid
+//! begins anew there. Two differences on purpose: counts begin anew with each life, and only
+//! containers found running by a young agent are spread over their period, not those it starts
+//! itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -251,8 +255,8 @@ fn place(uid: &PodUid, container: usize, kind: ProbeKind) -> Place {
 fn containers_of(pod: &Pod, now: Moment) -> Vec<ContainerPlan> {
     [ContainerKind::Sidecar, ContainerKind::Regular]
         .into_iter()
-        .flat_map(|kind| pod.containers_of(kind))
-        .filter_map(|container| ContainerPlan::of(container, now))
+        .flat_map(|kind| ferrolet_pod::containers_of(pod, kind))
+        .filter_map(|container| ContainerPlan::of(&container, now))
         .collect()
 }
 

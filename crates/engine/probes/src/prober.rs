@@ -1,9 +1,10 @@
-//! One probe, by the kind of its handler. A probe that does not work at all is tried three times before that is the outcome.
+//! One probe, by the kind of its handler. A probe that does not work at all is tried three times
+//! before that is the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Farewell, Fut, Measured as _, Runtime, Tally};
+use ferrolet_ports::{Fut, Measured as _, Outbound, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::pod::{PodView as _, ProbeKind};
 use k8s_openapi::api::core::v1::{Container, Probe as Spec};
@@ -64,9 +65,9 @@ impl Prober {
     pub(crate) fn new(
         runtime: Arc<dyn Runtime>,
         figures: Arc<Tally>,
-        farewell: Arc<dyn Farewell>,
+        outbound: Arc<dyn Outbound>,
     ) -> Self {
-        let dialer = Dialer::new(farewell);
+        let dialer = Dialer::new(outbound);
         Self { runtime, figures, http: Client::new(dialer.clone()), dialer }
     }
 
@@ -132,7 +133,8 @@ impl Probe for Prober {
 
     fn forget(&self, uid: &PodUid) {
         self.figures.forget(|family, labels| {
-            // Durations have no uid; they go with the last of the pod's counters, by namespace and name.
+            // Durations have no uid; they go with the last of the pod's counters, by namespace and
+            // name.
             family == TOTAL && labels.get(3).is_some_and(|it| it == uid.as_str())
         });
         let counted: Vec<Vec<String>> = self
@@ -155,7 +157,8 @@ impl Prober {
             ProbeKind::Readiness => "Readiness",
             ProbeKind::Startup => "Startup",
         };
-        // As upstream: what the probe itself did not manage is not counted at all, and failures have no duration.
+        // As upstream: what the probe itself did not manage is not counted at all, and failures
+        // have no duration.
         let result = match outcome.count() {
             Count::Success => "successful",
             Count::Failure => "failed",

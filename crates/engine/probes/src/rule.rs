@@ -1,11 +1,13 @@
-//! The numbers of one probe, with the API's defaults where the specification is silent, and the grid of its ticks.
+//! The numbers of one probe, with the API's defaults where the specification is silent, and the
+//! grid of its ticks.
 
 use std::time::Duration;
 
 use ferrolet_types::GracePeriod;
 use k8s_openapi::api::core::v1::Probe;
 
-/// Time that passed since the agent began. Never runs backwards, whatever happens to the wall clock.
+/// Time that passed since the agent began. Never runs backwards, whatever happens to the wall
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Moment(pub(crate) Duration);
 
@@ -47,7 +49,8 @@ impl Rule {
         let Some(gone) = earliest.0.checked_sub(anchor.0) else {
             return anchor;
         };
-        // Periods are whole seconds of 32 bits and moments lie within an agent's life, so nothing here overflows.
+        // Periods are whole seconds of 32 bits and moments lie within an agent's life, so nothing
+        // here overflows.
         let n = gone.as_nanos().div_ceil(self.period.as_nanos());
         anchor.after(self.period.saturating_mul(u32::try_from(n).unwrap_or(u32::MAX)))
     }

@@ -1,11 +1,13 @@
-//! The loop: one task for every probe on the node. Takes orders, launches what is due, hands outcomes to the plan, reports.
+//! The loop: one task for every probe on the node. Takes orders, launches what is due, hands
+//! outcomes to the plan, reports.
 //!
-//! In: orders of workers, outcomes of probes, the time. Out: reports and events. No decision is made here.
+//! In: orders of workers, outcomes of probes, the time. Out: reports and events. No decision is
+//! made here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ferrolet_ports::{Clock, Events, Farewell, Fut, Probing, Runtime, Tally};
+use ferrolet_ports::{Clock, Events, Fut, Outbound, Probing, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::probe::{PodProbes, ProbeReport};
 use tokio::sync::{Semaphore, mpsc};
@@ -17,7 +19,8 @@ use crate::prober::{Outcome, Prober};
 use crate::rule::Moment;
 use crate::tell;
 
-/// Probes over the network that may be under way at once. A pod has at most a few, so stuck ones cannot use this up.
+/// Probes over the network that may be under way at once. A pod has at most a few, so stuck ones
+/// cannot use this up.
 const MAX_NETWORK: usize = 1024;
 /// Commands that may be under way at once: each costs the runtime a process.
 const MAX_COMMANDS: usize = 128;
@@ -33,7 +36,7 @@ pub struct Doors {
     /// Where probes are counted.
     pub figures: Arc<Tally>,
     /// How connections end.
-    pub farewell: Arc<dyn Farewell>,
+    pub outbound: Arc<dyn Outbound>,
 }
 
 /// Gives orders to the loop. Cheap to clone; when the last one is gone the loop ends.
@@ -72,11 +75,13 @@ enum Order {
     Forget(PodUid),
 }
 
-/// The probes of a node: who gives orders, the loop to spawn, and the reports. The agent counts as started now.
+/// The probes of a node: who gives orders, the loop to spawn, and the reports. The agent counts as
+/// started now.
 ///
-/// Reports are few, since only changes are reported, so their channel has no bound and a slow reader holds up nobody.
+/// Reports are few, since only changes are reported, so their channel has no bound and a slow
+/// reader holds up nobody.
 pub fn probes(doors: Doors) -> (ProbesHandle, ProbeLoop, mpsc::UnboundedReceiver<ProbeReport>) {
-    let prober = Arc::new(Prober::new(doors.runtime, doors.figures, doors.farewell));
+    let prober = Arc::new(Prober::new(doors.runtime, doors.figures, doors.outbound));
     start(prober, doors.events, doors.clock)
 }
 
@@ -197,7 +202,8 @@ impl ProbeLoop {
                 self.judge(&ticket, outcome.count());
             }
             Err(error) => {
-                // Aborted ones have left the table already; what is left panicked, and is tried again at its next tick.
+                // Aborted ones have left the table already; what is left panicked, and is tried
+                // again at its next tick.
                 let ticket = self.aborts.iter().find(|it| it.1.id() == error.id());
                 if let Some(ticket) = ticket.map(|it| it.0.clone()) {
                     tracing::error!(error = %error, "Probe panicked");

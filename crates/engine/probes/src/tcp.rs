@@ -1,4 +1,5 @@
-//! A TCP socket: well when somebody accepts the connection. It is closed at once, politely and without a trace.
+//! A TCP socket: well when somebody accepts the connection. It is closed at once, politely and
+//! without a trace.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(crate) async fn probe(dialer: &Dialer, host: &str, port: u16, timeout: Durat
 mod tests {
     use std::sync::Arc;
 
-    use ferrolet_testkit::FakeFarewell;
+    use ferrolet_testkit::FakeOutbound;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
@@ -33,7 +34,7 @@ mod tests {
     /// 8.11, tcpSocket: connect only.
     #[tokio::test]
     async fn whoever_listens_is_well() {
-        let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
+        let dialer = Dialer::new(Arc::new(FakeOutbound::default()));
         for host in ["127.0.0.1", "::1", "localhost"] {
             let listener = TcpListener::bind((host, 0)).await.unwrap();
             let port = listener.local_addr().unwrap().port();
@@ -45,8 +46,8 @@ mod tests {
     /// 8.11, dialer: nothing stays in TIME_WAIT.
     #[tokio::test]
     async fn a_visit_ends_politely_and_is_forgotten_soon() {
-        let farewell = Arc::new(FakeFarewell::default());
-        let dialer = Dialer::new(farewell.clone());
+        let outbound = Arc::new(FakeOutbound::default());
+        let dialer = Dialer::new(outbound.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let visits = tokio::spawn(async move {
@@ -61,12 +62,12 @@ mod tests {
             assert_eq!(outcome, Outcome::Success);
         }
         visits.await.unwrap();
-        assert_eq!(farewell.n_told(), 20);
+        assert_eq!(outbound.n_told(), 20);
     }
 
     #[tokio::test]
     async fn a_closed_port_is_told_as_go_tells_it() {
-        let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
+        let dialer = Dialer::new(Arc::new(FakeOutbound::default()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);

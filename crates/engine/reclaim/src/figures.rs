@@ -1,7 +1,8 @@
-//! Figures of what the node takes back, in upstream's names: images removed, and the line of logs to rotate.
+//! Figures of what the node takes back, in upstream's names: images removed, and the line of logs
+//! to rotate.
 //!
-//! One set for the process (ADR 0018). In: what is put in line, begun and ended. Out: [`figures`], which also tells how long work has
-//! been going on at the moment somebody asks.
+//! One set for the process (ADR 0018). In: what is put in line, begun and ended. Out: [`figures`],
+//! which also tells how long work has been going on at the moment somebody asks.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! What the node takes back: images that nobody needs, logs that grew too big, remains of containers that are gone.
+//! What the node takes back: images that nobody needs, logs that grew too big, remains of
+//! containers that are gone.
 //!
 //! ```text
 //!  images      listing, use, disk ─► Ledger, plan ─► remove one, measure, next    every 5 min, or when a plan says so
@@ -7,14 +8,17 @@
 //!  storage     pods with limits ─► measure ─► order to evict                      every 10 s, rarer where it is expensive
 //! ```
 //!
-//! Each has a pure `plan` and a loop in `run`. Dead containers of a pod are mostly its worker's business; what is here keeps
-//! the node-wide limits. Refuses: ending a pod itself; who has to go is told to the sync loop.
+//! Each has a pure `plan` and a loop in `run`. Dead containers of a pod are mostly its worker's
+//! business; what is here keeps the node-wide limits. Refuses: ending a pod itself; who has to go
+//! is told to the sync loop.
 #![forbid(unsafe_code)]
 
 pub mod containers;
 mod figures;
 pub mod images;
 pub mod logs;
+mod part;
 pub mod storage;
 
 pub use figures::figures;
+pub use part::{Doors, Settings, build};

@@ -1,6 +1,7 @@
 //! Figures of telling the cluster, in upstream's names.
 //!
-//! One tally for the process (ADR 0018). In: how long a change of a pod's status was under way. Out: [`figures`].
+//! One tally for the process (ADR 0018). In: how long a change of a pod's status was under way.
+//! Out: [`figures`].
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
-//! The API's defaults for pods, so that the rest of the agent sees a static pod as the API server would have stored it.
+//! The API's defaults for pods, so that the rest of the agent sees a static pod as the API server
+//! would have stored it.
 //!
-//! In: a pod as written. Out: the same pod with every field that the API fills in. Empty text and zero count as unset, as in
-//! Go. Matches `SetObjectDefaults_Pod` of upstream's core/v1 with the default feature gates of 1.37. Ephemeral containers are
-//! left alone: a static pod with them is refused. Refuses: validation, identity.
+//! In: a pod as written. Out: the same pod with every field that the API fills in. Empty text and
+//! zero count as unset, as in Go. Matches `SetObjectDefaults_Pod` of upstream's core/v1 with the
+//! default feature gates of 1.37. Ephemeral containers are left alone: a static pod with them is
+//! refused. Refuses: validation, identity.
 
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, ObjectFieldSelector, Pod, PodIP,

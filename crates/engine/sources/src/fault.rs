@@ -1,4 +1,5 @@
-//! What is wrong with a manifest: one place and one sentence per fault, and all faults of a file together.
+//! What is wrong with a manifest: one place and one sentence per fault, and all faults of a file
+//! together.
 
 use std::fmt;
 

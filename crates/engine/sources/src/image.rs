@@ -1,9 +1,10 @@
 //! Image references, as far as defaults need them: is it well formed, and which tag does it name?
 //!
-//! Matches the grammar of `github.com/distribution/reference`. Resolving and pulling are the runtime's.
+//! Matches the grammar of `github.com/distribution/reference`. Resolving and pulling are the
+//! runtime's.
 
-/// The pull policy of an image whose author gave none: always for `latest`, named or implied; otherwise, and for what is no
-/// reference at all, only when absent.
+/// The pull policy of an image whose author gave none: always for `latest`, named or implied;
+/// otherwise, and for what is no reference at all, only when absent.
 pub(crate) fn default_pull_policy(reference: &str) -> &'static str {
     match tag_of(reference) {
         Some(Tag::Implied) | Some(Tag::Named("latest")) => "Always",

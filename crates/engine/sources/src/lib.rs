@@ -1,4 +1,5 @@
-//! Where pods come from: manifest files, a manifest URL, and the API or its stand-in, merged into one stream of changes.
+//! Where pods come from: manifest files, a manifest URL, and the API or its stand-in, merged into
+//! one stream of changes.
 //!
 //! ```text
 //!  file::run ─┐  each source sends its whole set,            merge::run
@@ -9,9 +10,10 @@
 //!  a manifest on its way:  bytes ─ manifest::decode ─ defaults ─ identity ─ validate ─► pod, or one message with every fault
 //! ```
 //!
-//! Owns: what a manifest means, a static pod's identity, the last good state of every file. A manifest that turns bad is
-//! reported once and leaves its last good pod running; it never touches another pod.
-//! Refuses: reading the disk (that is [`file::ManifestReader`]'s), clocks other than tokio's, and deciding what to do with a pod.
+//! Owns: what a manifest means, a static pod's identity, the last good state of every file. A
+//! manifest that turns bad is reported once and leaves its last good pod running; it never touches
+//! another pod. Refuses: reading the disk (that is behind `ManifestFiles`), clocks other than
+//! tokio's, and deciding what to do with a pod.
 #![forbid(unsafe_code)]
 
 mod canonical;
@@ -25,6 +27,7 @@ pub mod manifest;
 pub mod merge;
 mod notice;
 pub mod offline;
+mod part;
 mod read;
 mod schema;
 mod validate;
@@ -33,4 +36,5 @@ pub use fault::Fault;
 pub use identity::Origin;
 pub use merge::Merger;
 pub use notice::Notice;
+pub use part::{Doors, FileSettings, HttpSettings, Settings, Sources, build};
 pub use read::{Reading, read};

@@ -1,18 +1,20 @@
 //! Whole sets in, changes out: what each source's latest set means for the pods of this node.
 //!
-//! Per source the merge remembers the pods it last had. Two pods of one name in one source are a mistake of the source: the one
-//! that is already there stays, else the first in the source's order, and the other is reported once, with both origins.
-//! A provisional set runs pods but does not make its source ready: nothing is cleaned away because a copy lacks it.
-//! Matches upstream's `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
+//! Per source the merge remembers the pods it last had. Two pods of one name in one source are a
+//! mistake of the source: the one that is already there stays, else the first in the source's
+//! order, and the other is reported once, with both origins. A provisional set runs pods but does
+//! not make its source ready: nothing is cleaned away because a copy lacks it. Matches upstream's
+//! `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use ferrolet_ports::Clock;
+use ferrolet_ports::{Clock, StaticPodsSink};
 use ferrolet_types::{
-    Pod, PodChange, PodChanges, PodKey, PodUid, SourceUpdate, SourcedPod, Timestamp, edited_places,
+    Pod, PodChange, PodChanges, PodKey, PodUid, SourceUpdate, SourcedPod, Timestamp, annotated,
+    edited_places,
     pod::{MIRROR_ANNOTATION, PodSource, PodView as _, SEEN_ANNOTATION, SOURCE_ANNOTATION},
 };
 use tokio::sync::mpsc;
@@ -115,8 +117,8 @@ impl Merger {
         self.merged(source, changes, is_first, notices)
     }
 
-    /// What changed in a set of the same pods, of which some came in another version: names are whose they were. `None` when the set is another
-    /// one, and everything has to be looked at.
+    /// What changed in a set of the same pods, of which some came in another version: names are
+    /// whose they were. `None` when the set is another one, and everything has to be looked at.
     fn edit(
         &mut self,
         source: PodSource,
@@ -178,7 +180,8 @@ impl Merger {
             pods.iter().map(|it| (it.pod.key(), it.pod.uid())).collect();
         let mut winners: BTreeMap<&PodKey, (usize, usize)> = BTreeMap::new();
         for (index, (candidate, (key, uid))) in pods.iter().zip(&names).enumerate() {
-            // Whoever holds a name keeps it: by identity, or by origin when its manifest was edited.
+            // Whoever holds a name keeps it: by identity, or by origin when its manifest was
+            // edited.
             let rank = match holders.get(key) {
                 Some((holder, _)) if *holder == uid => 0,
                 Some((_, origin)) if **origin == candidate.origin => 1,
@@ -224,9 +227,13 @@ pub async fn run(
     mut merger: Merger,
     mut updates: mpsc::Receiver<SourceUpdate>,
     changes: mpsc::Sender<PodChanges>,
+    static_pods: Option<Arc<dyn StaticPodsSink>>,
     clock: Arc<dyn Clock>,
 ) {
     while let Some(update) = updates.recv().await {
+        if let Some(sink) = static_pods.as_ref().filter(|_| update.source != PodSource::Api) {
+            sink.note(&update);
+        }
         let merged = merger.apply(update, clock.now());
         merged.notices.iter().for_each(Notice::log);
         // A first set is passed on even when it is empty: it may be what everybody waits for.
@@ -280,15 +287,6 @@ fn differ(before: &Pod, after: &Pod) -> bool {
         || old.deletion_timestamp != new.deletion_timestamp
         || old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
         || annotations(before) != annotations(after)
-}
-
-/// The pod with a note of where it came from and when that was first seen.
-pub fn annotated(pod: &Pod, source: PodSource, seen: &str) -> Pod {
-    let mut pod = (**pod).clone();
-    let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(SOURCE_ANNOTATION.to_owned(), source.as_str().to_owned());
-    annotations.insert(SEEN_ANNOTATION.to_owned(), seen.to_owned());
-    Arc::new(pod)
 }
 
 #[cfg(test)]

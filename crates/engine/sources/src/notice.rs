@@ -1,4 +1,5 @@
-//! What users are told: one sentence about one origin, as a value, so that tests can compare what people would read.
+//! What users are told: one sentence about one origin, as a value, so that tests can compare what
+//! people would read.
 
 use std::sync::Arc;
 

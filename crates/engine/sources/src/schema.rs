@@ -1,7 +1,8 @@
 //! The shape of a pod: every type that the API's `Pod` is made of, with its fields in order.
 //!
-//! Facts, not code: [`schema.txt`](schema.txt) was printed from upstream's own types. Two readers use it: the strict check of
-//! manifests (JSON names and types) and the identity of static pods (Go names, types and order). Refuses: values.
+//! Facts, not code: [`schema.txt`](schema.txt) was printed from upstream's own types. Two readers
+//! use it: the strict check of manifests (JSON names and types) and the identity of static pods (Go
+//! names, types and order). Refuses: values.
 
 use std::{collections::HashMap, sync::OnceLock};
 

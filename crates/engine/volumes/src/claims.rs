@@ -1,8 +1,9 @@
 //! From a claim to the volume that it is bound to, with upstream's checks and sentences. Pure.
 //!
-//! In: the claim and the volume as the API has them, and how the pod uses them. Out: [`Provided`], or why the pod must wait.
-//! Refuses: deciding who is bound to whom; the control plane does.
+//! In: the claim and the volume as the API has them, and how the pod uses them. Out: [`VolumeSpec`],
+//! or why the pod must wait. Refuses: deciding who is bound to whom; the control plane does.
 
+use ferrolet_ports::{BoundClaim, VolumeMode, VolumeSpec};
 use ferrolet_types::Quantity;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
@@ -11,7 +12,7 @@ use k8s_openapi::{
 
 use crate::{
     plan::{ClaimUse, Uses},
-    provided::{BoundClaim, Form, Provided, provided_by},
+    spec::persistent_spec,
 };
 
 type Amounts = std::collections::BTreeMap<String, ApiQuantity>;
@@ -57,13 +58,13 @@ pub(crate) fn bound_volume(
 }
 
 /// The volume, if it is bound to that claim and can be used that way.
-pub(crate) fn provided_volume(
+pub(crate) fn claimed_spec(
     pod: &Claimant<'_>,
     (volume_name, uses): (&str, Uses),
     claim_use: &ClaimUse,
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
-) -> Result<Provided, String> {
+) -> Result<VolumeSpec, String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let process =
         |why: String| format!("error processing PVC {}/{}: {why}", pod.namespace, claim_use.claim);
@@ -98,19 +99,19 @@ pub(crate) fn provided_volume(
             Some((text, bytes))
         }),
     };
-    let provided = Provided { claim: Some(bound), ..provided_by(volume, claim_use.is_read_only) };
-    let mode = provided.form.word();
-    if uses.as_files && provided.form != Form::Files {
+    let spec = VolumeSpec { claim: Some(bound), ..persistent_spec(volume, claim_use.is_read_only) };
+    let mode = spec.mode.word();
+    if uses.as_files && spec.mode != VolumeMode::Filesystem {
         return Err(format!(
             "volume {volume_name} has volumeMode {mode}, but is specified in volumeMounts"
         ));
     }
-    if uses.as_device && provided.form != Form::Device {
+    if uses.as_device && spec.mode != VolumeMode::Block {
         return Err(format!(
             "volume {volume_name} has volumeMode {mode}, but is specified in volumeDevices"
         ));
     }
-    Ok(provided)
+    Ok(spec)
 }
 
 fn finalizers(meta: &ObjectMeta) -> impl Iterator<Item = &str> {

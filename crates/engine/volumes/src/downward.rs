@@ -1,6 +1,7 @@
 //! The downward API in volumes: fields of the pod and amounts of its containers, as files. Pure.
 //!
-//! Fewer fields than in the environment: what changes during a pod's life (its addresses, its phase) is not offered.
+//! Fewer fields than in the environment: what changes during a pod's life (its addresses, its
+//! phase) is not offered.
 
 use std::collections::BTreeMap;
 

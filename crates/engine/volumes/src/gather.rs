@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ferrolet_ports::{
     ApiError, CertificateAsk, ClusterObjects, ObjectKind, StorageObjects, TokenAsk, TrustAsk,
+    VolumeSpec,
 };
 use ferrolet_resources::is_selected;
 use ferrolet_types::Timestamp;
@@ -11,11 +12,11 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::{
-    claims::{Claimant, bound_volume, provided_volume},
-    credentials::{Bundle, Credentials, Said},
+    certificates::{Bundle, Said, advance},
+    claims::{Claimant, bound_volume, claimed_spec},
     payload::{Gathered, Got, Missing},
     plan::{ClaimUse, Desired, PlannedVolume, PodPlan, Source},
-    provided::Provided,
+    table::VolumeTable,
 };
 
 /// What upstream says about objects on a node without a cluster.
@@ -53,7 +54,7 @@ pub(crate) fn needs_of<'a>(volumes: impl IntoIterator<Item = &'a PlannedVolume>)
                     let place = (volume.name.clone(), *index);
                     needs.certificates.push((place, (**ask).clone()));
                 }
-                Source::Known(_) => {}
+                Source::OfPod(_) => {}
             }
         }
     }
@@ -133,7 +134,7 @@ type AllSaid = Vec<Said>;
 /// Brings the certificates that volumes need as far as they can be brought now.
 pub(crate) async fn gather_certificates(
     storage: Option<&dyn StorageObjects>,
-    credentials: &Credentials,
+    table: &VolumeTable,
     needs: &Needs,
     now: Timestamp,
 ) -> (BTreeMap<(String, usize), Got<Bundle>>, AllSaid) {
@@ -142,7 +143,7 @@ pub(crate) async fn gather_certificates(
             return (place.clone(), (standalone(), Vec::new()));
         };
         let key = (ask.pod.1.clone(), place.0.clone(), place.1);
-        let advanced = credentials.advance(storage, &key, ask, now).await;
+        let advanced = advance(table, storage, &key, ask, now).await;
         (place.clone(), advanced)
     });
     let mut all_said = Vec::new();
@@ -159,7 +160,7 @@ pub(crate) async fn gather_claims(
     storage: Option<&dyn StorageObjects>,
     plan: &PodPlan,
     volumes: &[&PlannedVolume],
-) -> BTreeMap<String, Got<Provided>> {
+) -> BTreeMap<String, Got<VolumeSpec>> {
     let claims = volumes.iter().filter_map(|volume| match &volume.desired {
         Desired::Claim(claim_use) => Some((*volume, claim_use)),
         _ => None,
@@ -180,7 +181,7 @@ async fn resolve(
     plan: &PodPlan,
     volume: &PlannedVolume,
     claim_use: &ClaimUse,
-) -> Result<Provided, String> {
+) -> Result<VolumeSpec, String> {
     let (namespace, name) = (&plan.key.namespace, &claim_use.claim);
     let process = |why: String| format!("error processing PVC {namespace}/{name}: {why}");
     let pod = Claimant { namespace, name: &plan.key.name, uid: plan.uid.as_str() };
@@ -191,8 +192,8 @@ async fn resolve(
     let found = storage.get_volume(&bound).await.map_err(|error| {
         process(format!("failed to fetch PV {bound} from API server: {}", error.message))
     })?;
-    let provided = provided_volume(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)?;
-    Ok(Provided { affinity_fault: affinity_fault(storage, &found).await, ..provided })
+    let spec = claimed_spec(&pod, (&volume.name, volume.uses), claim_use, &claim, &found)?;
+    Ok(VolumeSpec { affinity_fault: affinity_fault(storage, &found).await, ..spec })
 }
 
 /// Why a volume may not be used on this node.

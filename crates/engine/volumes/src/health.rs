@@ -1,14 +1,15 @@
-//! What drivers say of their volumes' health, and of all that they store: asked from time to time, where gate
-//! `CSIVolumeHealth` is on (CSI 1.13: `NodeGetVolumeHealth`, `NodeGetStorageHealth`).
+//! What drivers say of their volumes' health, and of all that they store: asked from time to time,
+//! where gate `CSIVolumeHealth` is on (CSI 1.13: `NodeGetVolumeHealth`, `NodeGetStorageHealth`).
 //!
 //! ```text
 //!  volumes that pods have or want ─┐                      ┌─► VolumeHealthReport, when it is news ─► the pod's status
 //!  who is registered ──────────────┴─ a task per driver ──┴─► CSINode.status.storageHealth, and gauges
 //! ```
 //!
-//! What a driver said stands until it says something else; an error says nothing. A driver that hangs keeps nobody else
-//! waiting, and is not asked again before it has answered. Of what it says only that is passed on which the API takes: a
-//! refused status would keep everything else in it from being told. Refuses: doing anything about it.
+//! What a driver said stands until it says something else; an error says nothing. A driver that
+//! hangs keeps nobody else waiting, and is not asked again before it has answered. Of what it says
+//! only that is passed on which the API takes: a refused status would keep everything else in it
+//! from being told. Refuses: doing anything about it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +30,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use crate::{VolumeEngine, figures::DrivenVolume, operations};
+use crate::{VolumeEngine, operations, usage::LastingVolume};
 
 /// The gauge of what is wrong with all that a driver stores.
 const GAUGE: &str = "csi_node_storage_health_status";
@@ -72,7 +73,7 @@ pub async fn follow_health(doors: HealthDoors) {
         tokio::select! {
             // Cancel-safe: a tick that was not waited for comes the next time.
             _ = ticks.tick() => {
-                let volumes = doors.engine.standing.driven();
+                let volumes = doors.engine.lasting_volumes();
                 let names: BTreeSet<String> = registered.borrow().keys().cloned().collect();
                 forget_gauges(|driver| !names.contains(driver));
                 told.retain(|(uid, volume), _| {
@@ -83,7 +84,7 @@ pub async fn follow_health(doors: HealthDoors) {
                         continue;
                     }
                     let own = volumes.iter().filter(|it| it.driver == driver);
-                    let own: Vec<DrivenVolume> = own.cloned().collect();
+                    let own: Vec<LastingVolume> = own.cloned().collect();
                     let work = ask(Arc::clone(&doors.engine), driver.clone(), own);
                     busy.insert(asked.spawn(work).id(), driver);
                 }
@@ -127,7 +128,7 @@ fn tell(
 async fn ask(
     engine: Arc<VolumeEngine>,
     driver: String,
-    volumes: Vec<DrivenVolume>,
+    volumes: Vec<LastingVolume>,
 ) -> Vec<VolumeHealthReport> {
     let drivers = &engine.doors.drivers;
     let abilities = match drivers.abilities(&driver).await {
@@ -177,7 +178,7 @@ async fn ask_storage(engine: &VolumeEngine, driver: &str) {
     forget_gauges(|it| it == driver);
     for it in &ailments {
         let labels = [driver, it.reason.as_str(), it.kind];
-        operations::figures().set(GAUGE, &labels, 1.0);
+        operations::metrics().set(GAUGE, &labels, 1.0);
     }
     let Some(storage) = &engine.doors.storage else {
         return;
@@ -247,8 +248,7 @@ fn identity(it: &StorageHealthCondition) -> Identity<'_> {
 }
 
 fn forget_gauges(mut is_over: impl FnMut(&str) -> bool) {
-    let figures = operations::figures();
-    figures
+    operations::metrics()
         .forget(|family, labels| family == GAUGE && labels.first().is_some_and(|it| is_over(it)));
 }
 

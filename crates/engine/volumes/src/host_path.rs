@@ -1,48 +1,7 @@
-//! `hostPath`: whether what stands on the node is what the pod asked for. Pure; looking and making is the shell's.
+//! `hostPath`: whether what stands on the node is what the pod asked for. Pure; looking and making
+//! is the shell's.
 
-use ferrolet_ports::PathKind;
-
-/// What a pod asks to find at a path of the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// Whatever is there, even nothing.
-    Anything,
-    /// A directory.
-    Directory {
-        /// One is made when nothing is there.
-        made_when_missing: bool,
-    },
-    /// A file.
-    File {
-        /// An empty one is made when nothing is there.
-        made_when_missing: bool,
-    },
-    /// A socket.
-    Socket,
-    /// A character device.
-    CharDevice,
-    /// A block device.
-    BlockDevice,
-    /// A word that upstream does not know either.
-    Unknown(String),
-}
-
-impl Expected {
-    /// Reads the API's word.
-    pub(crate) fn parse(word: Option<&str>) -> Self {
-        match word.unwrap_or_default() {
-            "" => Self::Anything,
-            "DirectoryOrCreate" => Self::Directory { made_when_missing: true },
-            "Directory" => Self::Directory { made_when_missing: false },
-            "FileOrCreate" => Self::File { made_when_missing: true },
-            "File" => Self::File { made_when_missing: false },
-            "Socket" => Self::Socket,
-            "CharDevice" => Self::CharDevice,
-            "BlockDevice" => Self::BlockDevice,
-            other => Self::Unknown(other.to_owned()),
-        }
-    }
-}
+use ferrolet_ports::{HostPathType, PathKind};
 
 /// What to do about a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,22 +20,22 @@ pub(crate) enum Verdict {
 pub(crate) type Found = Result<Option<PathKind>, String>;
 
 /// Compares what was asked for with what is there.
-pub(crate) fn judge(path: &str, expected: &Expected, found: &Found) -> Verdict {
+pub(crate) fn judge(path: &str, expected: &HostPathType, found: &Found) -> Verdict {
     let is_there = matches!(found, Ok(Some(_)));
     let (kind, words) = match expected {
-        Expected::Anything => return Verdict::Fine,
-        Expected::Directory { made_when_missing } if *made_when_missing && !is_there => {
+        HostPathType::Anything => return Verdict::Fine,
+        HostPathType::Directory { made_when_missing } if *made_when_missing && !is_there => {
             return Verdict::MakeDirectory;
         }
-        Expected::File { made_when_missing } if *made_when_missing && !is_there => {
+        HostPathType::File { made_when_missing } if *made_when_missing && !is_there => {
             return Verdict::MakeFile;
         }
-        Expected::Directory { .. } => (PathKind::Directory, "directory"),
-        Expected::File { .. } => (PathKind::File, "file"),
-        Expected::Socket => (PathKind::Socket, "socket file"),
-        Expected::CharDevice => (PathKind::CharDevice, "character device"),
-        Expected::BlockDevice => (PathKind::BlockDevice, "block device"),
-        Expected::Unknown(word) => {
+        HostPathType::Directory { .. } => (PathKind::Directory, "directory"),
+        HostPathType::File { .. } => (PathKind::File, "file"),
+        HostPathType::Socket => (PathKind::Socket, "socket file"),
+        HostPathType::CharDevice => (PathKind::CharDevice, "character device"),
+        HostPathType::BlockDevice => (PathKind::BlockDevice, "block device"),
+        HostPathType::Unknown(word) => {
             return Verdict::Wrong(format!("{word} is an invalid volume type"));
         }
     };
@@ -118,7 +77,7 @@ mod tests {
     fn every_type_is_checked_in_upstreams_words() {
         use PathKind as Kind;
         let check = |word: &str, found: Found, verdict: Verdict| {
-            let expected = Expected::parse(Some(word));
+            let expected = HostPathType::parse(Some(word));
             assert_eq!(judge("/p", &expected, &found), verdict, "{word} {found:?}");
         };
         let wrong = |text: &str| Verdict::Wrong(format!("hostPath type check failed{text}"));

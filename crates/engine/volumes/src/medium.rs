@@ -1,4 +1,5 @@
-//! What a volume lives on, and how much of it: pure arithmetic over the pod's limits and the node's memory.
+//! What a volume lives on, and how much of it: pure arithmetic over the pod's limits and the node's
+//! memory.
 
 use ferrolet_ports::Medium;
 use ferrolet_resources::{
@@ -35,7 +36,8 @@ pub(crate) fn wrapped_memory(pod: &Pod, allocatable: &Amounts) -> Medium {
     Medium::Memory { size: memory_bound(pod, None, allocatable) }
 }
 
-/// The least of the node's memory for pods, the pod's limit and the volume's own; zero bounds nothing.
+/// The least of the node's memory for pods, the pod's limit and the volume's own; zero bounds
+/// nothing.
 fn memory_bound(pod: &Pod, own: Option<Quantity>, allocatable: &Amounts) -> Option<u64> {
     let nodes = allocatable.get("memory").map(|it| it.value());
     let pods = pod_cgroup(pod, &CgroupPolicy::default()).limits.memory;

@@ -1,11 +1,12 @@
-//! Volumes mounted inside others: a read-only volume needs the directories that others are mounted on before it is mounted.
+//! Volumes mounted inside others: a read-only volume needs the directories that others are mounted
+//! on before it is mounted.
 
-use ferrolet_types::pod::ephemeral_as_container;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::paths::clean;
 
-/// Directories to make in the volume, because some container mounts another volume there. Only the outermost are needed.
+/// Directories to make in the volume, because some container mounts another volume there. Only the
+/// outermost are needed.
 pub(crate) fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<String> {
     let mut points = Vec::new();
     for container in all_containers(pod) {
@@ -18,13 +19,7 @@ pub(crate) fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<String> {
 
 /// Every container of the pod, of every kind.
 pub(crate) fn all_containers(pod: &Pod) -> Vec<Container> {
-    let Some(spec) = &pod.spec else {
-        return Vec::new();
-    };
-    let init = spec.init_containers.iter().flatten().cloned();
-    let regular = spec.containers.iter().cloned();
-    let ephemeral = spec.ephemeral_containers.iter().flatten();
-    init.chain(regular).chain(ephemeral.map(ephemeral_as_container)).collect()
+    ferrolet_pod::all_containers(pod).map(|(_, container)| container.into_owned()).collect()
 }
 
 fn add_points(container: &Container, volume: &str, points: &mut Vec<String>) {

@@ -1,40 +1,36 @@
-//! Figures of operations on volumes, in upstream's names, by plugin and outcome.
+//! Metrics of operations on volumes, in upstream's names, by plugin and outcome.
 //!
-//! One tally for the process (ADR 0018). In: what was tried and how long it took. Out: [`figures`]. Refuses: names of volumes as labels.
+//! One tally for the process (ADR 0018). In: what was tried and how long it took. Out: [`metrics`].
+//! Refuses: names of volumes as labels.
 
-use ferrolet_ports::Tally;
+use ferrolet_ports::{Tally, VolumeSource, VolumeSpec};
 use tokio::time::Instant;
 
-use crate::{
-    plan::{Desired, PlannedVolume},
-    provided::{Backing, Provided},
-};
+use crate::plan::{Desired, PlannedVolume};
 
 /// Upstream's bounds, in seconds.
 const BOUNDS: [f64; 13] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-static KEPT: Tally = Tally::new();
+static METRICS: Tally = Tally::new();
 
 /// What was done with volumes on this node.
-pub fn figures() -> &'static Tally {
-    &KEPT
+pub fn metrics() -> &'static Tally {
+    &METRICS
 }
 
 /// A volume is made what it should be.
 pub(crate) async fn mount<T, E>(
-    volume: &PlannedVolume,
-    resolved: Option<&Provided>,
+    plugin: &str,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let plugin = plugin_of(volume, resolved);
     let began = Instant::now();
     let made = work.await;
     let took = began.elapsed().as_secs_f64();
-    note(&KEPT, &plugin, "volume_mount", made.is_ok(), took);
+    note(&METRICS, plugin, "volume_mount", made.is_ok(), took);
     if made.is_ok() {
         let family = "volume_operation_total_seconds";
-        KEPT.observe(family, &["overall_volume_mount", &plugin], &BOUNDS, took);
+        METRICS.observe(family, &["overall_volume_mount", plugin], &BOUNDS, took);
     }
     made
 }
@@ -48,7 +44,7 @@ pub(crate) async fn unmount<T, E>(
     let taken = work.await;
     let plugin = directory.replace('~', "/");
     let took = began.elapsed().as_secs_f64();
-    note(&KEPT, &plugin, "volume_unmount", taken.is_ok(), took);
+    note(&METRICS, &plugin, "volume_unmount", taken.is_ok(), took);
     taken
 }
 
@@ -59,23 +55,23 @@ fn note(tally: &Tally, plugin: &str, operation: &str, is_ok: bool, took: f64) {
 }
 
 /// The plugin's name; a driver's is part of it.
-pub(crate) fn plugin_of(volume: &PlannedVolume, resolved: Option<&Provided>) -> String {
-    let provided = |provided: &Provided| match &provided.backing {
-        Backing::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
-        Backing::Csi(csi) => format!("kubernetes.io/csi:{}", csi.driver),
-        Backing::Local { .. } => "kubernetes.io/local-volume".to_owned(),
-        Backing::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
-        Backing::Disk(volume) => volume.disk.key().kind.plugin().to_owned(),
-        Backing::Flex(flex) => flex.driver.clone(),
-        Backing::Unsupported(_) => "unknown".to_owned(),
+pub(crate) fn plugin_of(volume: &PlannedVolume, resolved: Option<&VolumeSpec>) -> String {
+    let of_spec = |spec: &VolumeSpec| match &spec.source {
+        VolumeSource::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
+        VolumeSource::Csi(csi) => format!("kubernetes.io/csi:{}", csi.driver),
+        VolumeSource::Local { .. } => "kubernetes.io/local-volume".to_owned(),
+        VolumeSource::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
+        VolumeSource::Disk(volume) => volume.disk.key().kind.plugin().to_owned(),
+        VolumeSource::Flex(flex) => flex.driver.clone(),
+        VolumeSource::Unsupported(_) => "unknown".to_owned(),
     };
     match &volume.desired {
         Desired::EmptyDir { .. } => "kubernetes.io/empty-dir".to_owned(),
         Desired::Files { plugin, .. } => plugin.directory().replace('~', "/"),
         Desired::HostPath { .. } => "kubernetes.io/host-path".to_owned(),
         Desired::Image { .. } => "kubernetes.io/image".to_owned(),
-        Desired::Provided(it) => provided(it),
-        Desired::Claim(_) => resolved.map_or_else(|| "unknown".to_owned(), provided),
+        Desired::Inline(it) => of_spec(it),
+        Desired::Claim(_) => resolved.map_or_else(|| "unknown".to_owned(), of_spec),
         Desired::Impossible(_) | Desired::Unsupported(_) => "unknown".to_owned(),
     }
 }

@@ -3,7 +3,8 @@
 const LONGEST_PATH: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
-/// The shortest path with the same meaning: no empty, `.` or (where it can be resolved) `..` elements.
+/// The shortest path with the same meaning: no empty, `.` or (where it can be resolved) `..`
+/// elements.
 pub(crate) fn clean(path: &str) -> String {
     let is_absolute = path.starts_with('/');
     let mut kept: Vec<&str> = Vec::new();

@@ -1,19 +1,21 @@
 //! The files of a volume, from its sources and the objects at hand. Pure.
 //!
-//! In: what the plan names, and what was gathered. Out: every file with content, mode and owner, or upstream's sentence about
-//! what is missing. Sources are laid over each other in order. A path that is a file for one and a directory for another
-//! source is refused here, before anything is written.
+//! In: what the plan names, and what was gathered. Out: every file with content, mode and owner, or
+//! upstream's sentence about what is missing. Sources are laid over each other in order. A path
+//! that is a file for one and a directory for another source is refused here, before anything is
+//! written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ferrolet_ports::{ApiErrorKind, ObjectKind, PayloadFile, Token, TokenAsk, TrustAsk};
+use ferrolet_ports::{
+    ApiErrorKind, ObjectKind, PayloadFile, Token, TokenAsk, TrustAsk, VolumeSpec,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use crate::{
-    credentials::Bundle,
+    certificates::Bundle,
     paths::{clean, file_path_fault},
     plan::{Item, Source, joined},
-    provided::Provided,
     trust::anchors,
 };
 
@@ -28,7 +30,7 @@ pub(crate) struct Gathered {
     /// Keys and certificates, by volume and index of the source.
     pub(crate) certificates: BTreeMap<(String, usize), Got<Bundle>>,
     /// What the pod's claims stand for, by the volume's name in the pod.
-    pub(crate) claims: BTreeMap<String, Got<Provided>>,
+    pub(crate) claims: BTreeMap<String, Got<VolumeSpec>>,
 }
 
 /// An object, or why there is none.
@@ -108,7 +110,7 @@ fn source_files(
     gathered: &Gathered,
 ) -> Got<Vec<(String, PayloadFile)>> {
     match source {
-        Source::Known(files) => {
+        Source::OfPod(files) => {
             files.clone().map_err(|message| Missing { is_absent: false, message })
         }
         Source::Trust { path, ask, is_optional, mode, owner } => {
@@ -163,10 +165,10 @@ fn source_files(
             Ok(vec![(path.clone(), file)])
         }
         Source::Object { kind, name, is_optional, items, mode } => {
-            let wanted = Wanted { items, mode: *mode, is_optional: *is_optional };
+            let asked = KeysAsked { items, mode: *mode, is_optional: *is_optional };
             match kind {
-                ObjectKind::ConfigMap => config_map_files(gathered.config_maps.get(name), &wanted),
-                ObjectKind::Secret => secret_files(gathered.secrets.get(name), &wanted),
+                ObjectKind::ConfigMap => config_map_files(gathered.config_maps.get(name), &asked),
+                ObjectKind::Secret => secret_files(gathered.secrets.get(name), &asked),
                 // Bundles have a source of their own, above.
                 ObjectKind::TrustBundle => Ok(Vec::new()),
             }
@@ -176,7 +178,7 @@ fn source_files(
 
 static NOT_GATHERED: Got<Token> = Err(Missing { is_absent: false, message: String::new() });
 
-struct Wanted<'a> {
+struct KeysAsked<'a> {
     items: &'a [Item],
     mode: u32,
     is_optional: bool,
@@ -184,41 +186,42 @@ struct Wanted<'a> {
 
 fn config_map_files(
     found: Option<&Got<Arc<ConfigMap>>>,
-    wanted: &Wanted<'_>,
+    asked: &KeysAsked<'_>,
 ) -> Got<Vec<(String, PayloadFile)>> {
-    let Some(map) = object(found, wanted)? else {
+    let Some(map) = object(found, asked)? else {
         return Ok(Vec::new());
     };
     let text = map.data.iter().flatten();
     let text = text.map(|(key, value)| (key, value.as_bytes()));
     let binary = map.binary_data.iter().flatten();
     let binary = binary.map(|(key, value)| (key, value.0.as_slice()));
-    // Text wins over binary under the same key when keys are chosen, binary when all are taken: upstream's order.
-    let keys: BTreeMap<&String, &[u8]> = if wanted.items.is_empty() {
+    // Text wins over binary under the same key when keys are chosen, binary when all are taken:
+    // upstream's order.
+    let keys: BTreeMap<&String, &[u8]> = if asked.items.is_empty() {
         text.chain(binary).collect()
     } else {
         binary.chain(text).collect()
     };
-    files(&keys, wanted, "configmap references non-existent config key")
+    files(&keys, asked, "configmap references non-existent config key")
 }
 
 fn secret_files(
     found: Option<&Got<Arc<Secret>>>,
-    wanted: &Wanted<'_>,
+    asked: &KeysAsked<'_>,
 ) -> Got<Vec<(String, PayloadFile)>> {
-    let Some(secret) = object(found, wanted)? else {
+    let Some(secret) = object(found, asked)? else {
         return Ok(Vec::new());
     };
     let data = secret.data.iter().flatten();
     let keys = data.map(|(key, value)| (key, value.0.as_slice())).collect();
-    files(&keys, wanted, "references non-existent secret key")
+    files(&keys, asked, "references non-existent secret key")
 }
 
 /// The object; `None` when it is missing and need not be there.
-fn object<'a, T>(found: Option<&'a Got<Arc<T>>>, wanted: &Wanted<'_>) -> Got<Option<&'a T>> {
+fn object<'a, T>(found: Option<&'a Got<Arc<T>>>, asked: &KeysAsked<'_>) -> Got<Option<&'a T>> {
     match found {
         Some(Ok(object)) => Ok(Some(object)),
-        Some(Err(missing)) if missing.is_absent && wanted.is_optional => Ok(None),
+        Some(Err(missing)) if missing.is_absent && asked.is_optional => Ok(None),
         Some(Err(missing)) => Err(missing.clone()),
         None => Err(Missing { is_absent: false, message: "object was not gathered".to_owned() }),
     }
@@ -226,24 +229,22 @@ fn object<'a, T>(found: Option<&'a Got<Arc<T>>>, wanted: &Wanted<'_>) -> Got<Opt
 
 fn files(
     keys: &BTreeMap<&String, &[u8]>,
-    wanted: &Wanted<'_>,
+    asked: &KeysAsked<'_>,
     complaint: &str,
 ) -> Got<Vec<(String, PayloadFile)>> {
     let file =
         |content: &[u8], mode: u32| PayloadFile { content: content.to_vec(), mode, owner: None };
-    if wanted.items.is_empty() {
+    if asked.items.is_empty() {
         let all = keys.iter();
-        return Ok(all
-            .map(|(key, content)| ((*key).clone(), file(content, wanted.mode)))
-            .collect());
+        return Ok(all.map(|(key, content)| ((*key).clone(), file(content, asked.mode))).collect());
     }
     let mut found = Vec::new();
-    for item in wanted.items {
+    for item in asked.items {
         match keys.get(&item.key) {
             Some(content) => {
-                found.push((item.path.clone(), file(content, item.mode.unwrap_or(wanted.mode))))
+                found.push((item.path.clone(), file(content, item.mode.unwrap_or(asked.mode))))
             }
-            None if wanted.is_optional => {}
+            None if asked.is_optional => {}
             None => {
                 return Err(Missing {
                     is_absent: true,

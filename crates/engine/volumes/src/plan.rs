@@ -1,36 +1,41 @@
-//! From a pod to what each of its volumes should be. Pure: the same pod and node give the same plan.
+//! From a pod to what each of its volumes should be. Pure: the same pod and node give the same
+//! plan.
 //!
-//! Only volumes that some container mounts are planned, as upstream does; a volume that nobody uses may refer to anything.
-//! What depends on the pod alone (downward API, modes, owners, mount points) is settled here; what depends on objects of the
-//! API is named here ([`Source`]) and filled in by `payload` once the objects are at hand.
-//! A volume that cannot be planned says why in upstream's words and does not keep its neighbours from being ready.
+//! Only volumes that some container mounts are planned, as upstream does; a volume that nobody uses
+//! may refer to anything. What depends on the pod alone (downward API, modes, owners, mount points)
+//! is settled here; what depends on objects of the API is named here ([`Source`]) and filled in by
+//! `payload` once the objects are at hand. A volume that cannot be planned says why in upstream's
+//! words and does not keep its neighbours from being ready.
 
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CertificateAsk, GroupChange, Medium, ObjectKind, PayloadFile, TokenAsk, TrustAsk, VolumePlace,
+    CertificateAsk, FsGroupChangePolicy, HostPathType, Medium, ObjectKind, PayloadFile, TokenAsk,
+    TrustAsk, VolumePlace, VolumeSpec,
 };
 use ferrolet_resources::Amounts;
 use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume,
+    ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath, Pod,
+    PodCertificateProjection, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
     VolumeProjection,
 };
 
-pub use crate::host_path::Expected;
 use crate::{
     downward,
     medium::{empty_dir_medium, wrapped_memory},
     nested::{all_containers, nested_mount_points},
     paths::{clean, has_backstep},
-    provided::{Provided, provided_inline},
     selinux::SelinuxAsk,
+    spec::inline_spec,
     trust::selector_text,
 };
 
-/// Mode of files where the API says nothing; it always does, manifests of a node on its own may not.
+/// Mode of files where the API says nothing; it always does, manifests of a node on its own may
+/// not.
 const DEFAULT_MODE: i32 = 0o644;
-/// Fetching repositories ran strangers' programs as root (CVE-2024-10220, CVE-2025-1767): upstream has locked it off.
+/// Fetching repositories ran strangers' programs as root (CVE-2024-10220, CVE-2025-1767): upstream
+/// has locked it off.
 const NO_GIT: &str = "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`";
 /// Life of a token where the API says nothing.
 const DEFAULT_TOKEN_LIFE: i64 = 3600;
@@ -77,7 +82,7 @@ pub struct PodPlan {
     /// The group that everything in them belongs to.
     pub group: Option<u32>,
     /// When that group is given to volumes that outlive pods.
-    pub group_change: GroupChange,
+    pub group_change: FsGroupChangePolicy,
     /// In whose name the pod runs.
     pub service_account: String,
     /// Its processes are nobody outside the pod, so they cannot take files out of an account.
@@ -123,7 +128,7 @@ pub enum Desired {
         /// The path.
         path: String,
         /// What must be there.
-        expected: Expected,
+        expected: HostPathType,
     },
     /// Files that we write.
     Files {
@@ -143,8 +148,9 @@ pub enum Desired {
     },
     /// What a claim is bound to; the API says what that is.
     Claim(ClaimUse),
-    /// Something that the node does not make itself: another machine's, or a driver's.
-    Provided(Box<Provided>),
+    /// Something that the node does not make itself and that the pod names in its own words: another
+    /// machine's, or a driver's.
+    Inline(Box<VolumeSpec>),
     /// Nothing we can make: the sentence says why.
     Impossible(String),
     /// A kind of volume that is not served yet.
@@ -179,7 +185,7 @@ pub enum Source {
         mode: u32,
     },
     /// Files that depend on the pod alone, or why they cannot be made.
-    Known(Result<Vec<(String, PayloadFile)>, String>),
+    OfPod(Result<Vec<(String, PayloadFile)>, String>),
     /// Certificates that the cluster trusts.
     Trust {
         /// The file's path.
@@ -255,8 +261,8 @@ pub fn plan_pod(pod: &Pod, allocatable: &Amounts) -> PodPlan {
         relabels_files: security.and_then(|it| it.se_linux_change_policy.as_deref())
             == Some("Recursive"),
         group_change: match security.and_then(|it| it.fs_group_change_policy.as_deref()) {
-            Some("OnRootMismatch") => GroupChange::OnRootMismatch,
-            _ => GroupChange::Always,
+            Some("OnRootMismatch") => FsGroupChangePolicy::OnRootMismatch,
+            _ => FsGroupChangePolicy::Always,
         },
         volumes: volumes
             .map(|volume| PlannedVolume {
@@ -278,7 +284,7 @@ impl PlannedVolume {
             Desired::HostPath { .. }
             | Desired::Image { .. }
             | Desired::Claim(_)
-            | Desired::Provided(_)
+            | Desired::Inline(_)
             | Desired::Impossible(_)
             | Desired::Unsupported(_) => {
                 return None;
@@ -399,22 +405,24 @@ impl Planner<'_> {
             });
         }
         if volume.ephemeral.is_some() {
-            // The claim that the control plane makes for the pod; nobody else's under that name will do.
+            // The claim that the control plane makes for the pod; nobody else's under that name
+            // will do.
             return Desired::Claim(ClaimUse {
                 claim: format!("{}-{}", self.pod.key().name, volume.name),
                 is_own: true,
                 is_read_only: false,
             });
         }
-        match provided_inline(volume) {
-            Some(provided) => Desired::Provided(Box::new(provided)),
+        match inline_spec(volume) {
+            Some(spec) => Desired::Inline(Box::new(spec)),
             None => unsupported(volume),
         }
     }
 
     fn files(&self, volume: &Volume, plugin: Plugin, sources: Vec<Source>) -> Desired {
         let medium = match plugin {
-            // Upstream keeps config maps on disk: nothing in them is secret, and nobody's memory is charged.
+            // Upstream keeps config maps on disk: nothing in them is secret, and nobody's memory is
+            // charged.
             Plugin::ConfigMap => Medium::Disk,
             _ => wrapped_memory(self.pod, self.allocatable),
         };
@@ -442,7 +450,7 @@ impl Planner<'_> {
                 Err(fault) => faults.push(fault),
             }
         }
-        Source::Known(match joined(&faults) {
+        Source::OfPod(match joined(&faults) {
             None => Ok(made),
             Some(fault) => Err(fault),
         })
@@ -477,65 +485,80 @@ impl Planner<'_> {
             return self.downward(found.items.as_deref().unwrap_or_default(), mode);
         }
         if let Some(found) = &source.service_account_token {
-            let life = found.expiration_seconds.unwrap_or(DEFAULT_TOKEN_LIFE);
-            let audience = found.audience.iter().filter(|it| !it.is_empty());
-            let is_owned = self.user.is_some() || self.group.is_some();
-            return Source::Token {
-                path: found.path.clone(),
-                ask: TokenAsk {
-                    namespace: self.pod.key().namespace.to_string(),
-                    service_account: self.service_account(),
-                    audiences: audience.cloned().collect(),
-                    lifetime: Some(Duration::from_secs(u64::try_from(life).unwrap_or(0))),
-                    bound_pod: Some((self.pod.key(), self.pod.uid())),
-                },
-                // The group is let in afterwards, with everything else in the volume.
-                mode: if is_owned { 0o600 } else { mode },
-                owner: self.user,
-            };
+            return self.token(found, mode);
         }
         if let Some(found) = &source.cluster_trust_bundle {
-            let ask = match (&found.name, &found.signer_name) {
-                (Some(name), _) => TrustAsk::Name(name.clone()),
-                (None, Some(signer)) => TrustAsk::Signer {
-                    signer: signer.clone(),
-                    labels: selector_text(found.label_selector.as_ref()),
-                },
-                (None, None) => {
-                    let why = "ClusterTrustBundle projection requires either name or signerName to be set";
-                    return Source::Known(Err(why.to_owned()));
-                }
-            };
-            let is_owned = self.user.is_some() || self.group.is_some();
-            return Source::Trust {
-                path: found.path.clone(),
-                ask,
-                is_optional: found.optional.unwrap_or(false),
-                mode: if is_owned { 0o600 } else { mode },
-                owner: self.user,
-            };
+            return self.trust_bundle(found, mode);
         }
         if let Some(found) = &source.pod_certificate {
-            let path = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
-            let is_owned = self.user.is_some() || self.group.is_some();
-            return Source::Certificate {
-                index,
-                ask: Box::new(CertificateAsk {
-                    pod: (self.pod.key(), self.pod.uid()),
-                    service_account: self.service_account(),
-                    signer: found.signer_name.clone(),
-                    key_type: found.key_type.clone(),
-                    longest_life: found.max_expiration_seconds,
-                    annotations: found.user_annotations.clone().unwrap_or_default(),
-                }),
-                bundle_path: path(&found.credential_bundle_path),
-                key_path: path(&found.key_path),
-                chain_path: path(&found.certificate_chain_path),
-                mode: if is_owned { 0o600 } else { mode },
-                owner: self.user,
-            };
+            return self.certificate(found, index, mode);
         }
-        Source::Known(Err("projected source of an unknown kind".to_owned()))
+        Source::OfPod(Err("projected source of an unknown kind".to_owned()))
+    }
+
+    fn token(&self, found: &ServiceAccountTokenProjection, mode: u32) -> Source {
+        let life = found.expiration_seconds.unwrap_or(DEFAULT_TOKEN_LIFE);
+        let audience = found.audience.iter().filter(|it| !it.is_empty());
+        Source::Token {
+            path: found.path.clone(),
+            ask: TokenAsk {
+                namespace: self.pod.key().namespace.to_string(),
+                service_account: self.service_account(),
+                audiences: audience.cloned().collect(),
+                lifetime: Some(Duration::from_secs(u64::try_from(life).unwrap_or(0))),
+                bound_pod: Some((self.pod.key(), self.pod.uid())),
+            },
+            mode: self.private_mode(mode),
+            owner: self.user,
+        }
+    }
+
+    fn trust_bundle(&self, found: &ClusterTrustBundleProjection, mode: u32) -> Source {
+        let ask = match (&found.name, &found.signer_name) {
+            (Some(name), _) => TrustAsk::Name(name.clone()),
+            (None, Some(signer)) => TrustAsk::Signer {
+                signer: signer.clone(),
+                labels: selector_text(found.label_selector.as_ref()),
+            },
+            (None, None) => {
+                let why =
+                    "ClusterTrustBundle projection requires either name or signerName to be set";
+                return Source::OfPod(Err(why.to_owned()));
+            }
+        };
+        Source::Trust {
+            path: found.path.clone(),
+            ask,
+            is_optional: found.optional.unwrap_or(false),
+            mode: self.private_mode(mode),
+            owner: self.user,
+        }
+    }
+
+    fn certificate(&self, found: &PodCertificateProjection, index: usize, mode: u32) -> Source {
+        let path = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
+        Source::Certificate {
+            index,
+            ask: Box::new(CertificateAsk {
+                pod: (self.pod.key(), self.pod.uid()),
+                service_account: self.service_account(),
+                signer: found.signer_name.clone(),
+                key_type: found.key_type.clone(),
+                longest_life: found.max_expiration_seconds,
+                annotations: found.user_annotations.clone().unwrap_or_default(),
+            }),
+            bundle_path: path(&found.credential_bundle_path),
+            key_path: path(&found.key_path),
+            chain_path: path(&found.certificate_chain_path),
+            mode: self.private_mode(mode),
+            owner: self.user,
+        }
+    }
+
+    /// The mode of a file that is for its owner alone, where it has one. The group is let in
+    /// afterwards, with everything else in the volume.
+    fn private_mode(&self, mode: u32) -> u32 {
+        if self.user.is_some() || self.group.is_some() { 0o600 } else { mode }
     }
 
     fn service_account(&self) -> String {
@@ -563,7 +586,7 @@ fn host_path(path: &str, word: Option<&str>) -> Desired {
     if has_backstep(path) {
         return Desired::Impossible(format!("invalid HostPath `{path}`: must not contain '..'"));
     }
-    Desired::HostPath { path: path.to_owned(), expected: Expected::parse(word) }
+    Desired::HostPath { path: path.to_owned(), expected: HostPathType::parse(word) }
 }
 
 fn items_of(items: Option<&[KeyToPath]>) -> Vec<Item> {

@@ -27,8 +27,13 @@ pub(crate) fn renewal(ask: &TokenAsk, token: &Token, now: Timestamp) -> Timestam
 
 /// How long to wait after that many failures in a row, as upstream's operations do.
 pub(crate) fn back_off(n_failures: u32) -> Duration {
+    back_off_to(LONGEST_BACK_OFF, n_failures)
+}
+
+/// How long to wait after that many failures in a row, at most so long.
+pub(crate) fn back_off_to(longest: Duration, n_failures: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(n_failures.saturating_sub(1).min(16));
-    (FIRST_BACK_OFF * doubled).min(LONGEST_BACK_OFF)
+    (FIRST_BACK_OFF * doubled).min(longest)
 }
 
 #[cfg(test)]

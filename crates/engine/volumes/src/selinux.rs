@@ -1,8 +1,10 @@
-//! Which SELinux label a volume is mounted with, so that nobody has to relabel its files one by one. Pure.
+//! Which SELinux label a volume is mounted with, so that nobody has to relabel its files one by
+//! one. Pure.
 //!
-//! In: what the node calls containers' files, what containers ask for, what the driver supports. Out: a label, none, or why the
-//! containers contradict one another. A label without a level is none: the runtime picks a level of its own, and files mounted
-//! with another one could not be read. Refuses: labels of processes; those are the runtime's business.
+//! In: what the node calls containers' files, what containers ask for, what the driver supports.
+//! Out: a label, none, or why the containers contradict one another. A label without a level is
+//! none: the runtime picks a level of its own, and files mounted with another one could not be
+//! read. Refuses: labels of processes; those are the runtime's business.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,8 @@ pub struct SelinuxNode {
     pub is_for_all_modes: bool,
 }
 
-/// What a container asks of SELinux, as far as it says something about files: roles and types of processes do not.
+/// What a container asks of SELinux, as far as it says something about files: roles and types of
+/// processes do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelinuxAsk {
     user: Option<String>,
@@ -35,7 +38,8 @@ impl From<&SELinuxOptions> for SelinuxAsk {
 pub(crate) struct Labelled<'a> {
     /// What the containers that mount it ask for; those that ask for nothing are not among them.
     pub(crate) asked: &'a [SelinuxAsk],
-    /// It is a persistent volume with these access modes; `None` for what a pod names in its own words.
+    /// It is a persistent volume with these access modes; `None` for what a pod names in its own
+    /// words.
     pub(crate) access_modes: Option<&'a [String]>,
     /// The pod wants files relabelled one by one.
     pub(crate) is_recursive: bool,
@@ -62,7 +66,8 @@ pub(crate) fn mount_label(
     Ok(only.filter(|_| !volume.is_recursive))
 }
 
-/// The label of files for processes with these options; `None` when it is not known before the container is there.
+/// The label of files for processes with these options; `None` when it is not known before the
+/// container is there.
 fn file_label(node: &SelinuxNode, ask: &SelinuxAsk) -> Option<String> {
     let mut parts = node.file_label.splitn(4, ':');
     let (user, role, kind) = (parts.next()?, parts.next()?, parts.next()?);

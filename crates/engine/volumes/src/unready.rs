@@ -1,11 +1,11 @@
-//! Volumes that are not ready: what is told of them and when, and the one case in which waiting for them is given up, a node
-//! that is full. Pure.
+//! Volumes that are not ready: what is told of them and when, and the one case in which waiting for
+//! them is given up, a node that is full. Pure.
 
 use std::time::Duration;
 
-use ferrolet_ports::{Retry, VolumeError};
+use ferrolet_ports::{Retry, VolumeError, VolumeStep};
 
-use crate::fault::Step;
+use crate::state::Failure;
 
 /// As long as upstream lets a pod wait for its volumes before it looks why.
 const PATIENCE: Duration = Duration::from_secs(123);
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(123);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unready {
     pub(crate) error: VolumeError,
-    pub(crate) step: Step,
+    pub(crate) step: VolumeStep,
     /// It will be when some object comes, which is announced.
     pub(crate) awaits_objects: bool,
     /// The driver that has no room for another volume on this node.
@@ -23,13 +23,14 @@ pub(crate) struct Unready {
 
 impl Unready {
     /// Refused again without another try.
-    pub(crate) fn paused(error: VolumeError) -> Self {
-        Self { error, step: Step::SetUp, awaits_objects: false, full: None }
+    pub(crate) fn paused(failure: Failure) -> Self {
+        let Failure { step, error, .. } = failure;
+        Self { error, step, awaits_objects: false, full: None }
     }
 }
 
-/// The refusal of a pod whose volumes will never be attached here, and the driver that has no room for them; `None` while it may
-/// still wait: what another pod gives back can be attached yet.
+/// The refusal of a pod whose volumes will never be attached here, and the driver that has no room
+/// for them; `None` while it may still wait: what another pod gives back can be attached yet.
 pub(crate) fn rejection(failed: &[Unready], waiting: Duration) -> Option<(String, VolumeError)> {
     if waiting < PATIENCE {
         return None;
@@ -47,8 +48,9 @@ pub(crate) fn rejection(failed: &[Unready], waiting: Duration) -> Option<(String
     Some((driver, refusal))
 }
 
-/// What is told of volumes that are not ready, the first being what the pod is answered with. That a volume is not attached yet is
-/// told when it takes too long, and only if there is nothing else to tell.
+/// What is told of volumes that are not ready, the first being what the pod is answered with. That
+/// a volume is not attached yet is told when it takes too long, and only if there is nothing else
+/// to tell.
 pub(crate) fn to_tell(failed: Vec<Unready>, waiting: Duration) -> Vec<VolumeError> {
     let is_loud = |it: &Unready| !it.error.is_expected();
     let Some(silent) = failed.first().filter(|_| !failed.iter().any(is_loud)) else {
@@ -69,7 +71,7 @@ pub(crate) fn to_tell(failed: Vec<Unready>, waiting: Duration) -> Vec<VolumeErro
 
 /// Who is waited for, as upstream says it.
 fn overdue(failed: &[Unready]) -> String {
-    let names = |wanted: fn(&Step) -> bool| {
+    let names = |wanted: fn(&VolumeStep) -> bool| {
         let mut names: Vec<&str> = failed
             .iter()
             .filter(|it| wanted(&it.step))
@@ -81,18 +83,18 @@ fn overdue(failed: &[Unready]) -> String {
     format!(
         "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: context deadline exceeded",
         names(|_| true),
-        names(|step| matches!(step, Step::Attach | Step::Verify)),
-        names(|step| *step == Step::Process),
+        names(|step| matches!(step, VolumeStep::Attach | VolumeStep::Verify)),
+        names(|step| *step == VolumeStep::Process),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Fault;
+    use ferrolet_ports::VolumeFault;
 
-    fn unready(volume: &str, step: Step, full: Option<&str>) -> Unready {
-        let fault = Fault::later(format!("of {volume}")).at(step);
+    fn unready(volume: &str, step: VolumeStep, full: Option<&str>) -> Unready {
+        let fault = VolumeFault::later(format!("of {volume}")).at(step);
         Unready {
             error: VolumeError {
                 volume: Some(volume.to_owned()),
@@ -113,11 +115,12 @@ mod tests {
             let told: Vec<_> = told.iter().map(|it| (it.reason, it.message.as_str())).collect();
             assert_eq!(told, expected);
         };
-        let quiet = [unready("b", Step::Verify, None), unready("a", Step::Verify, None)];
+        let quiet =
+            [unready("b", VolumeStep::Verify, None), unready("a", VolumeStep::Verify, None)];
         let loud = [
-            unready("a", Step::Verify, None),
-            unready("b", Step::SetUp, None),
-            unready("c", Step::Attach, None),
+            unready("a", VolumeStep::Verify, None),
+            unready("b", VolumeStep::SetUp, None),
+            unready("c", VolumeStep::Attach, None),
         ];
         let late = "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[a b], failed to process volumes=[]: context deadline exceeded";
         check(&quiet, 122, &[(VolumeError::NOT_ATTACHED, "of b")]);
@@ -129,12 +132,12 @@ mod tests {
 
     #[test]
     fn a_pod_is_refused_for_a_full_node_only_after_it_has_waited() {
-        let full = unready("b", Step::Attach, Some("d"));
+        let full = unready("b", VolumeStep::Attach, Some("d"));
         let others = [
-            unready("c", Step::Process, None),
+            unready("c", VolumeStep::Process, None),
             full.clone(),
-            unready("a", Step::Verify, None),
-            unready("d", Step::SetUp, None),
+            unready("a", VolumeStep::Verify, None),
+            unready("d", VolumeStep::SetUp, None),
         ];
         let check = |failed: &[Unready], seconds: u64, expected: Option<&str>| {
             let found = rejection(failed, Duration::from_secs(seconds));

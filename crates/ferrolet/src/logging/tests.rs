@@ -24,7 +24,8 @@ fn now() -> Zoned {
     time.to_zoned(Offset::constant(1).to_time_zone())
 }
 
-/// Everything that `act` logs; the place that logged is written as `here`, since its line moves with this file.
+/// Everything that `act` logs; the place that logged is written as `here`, since its line moves
+/// with this file.
 fn logged_with(format: Format, verbosity: &Verbosity, act: impl FnOnce()) -> String {
     let sink = Sink::default();
     let mut log = Log::new(format, verbosity.clone(), now, sink.clone());

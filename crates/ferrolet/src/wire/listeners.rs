@@ -1,4 +1,5 @@
-//! The ports of the agent: taken first, before anything is touched, so that a second agent on one machine fails at once.
+//! The ports of the agent: taken first, before anything is touched, so that a second agent on one
+//! machine fails at once.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! The services for programs on this node, wired: which sockets there are, and what answers on them.
+//! The services for programs on this node, wired: which sockets there are, and what answers on
+//! them.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The main server on 10250, wired: who may call it, and what it answers from.
 //!
-//! A node on its own has nobody to ask about callers: without `authorization.mode: AlwaysAllow` its main server stays closed.
+//! A node on its own has nobody to ask about callers: without `authorization.mode: AlwaysAllow` its
+//! main server stays closed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
@@ -12,14 +13,14 @@ use ferrolet_config::{
 };
 use ferrolet_cri::CriClient;
 use ferrolet_host::{
-    OwnFigures, OwnProfiler, SystemLogs,
-    cgroups::CgroupLayout,
+    OperatorFiles, OwnProfiler, SystemLogs,
     logs::NodeLogs,
     machine::{MachineFacts, read_cores_and_sockets, read_swap_bytes},
 };
-use ferrolet_pods::World;
+use ferrolet_linux::cgroups::CgroupLayout;
 use ferrolet_ports::{
-    Checkpoints, Clock, GrantsView, Measured, Profiler, Reviews, Sample, SampleValue,
+    Checkpoints, Clock, CredentialFiles as _, GrantsView, Measured, Profiler, ReadFile as _,
+    Reviews, Sample, SampleValue,
 };
 use ferrolet_server::{
     About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
@@ -27,13 +28,18 @@ use ferrolet_server::{
     TlsOptions, Views, main_router, tls_setup,
 };
 use ferrolet_types::Timestamp;
+use ferrolet_usage::OwnFigures;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use super::serving::{AT_MOST, READ_AGAIN, watch_around};
 use crate::logging::Verbosity;
+
+/// Authorities are read again this often even if no change is seen, as upstream does.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+/// A directory that never rests is looked at no more often than this.
+const AT_MOST: Duration = Duration::from_secs(1);
 
 /// True when somebody can decide about callers.
 pub(super) fn can_open(loaded: &Loaded, has_cluster: bool) -> bool {
@@ -89,23 +95,8 @@ pub(super) fn figure_sources(
         let value = f64::from(u8::from(is_on));
         facts.push(number("kubernetes_feature_enabled", &labels, value));
     }
-    let mut sources: Vec<Arc<dyn Measured>> = vec![
-        Arc::new(facts),
-        Arc::new(OwnFigures),
-        Arc::new(ferrolet_cri::call_figures()),
-        Arc::new(ferrolet_cluster::client::request_figures()),
-        Arc::new(ferrolet_observe::figures()),
-        Arc::new(ferrolet_pods::figures()),
-        Arc::new(ferrolet_pods::working_pods()),
-        Arc::new(ferrolet_probes::hook_figures()),
-        Arc::new(ferrolet_volumes::figures()),
-        Arc::new(ferrolet_volumes::volume_numbers()),
-        Arc::new(ferrolet_reclaim::figures()),
-        Arc::new(ferrolet_report::figures()),
-        Arc::new(ferrolet_plugins::local_figures()),
-        Arc::new(ferrolet_plugins::driver_figures()),
-        Arc::new(ferrolet_server::stream_figures()),
-    ];
+    let mut sources: Vec<Arc<dyn Measured>> =
+        vec![Arc::new(facts), Arc::new(OwnFigures), Arc::new(ferrolet_server::stream_figures())];
     sources.extend(others);
     sources.into()
 }
@@ -135,9 +126,11 @@ fn checkpoints(loaded: &Loaded, runtime: Arc<dyn Checkpoints>) -> Option<Checkpo
 }
 
 /// What pods were granted, to be shown; none when the gate is off.
-pub(super) fn allocated(loaded: &Loaded, world: &Arc<World>) -> Option<Arc<dyn GrantsView>> {
-    let is_on = loaded.config.gates.enabled("KubeletAllocatedPodsEndpoint");
-    is_on.then(|| world.clone() as Arc<dyn GrantsView>)
+pub(super) fn allocated(
+    loaded: &Loaded,
+    grants: Arc<dyn GrantsView>,
+) -> Option<Arc<dyn GrantsView>> {
+    Some(grants).filter(|_| loaded.config.gates.enabled("KubeletAllocatedPodsEndpoint"))
 }
 
 /// What may be asked of the process itself, as configured.
@@ -214,8 +207,7 @@ pub(super) fn doors(
 pub(super) fn start(
     loaded: &Loaded,
     node_name: &str,
-    server: Server,
-    certificate: Arc<ServingCertificate>,
+    (server, certificate): (Server, Arc<ServingCertificate>),
     reviews: Option<Arc<dyn Reviews>>,
     doors: Arc<MainDoors>,
     tasks: &mut JoinSet<()>,
@@ -267,16 +259,18 @@ fn follow_authorities(
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Arc<ClientAuthorities>> {
     let authorities = ClientAuthorities::none_yet();
-    let mut known =
-        std::fs::read(&path).with_context(|| format!("read clientCAFile {}", path.display()))?;
+    let mut known = OperatorFiles
+        .read(&path)
+        .with_context(|| format!("read clientCAFile {}", path.display()))?;
     authorities.set_pem(&known).with_context(|| format!("use clientCAFile {}", path.display()))?;
     let followed = authorities.clone();
     tasks.spawn(async move {
-        let mut around = watch_around(&path);
+        let mut around = OperatorFiles.watch(&path);
         loop {
-            // Cancel-safe: a watch keeps what it has gathered. A change that is not seen is found by looking again.
+            // Cancel-safe: a watch keeps what it has gathered. A change that is not seen is found
+            // by looking again.
             let _ = timeout(READ_AGAIN, around.next()).await;
-            match std::fs::read(&path) {
+            match OperatorFiles.read(&path) {
                 Ok(text) if text != known => {
                     if let Err(error) = followed.set_pem(&text) {
                         tracing::error!(%error, path = %path.display(), "New authorities cannot be used, keeping the old ones");

@@ -1,4 +1,5 @@
-//! What pods are judged and made by on this node: the configuration and the machine, in the words of the rules.
+//! What pods are judged and made by on this node: the configuration and the machine, in the words
+//! of the rules.
 
 use anyhow::Context as _;
 use ferrolet_config::{
@@ -6,29 +7,24 @@ use ferrolet_config::{
     config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy, MemoryReservationPolicy},
 };
 use ferrolet_host::{
-    cgroups::CgroupLayout,
     machine::{MachineFacts, selinux_is_enabled, thermal_throttle_paths},
     paging,
 };
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_pods::{NodeFacts, PullSettings, UserIds};
+use ferrolet_linux::cgroups::CgroupLayout;
+use ferrolet_pods::{PodSettings, PullSettings, UserIds};
 use ferrolet_resources::{
-    AdmissionNode, Amounts, CgroupMode, CgroupPolicy, MemoryQos, NodeResources, SwapBehavior,
-    SwapPolicy, amount, declared_features,
+    CgroupMode, CgroupPolicy, MemoryQos, NodeResources, SwapBehavior, SwapPolicy, amount,
 };
-use ferrolet_spec::NodeDns;
-use k8s_openapi::api::core::v1::Node;
-
-use super::node_views;
+use ferrolet_spec::{NodeDns, SpecSettings};
 
 /// Everything that the making of pods asks about the node.
-pub(super) fn node_facts(
+pub(super) fn pod_settings(
     loaded: &Loaded,
     machine: &MachineFacts,
     layout: &CgroupLayout,
-    allocatable: Amounts,
     pulls: PullSettings,
-) -> anyhow::Result<NodeFacts> {
+) -> anyhow::Result<PodSettings> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let mode = cgroup_mode(layout);
     let host_ips: Vec<String> = match flags.node_ips.as_slice() {
@@ -43,12 +39,12 @@ pub(super) fn node_facts(
         config.dns.cluster_servers.iter().map(ToString::to_string).collect();
     let period = config.cgroups.cpu_quota_period;
     let cluster_domain = config.dns.cluster_domain.clone().unwrap_or_default();
-    Ok(NodeFacts {
+    Ok(PodSettings {
         dns: NodeDns {
             cluster_dns,
             cluster_domain: cluster_domain.clone(),
             resolv_conf: None,
-            node_ips: host_ips.clone(),
+            node_ips: host_ips,
         },
         cluster_domain,
         back_off: BackOffPolicy {
@@ -59,13 +55,14 @@ pub(super) fn node_facts(
         user_ids: user_ids(loaded)?,
         has_static_cpus: config.resources.cpu_policy == CpuManagerPolicy::Static,
         has_static_memory: config.resources.memory_policy == MemoryManagerPolicy::Static,
-        // Two per processor keep every processor busy; more only make the median pod wait for the last one.
+        // Two per processor keep every processor busy; more only make the median pod wait for the
+        // last one.
         n_parallel_sandboxes: usize::try_from(machine.n_cpus)? * 2,
         n_dead_kept: flags
             .maximum_dead_containers_per_container
             .map(usize::try_from)
             .transpose()?,
-        spec: ferrolet_spec::NodeFacts {
+        spec: SpecSettings {
             resources: NodeResources {
                 cgroup_mode: mode,
                 cgroups: CgroupPolicy {
@@ -99,8 +96,6 @@ pub(super) fn node_facts(
                     .single_process_oom_kill
                     .unwrap_or(mode == CgroupMode::V1),
             },
-            allocatable,
-            host_ips,
             seccomp_root: flags.root_dir.join("seccomp"),
             is_seccomp_default: config.runtime.seccomp_default,
             is_selinux_enabled: selinux_is_enabled(),
@@ -152,23 +147,4 @@ fn user_ids(loaded: &Loaded) -> anyhow::Result<UserIds> {
         None => UserIds::all(per_pod),
     };
     Ok(ids.check(config.node.max_pods)?)
-}
-
-/// The node as admission sees it before the cluster has described it.
-pub(super) fn admission_node(loaded: &Loaded, name: &str, described: &Node) -> AdmissionNode {
-    let config = &loaded.config;
-    let mut node = AdmissionNode {
-        name: name.to_owned(),
-        labels: Default::default(),
-        taints: Vec::new(),
-        allocatable: Amounts::new(),
-        has_supplemental_groups_policy: false,
-        has_apparmor: ferrolet_host::machine::has_apparmor(),
-        allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
-        declared_features: declared_features(|gate| config.gates.enabled(gate)),
-    };
-    node_views::apply(described, &mut node);
-    // Nobody has asked the runtime yet, and on a node on its own nobody will.
-    node.has_supplemental_groups_policy = true;
-    node
 }

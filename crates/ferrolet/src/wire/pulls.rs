@@ -1,7 +1,7 @@
 //! How images are pulled: the configuration and the node's doors put together.
 //!
-//! Credential providers are read and checked here, once: a file that is wrong keeps the agent from starting, because pods
-//! would fail later with nobody looking.
+//! Credential providers are read and checked here, once: a file that is wrong keeps the agent from
+//! starting, because pods would fail later with nobody looking.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,17 +24,28 @@ use ferrolet_pods::{PullDoors, PullLimits, PullRate, PullSettings};
 const LARGEST_CONFIG: u64 = 4 << 20;
 const TOKEN_GATE: &str = "KubeletServiceAccountTokenForCredentialProviders";
 
-/// Settings and doors for pulls.
-pub(super) fn wire(loaded: &Loaded) -> anyhow::Result<(PullSettings, PullDoors)> {
-    let (config, flags) = (&loaded.config.images, &loaded.flags);
+/// What pulls need of the node.
+pub(super) fn doors(loaded: &Loaded) -> PullDoors {
+    PullDoors {
+        files: Arc::new(NodePullFiles::new(&loaded.flags.root_dir)),
+        logins: Arc::new(logins(loaded)),
+    }
+}
+
+fn logins(loaded: &Loaded) -> NodeLogins {
+    let flags = &loaded.flags;
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let places = LoginPlaces::usual(
+    NodeLogins::new(LoginPlaces::usual(
         &flags.root_dir,
         home.as_deref(),
         flags.image_credential_provider_bin_dir.clone(),
-    );
-    let logins = NodeLogins::new(places);
-    let settings = PullSettings {
+    ))
+}
+
+/// How images are pulled.
+pub(super) fn settings(loaded: &Loaded) -> anyhow::Result<PullSettings> {
+    let config = &loaded.config.images;
+    Ok(PullSettings {
         limits: match config.concurrency {
             PullConcurrency::Serial => PullLimits::SERIAL,
             PullConcurrency::SerialPerRegistry => PullLimits::SERIAL_PER_REGISTRY,
@@ -54,13 +65,8 @@ pub(super) fn wire(loaded: &Loaded) -> anyhow::Result<(PullSettings, PullDoors)>
             }
             CredentialVerification::AlwaysVerify => Verification::Always,
         }),
-        providers: providers(loaded, &logins)?,
-    };
-    let doors = PullDoors {
-        files: Arc::new(NodePullFiles::new(&flags.root_dir)),
-        logins: Arc::new(logins),
-    };
-    Ok((settings, doors))
+        providers: providers(loaded, &logins(loaded))?,
+    })
 }
 
 /// The plugins, each of which is there.

@@ -1,4 +1,5 @@
-//! Strategic merge, well enough for pods and nodes: the lists that the API merges by key, directives, nulls.
+//! Strategic merge, well enough for pods and nodes: the lists that the API merges by key,
+//! directives, nulls.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};

@@ -1,8 +1,10 @@
-//! The API server as the reporting loops know it, in memory: pods and one node, with identities and resource versions.
+//! The API server as the reporting loops know it, in memory: pods and one node, with identities and
+//! resource versions.
 //!
-//! Keeps what the real one promises: creation refuses a name that is taken, a patch or deletion refuses another identity, every
-//! change raises the resource version and shows in the watches. It can be down, slow, or refuse the next requests. What was
-//! asked of it, and when, stays in [`FakeClusterApi::requests`]. Refuses: validation, defaults, admission, garbage collection.
+//! Keeps what the real one promises: creation refuses a name that is taken, a patch or deletion
+//! refuses another identity, every change raises the resource version and shows in the watches. It
+//! can be down, slow, or refuse the next requests. What was asked of it, and when, stays in
+//! [`FakeClusterApi::requests`]. Refuses: validation, defaults, admission, garbage collection.
 
 mod merge;
 
@@ -96,7 +98,8 @@ impl FakeClusterApi {
         self.locked(|state| state.refusals.push_back(kind));
     }
 
-    /// Puts a pod there, as somebody else's request would; it keeps its UID if it has one. Answers with what is stored.
+    /// Puts a pod there, as somebody else's request would; it keeps its UID if it has one. Answers
+    /// with what is stored.
     pub fn put_pod(&self, pod: &api::Pod) -> Pod {
         self.change(|state, _| state.store_pod(pod.clone()))
     }
@@ -173,7 +176,8 @@ impl FakeClusterApi {
         self.locked(|state| state.n_reconnects)
     }
 
-    /// Waits until `is_true` holds, looking again after every request and change; panics, naming `what`, when patience ends.
+    /// Waits until `is_true` holds, looking again after every request and change; panics, naming
+    /// `what`, when patience ends.
     pub async fn until(
         &self,
         what: &str,

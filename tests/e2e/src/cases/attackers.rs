@@ -1,4 +1,5 @@
-//! Clients that mean no good, all at once, against the real agent: it answers honest ones meanwhile, and stays small.
+//! Clients that mean no good, all at once, against the real agent: it answers honest ones
+//! meanwhile, and stays small.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};

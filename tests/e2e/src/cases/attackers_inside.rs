@@ -1,5 +1,6 @@
-//! Clients that break off in the middle, over TLS, against the whole agent: half a goodbye, resets of HTTP/2, upgrades that fail half way. Each
-//! ends in a clear status or with the connection, and nothing stays behind: no connection, no file, no process in a container, no memory.
+//! Clients that break off in the middle, over TLS, against the whole agent: half a goodbye, resets
+//! of HTTP/2, upgrades that fail half way. Each ends in a clear status or with the connection, and
+//! nothing stays behind: no connection, no file, no process in a container, no memory.
 
 use std::fs;
 
@@ -254,7 +255,8 @@ fn resets_of_http2_leave_nothing_behind(context: &mut Context<'_>) -> Result<Out
             }
             // The server may hang up in the middle.
             let _ = stream.say(&bytes);
-            // A goodbye may be lost in what the server would not read; that it hangs up is what counts.
+            // A goodbye may be lost in what the server would not read; that it hangs up is what
+            // counts.
             let heard = stream.hear_end()?;
             let n_answers = frames(&heard).filter(|it| it.0 == HEADERS).count();
             ensure!(n_answers < 2500, "{path}: {n_answers} are answered");
@@ -385,7 +387,8 @@ fn upgrades_that_fail_half_way_leave_nothing_behind(context: &mut Context<'_>) -
             stream.hear_end().with_context(|| format!("nonsense after {request}"))?;
         }
     }
-    // A command that runs hears the end of its input when its caller is gone, with and without a goodbye.
+    // A command that runs hears the end of its input when its caller is gone, with and without a
+    // goodbye.
     let mut callers = Vec::new();
     for _ in 0..4 {
         let mut stream = victim.connect()?;

@@ -1,4 +1,5 @@
-//! Manifests that are wrong: one clear message each, no harm to other pods, and the last good one stays.
+//! Manifests that are wrong: one clear message each, no harm to other pods, and the last good one
+//! stays.
 
 use std::fs;
 use std::time::Duration;
@@ -66,7 +67,8 @@ fn bad_manifests_are_named_and_harm_nobody(context: &mut Context<'_>) -> Result<
     let good = pod("bad", &[sleeper("main")]);
     let yaml = |value: &serde_json::Value| value.to_string();
     let huge = format!("{{\"padding\": \"{}\"}}", "x".repeat(10 << 20));
-    // The words of each message: the field and the value, or the place, that a person has to look at.
+    // The words of each message: the field and the value, or the place, that a person has to look
+    // at.
     let cases: Vec<(&str, String, &[&str])> = vec![
         (
             "broken.yaml",

@@ -1,5 +1,5 @@
-//! Cgroup v2, in a virtual machine, because the machines that we build on have v1: the contract of the cgroup code, and
-//! tests of other files in which cgroups matter, on a containerd in there.
+//! Cgroup v2, in a virtual machine, because the machines that we build on have v1: the contract of
+//! the cgroup code, and tests of other files in which cgroups matter, on a containerd in there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,7 +54,8 @@ fn the_contract_holds_in_a_virtual_machine(context: &mut Context<'_>) -> Result<
     Ok(Outcome::Passed)
 }
 
-/// Here, because this kernel may have no quotas: a disk in a file, and the contract of volumes on it.
+/// Here, because this kernel may have no quotas: a disk in a file, and the contract of volumes on
+/// it.
 fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -> Result<Outcome> {
     let program = own_executable()?.with_file_name("examples").join("account_contract");
     let Some(make) = find_program("mkfs.ext4") else {
@@ -62,7 +63,7 @@ fn volumes_are_kept_account_of_in_a_virtual_machine(context: &mut Context<'_>) -
     };
     if !program.exists() {
         return Ok(Outcome::Skipped(format!(
-            "{} is not built (cargo build -p ferrolet-host --example account_contract)",
+            "{} is not built (cargo build -p ferrolet-mounts --example account_contract)",
             program.display()
         )));
     }
@@ -109,7 +110,8 @@ fn a_checkpoint_is_written_in_a_virtual_machine(context: &mut Context<'_>) -> Re
     run_tests(context, &names, guest, PATIENCE)
 }
 
-/// The machines that we build on have neither, and what a whole machine has of them is not a test's to change.
+/// The machines that we build on have neither, and what a whole machine has of them is not a test's
+/// to change.
 fn swap_and_huge_pages_are_bounded_in_a_virtual_machine(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
@@ -148,8 +150,8 @@ fn every_test_of_cgroups_passes_in_a_virtual_machine(context: &mut Context<'_>) 
     run_tests(context, &names, Guest::default(), PATIENCE * 3)
 }
 
-/// NFS from a server on loopback: the machines that we build on have kernels without it. The program that `mount` calls for
-/// help says what its fellow of nfs-common would ask the server for.
+/// NFS from a server on loopback: the machines that we build on have kernels without it. The
+/// program that `mount` calls for help says what its fellow of nfs-common would ask the server for.
 fn a_directory_of_a_server_is_mounted_in_a_virtual_machine(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
@@ -192,7 +194,8 @@ impl Guest {
     }
 }
 
-/// Runs tests of this program in a virtual machine, under the names that they have here, after a shell has prepared it.
+/// Runs tests of this program in a virtual machine, under the names that they have here, after a
+/// shell has prepared it.
 fn run_tests(
     context: &mut Context<'_>,
     names: &[&str],

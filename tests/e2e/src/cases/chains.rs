@@ -1,4 +1,5 @@
-//! The kubelet's chains in the packet filter, on agents that have a network, and with it a filter, of their own.
+//! The kubelet's chains in the packet filter, on agents that have a network, and with it a filter,
+//! of their own.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -41,7 +42,8 @@ impl Network {
         call("nsenter", &[&[network.as_str()][..], words].concat())
     }
 
-    /// What is in the packet filter, with its table in front: chains that are not the kernel's own, and rules.
+    /// What is in the packet filter, with its table in front: chains that are not the kernel's own,
+    /// and rules.
     fn shown(&self, program: &str) -> Result<Vec<String>> {
         let text = self.run(&[program])?;
         let (mut table, mut shown) = ("", Vec::new());

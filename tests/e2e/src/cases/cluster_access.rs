@@ -1,4 +1,5 @@
-//! Who may ask the node what: tokens and certificates against paths, judged by a real API server; and metrics-server's request.
+//! Who may ask the node what: tokens and certificates against paths, judged by a real API server;
+//! and metrics-server's request.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,8 @@ fn each_identity_gets_exactly_the_paths_that_it_was_granted(
     let curl = Curl::new(&world)?;
     let rows = rows(&world.namespace)?;
     let asks: Vec<Ask> = rows.iter().map(|row| row.ask.clone()).collect();
-    // Whoever is let in may still hear that there is nothing of this name; who is not hears exactly this.
+    // Whoever is let in may still hear that there is nothing of this name; who is not hears exactly
+    // this.
     let check = |who: &str, how: &[String], refused: &dyn Fn(&Row) -> Option<u16>| -> Result<()> {
         for (row, heard) in rows.iter().zip(curl.ask(how, &asks)?) {
             let (got, expected) = (heard.status, refused(row));
@@ -333,8 +335,8 @@ fn grant(world: &World<'_>, name: &str, rules: &Value, subject: &Value) -> Resul
     Ok(())
 }
 
-/// Waits until the API server itself knows of a right: it hears of its own objects a moment after they were made, and whoever asks too early
-/// hears a no, which the node keeps.
+/// Waits until the API server itself knows of a right: it hears of its own objects a moment after
+/// they were made, and whoever asks too early hears a no, which the node keeps.
 fn wait_granted(world: &World<'_>, user: &str, rule: &Value) -> Result<()> {
     let resource = rule["resources"][0].as_str().unwrap_or_default();
     let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));

@@ -231,7 +231,8 @@ fn a_taint_without_toleration_evicts_and_rejects(context: &mut Context<'_>) -> R
     world.wait_gone(&evicted, LATER)?;
     let after = world.wait_ready("tolerant")?;
     ensure!(after.uid() == before.uid() && after.restarts() == 0, "{}", after.0);
-    // The taint controller deletes a new one at once; what it holds on to shows what the node said to it.
+    // The taint controller deletes a new one at once; what it holds on to shows what the node said
+    // to it.
     let late = with(
         world.pod("late", &[sleeper("main")]),
         json!({"metadata": {"finalizers": ["example.com/look-first"]}}),

@@ -1,8 +1,10 @@
-//! A container that swaps entries of its volumes for links to elsewhere while the agent works in them.
+//! A container that swaps entries of its volumes for links to elsewhere while the agent works in
+//! them.
 //!
-//! Carries the rows of the security history about volumes (docs/testing.md): CVE-2017-1002101 and CVE-2021-25741 (sub paths),
-//! CVE-2017-1002102 (writing and taking away). The prey is a directory beside the volumes; nothing of it may be read,
-//! written, given away or mounted, however the swaps fall. The same function runs for a few seconds and for a minute.
+//! Carries the rows of the security history about volumes (docs/testing.md): CVE-2017-1002101 and
+//! CVE-2021-25741 (sub paths), CVE-2017-1002102 (writing and taking away). The prey is a directory
+//! beside the volumes; nothing of it may be read, written, given away or mounted, however the swaps
+//! fall. The same function runs for a few seconds and for a minute.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -188,7 +190,7 @@ impl Field {
 fn ensure_nothing_leaked(field: &Field, before: &BTreeMap<PathBuf, String>) -> Result<()> {
     let now = field.prey()?;
     ensure!(now == *before, "it was {before:#?} and is {now:#?}");
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     // What is mounted is the fourth word, where it is mounted the fifth.
     let mut mounted = table.lines().filter_map(|line| line.split(' ').nth(3));
     match mounted.find(|root| root.contains(PREY)) {
@@ -317,7 +319,8 @@ fn change_objects(world: &World<'_>, api: &Api, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until each victim has been started or refused, and keeps the reader's objects changing meanwhile.
+/// Waits until each victim has been started or refused, and keeps the reader's objects changing
+/// meanwhile.
 fn wait_judged(
     world: &World<'_>,
     api: &Api,

@@ -35,7 +35,8 @@ fn a_node_outlives_half_a_minute_without_the_api_server(
     let before = populate(&mut world)?;
     world.node.relay.cut();
     churn_without_api(&mut world, context.containerd()?, &before)?;
-    // The API side goes on without the node, and doubts its pods as the controller of silent nodes does.
+    // The API side goes on without the node, and doubts its pods as the controller of silent nodes
+    // does.
     world.kubectl(&["delete", "pod", "leaves", "--wait=false"])?;
     world.apply(&world.pod("comes", &[sleeper("main")]))?;
     let doubt = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
@@ -356,7 +357,8 @@ fn fifty_pods_outlive_twenty_kills_during_churn(context: &mut Context<'_>) -> Re
     kill_during_churn(context, 50, 20)
 }
 
-/// What containerd 2.4 says when a request ends with its caller in the wrong moment: it has made a task, and forgets it (ADR 0021).
+/// What containerd 2.4 says when a request ends with its caller in the wrong moment: it has made a
+/// task, and forgets it (ADR 0021).
 const CUT_OFF: &str = "failed to get task pid: context canceled";
 
 /// Pods come and go in every round, and in its middle the agent is killed and started again.
@@ -405,7 +407,8 @@ fn kill_during_churn(context: &mut Context<'_>, n_pods: usize, n_kills: u32) -> 
     })?;
     let containerd = context.containerd()?;
     if std::fs::read_to_string(containerd.log())?.contains(CUT_OFF) {
-        // What it lost sight of it finds again when it is started anew, and the agent takes it down. Nobody else could.
+        // What it lost sight of it finds again when it is started anew, and the agent takes it
+        // down. Nobody else could.
         containerd.kill()?;
         containerd.launch()?;
     }

@@ -1,8 +1,8 @@
-//! What the API server lets through and no node can run: each ends in upstream's reason and event, on that pod alone, and
-//! is over when its cause is.
+//! What the API server lets through and no node can run: each ends in upstream's reason and event,
+//! on that pod alone, and is over when its cause is.
 //!
-//! The reasons and messages are upstream's, from its source and recordings; what the runtime says is quoted only as far as it names the
-//! culprit.
+//! The reasons and messages are upstream's, from its source and recordings; what the runtime says
+//! is quoted only as far as it names the culprit.
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +83,8 @@ type Cure<'a> = Box<dyn Fn(&World<'_>) -> Result<()> + 'a>;
 struct Trouble<'a> {
     name: &'static str,
     pod: Value,
-    /// Waiting reasons, any of which may be seen; none when the container runs without ever being ready.
+    /// Waiting reasons, any of which may be seen; none when the container runs without ever being
+    /// ready.
     reasons: &'static [&'static str],
     /// Part of the waiting message.
     message: String,

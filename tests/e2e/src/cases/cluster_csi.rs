@@ -1,4 +1,5 @@
-//! Volumes of a CSI driver: a real one, in a process of its own, that really mounts (`tests/csi-driver`).
+//! Volumes of a CSI driver: a real one, in a process of its own, that really mounts
+//! (`tests/csi-driver`).
 
 use std::process::Command;
 
@@ -68,7 +69,8 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
         driver.methods()?
     );
 
-    // Killed, and the first pod deleted meanwhile: what is on disk is enough to take its volume away.
+    // Killed, and the first pod deleted meanwhile: what is on disk is enough to take its volume
+    // away.
     world.node.node.kill()?;
     world.kubectl(&["delete", "pod", "first", "--wait=false"])?;
     world.node.node.launch()?;
@@ -88,7 +90,7 @@ fn a_driver_registers_and_serves_a_claim_across_a_restart(
     world.kubectl(&["delete", "pod", "second", "--wait=false"])?;
     world.wait_gone(&second, LATER)?;
     wait_left(&mut world, &driver)?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     let own = world.node.node.directory().display().to_string();
     let left =
         table.lines().find(|line| line.contains(&own) && line.contains("kubernetes.io~csi/"));

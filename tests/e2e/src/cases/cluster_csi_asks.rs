@@ -1,5 +1,5 @@
-//! What exactly a CSI driver is asked by the rules of its object and of its volumes, what becomes of refusals, and what
-//! upstream's own mock driver says of all that.
+//! What exactly a CSI driver is asked by the rules of its object and of its volumes, what becomes
+//! of refusals, and what upstream's own mock driver says of all that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

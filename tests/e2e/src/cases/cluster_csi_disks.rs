@@ -1,4 +1,5 @@
-//! Volumes of a CSI driver that have devices of their own: raw, with a file system, growing, and how full they are.
+//! Volumes of a CSI driver that have devices of their own: raw, with a file system, growing, and
+//! how full they are.
 
 use std::process::Command;
 
@@ -177,7 +178,7 @@ fn a_raw_device_of_a_driver_is_handed_to_its_pod_across_a_restart(
     );
     let left = loops_below(world.node.node.directory())?;
     ensure!(left.is_empty(), "loop devices are left: {left:?}");
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     let own = devices.display().to_string();
     ensure!(!table.contains(&own), "something is still mounted");
     ensure!(!published.exists(), "the driver's place is left");
@@ -193,8 +194,8 @@ fn disks_say_how_full_they_are_and_grow_while_their_pod_runs(
     };
     disk(&world, &driver, "files", json!({}))?;
     let volume = disk(&world, &driver, "raw", json!({"volumeMode": "Block"}))?;
-    // A file system that grows while it is used. Not ext4: the kernel wants a capability for that which not every machine
-    // gives away.
+    // A file system that grows while it is used. Not ext4: the kernel wants a capability for that
+    // which not every machine gives away.
     let has_xfs = find_program("mkfs.xfs").is_some();
     let kind = if has_xfs { "xfs" } else { "ext4" };
     let tree = disk(

@@ -1,4 +1,5 @@
-//! What a CSI driver says is wrong with its volumes and with all that it stores, where gate `CSIVolumeHealth` is on.
+//! What a CSI driver says is wrong with its volumes and with all that it stores, where gate
+//! `CSIVolumeHealth` is on.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -11,7 +12,8 @@ use crate::runner::Outcome;
 
 cases![what_ails_a_volume_or_its_storage_is_told_until_it_is_well];
 
-/// Waits until the pod's status says exactly this of its volume; `null` when nothing is wrong any more.
+/// Waits until the pod's status says exactly this of its volume; `null` when nothing is wrong any
+/// more.
 fn wait_told(world: &mut World<'_>, conditions: &Value) -> Result<()> {
     let what = format!("volumeHealth {conditions}");
     let seen = world.wait_pod("ailing", &what, SOON, |pod| {

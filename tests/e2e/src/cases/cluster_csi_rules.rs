@@ -1,5 +1,5 @@
-//! What a CSI driver is told and asked by the rules of its CSIDriver object and its volumes, and drivers that let their pods
-//! down: not registered, dead half way, answering rubbish.
+//! What a CSI driver is told and asked by the rules of its CSIDriver object and its volumes, and
+//! drivers that let their pods down: not registered, dead half way, answering rubbish.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -301,7 +301,7 @@ fn a_driver_that_is_absent_dies_or_talks_rubbish_is_waited_for(
     }
     world.wait_gone(&early, LATER)?;
     world.wait_gone(&unlucky, LATER)?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     let left = format!("{}/volumes/kubernetes.io~csi", unlucky.uid());
     ensure!(!table.contains(&left), "something is still mounted");
     drop(driver);

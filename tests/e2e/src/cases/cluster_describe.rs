@@ -60,7 +60,8 @@ fn a_node_is_described_as_upstream_describes_it(context: &mut Context<'_>) -> Re
         cluster.kubectl(&["delete", "node", world.node_name()])?;
     }
     let (theirs, ours) = (described.remove(0), described.remove(0));
-    // What another node object must have of its own, and features that are declared only with their code.
+    // What another node object must have of its own, and features that are declared only with their
+    // code.
     let promised = |node: &Value| -> Vec<Value> {
         let features = node["status"]["declaredFeatures"].as_array();
         features.cloned().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Every path of the node's server with its methods, parameters and faults: which status, which type, which words.
+//! Every path of the node's server with its methods, parameters and faults: which status, which
+//! type, which words.
 //!
-//! One table; upstream's kubelet can stand in for ours (`--agent …/kubelet`), and where it answers otherwise on purpose or for reasons of
-//! its own, the row says what it answers.
+//! One table; upstream's kubelet can stand in for ours (`--agent …/kubelet`), and where it answers
+//! otherwise on purpose or for reasons of its own, the row says what it answers.
 
 use std::fs;
 
@@ -343,7 +344,8 @@ fn every_endpoint_answers_with_its_status_and_type(context: &mut Context<'_>) ->
     Ok(Outcome::Passed)
 }
 
-/// A container may have the log directories mounted and write what it likes into them: links to files of the machine are not followed.
+/// A container may have the log directories mounted and write what it likes into them: links to
+/// files of the machine are not followed.
 fn planted_links_are_not_followed_by_any_log_endpoint(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {

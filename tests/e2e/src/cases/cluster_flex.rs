@@ -128,7 +128,7 @@ fn wait_ready(world: &mut World<'_>, name: &str) -> Result<PodView> {
 
 /// Lines of the mount table that are this node's and a driver's.
 fn mounts_of(world: &World<'_>, driver: &Driver) -> Result<Vec<String>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     let own = world.node.node.directory().display().to_string();
     let names = [driver.name.replace('/', "~"), driver.name.clone()];
     let lines = table.lines().filter(|line| {
@@ -193,7 +193,8 @@ fn a_driver_of_the_old_kind_is_found_when_it_comes_and_serves_pods_across_a_kill
     );
     ensure!(mounts_of(&world, &driver)?.len() == 2, "not two mounts");
 
-    // Killed, and the first pod deleted meanwhile: what is on disk is enough to take its volume away.
+    // Killed, and the first pod deleted meanwhile: what is on disk is enough to take its volume
+    // away.
     world.node.node.kill()?;
     world.kubectl(&["delete", "pod", "first", "--wait=false"])?;
     world.node.node.launch()?;

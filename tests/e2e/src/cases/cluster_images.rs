@@ -1,4 +1,5 @@
-//! Private images on a cluster: pull secrets, what their pulls are worth to other pods, and the story that events tell.
+//! Private images on a cluster: pull secrets, what their pulls are worth to other pods, and the
+//! story that events tell.
 
 use std::fs;
 

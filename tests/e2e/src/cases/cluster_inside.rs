@@ -1,4 +1,5 @@
-//! Looking into the agent and into containers through the API server: profiles, verbosity, pages, checkpoints; streams by WebSocket.
+//! Looking into the agent and into containers through the API server: profiles, verbosity, pages,
+//! checkpoints; streams by WebSocket.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -173,7 +174,8 @@ fn n_by_websocket(world: &World<'_>, kind: &str) -> usize {
         .count()
 }
 
-/// Waits until the log has counted this many of a kind: it is written beside the stream, not before it.
+/// Waits until the log has counted this many of a kind: it is written beside the stream, not before
+/// it.
 fn expect_by_websocket(world: &World<'_>, kind: &str, expected: usize) -> Result<()> {
     ferrolet_lab::wait_until(&format!("{expected} of kind {kind}"), SOON, || {
         let n = n_by_websocket(world, kind);
@@ -232,7 +234,8 @@ fn streams_come_by_websocket_all_the_way(context: &mut Context<'_>) -> Result<Ou
     Ok(Outcome::Passed)
 }
 
-/// The same verbs with a node that does not declare WebSockets: the API server then speaks SPDY to it, whatever kubectl speaks.
+/// The same verbs with a node that does not declare WebSockets: the API server then speaks SPDY to
+/// it, whatever kubectl speaks.
 fn streams_come_by_spdy_where_websockets_are_not_offered(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {

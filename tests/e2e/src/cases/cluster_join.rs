@@ -44,7 +44,8 @@ fn a_node_joins_by_bootstrap_once_its_request_is_approved(
     let token = context.cluster()?.bootstrap_token(Approval::ByHand)?;
     let user = format!("system:bootstrap:{}", token.text().split('.').next().unwrap_or_default());
     let mut options = context.node_options();
-    // With rotation upstream's kubelet is healthy while its request waits; without, it does not even listen.
+    // With rotation upstream's kubelet is healthy while its request waits; without, it does not
+    // even listen.
     options.configuration = json!({"rotateCertificates": true});
     let mut world = World::prepare(context, options, &Access::Bootstrap(token))?;
     world.node.node.launch()?;

@@ -1,6 +1,8 @@
-//! What people do with kubectl in containers that run: attach, copy, debug, terminals, long streams, logs that go on, ports.
+//! What people do with kubectl in containers that run: attach, copy, debug, terminals, long
+//! streams, logs that go on, ports.
 //!
-//! Everything goes through a real API server and the node's main server, in the protocol that kubectl and the API server choose.
+//! Everything goes through a real API server and the node's main server, in the protocol that
+//! kubectl and the API server choose.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -59,8 +61,9 @@ fn a_debugging_container_is_talked_to(context: &mut Context<'_>) -> Result<Outco
     let mut world = World::start(context)?;
     let pod = world.pod("worker", &[script("main", "exec sleep 54321")]);
     world.run(&pod)?;
-    // It says nothing before it was spoken to, so what is heard came through the attached stream and not from its log.
-    // Its last words before its end may be lost: containerd lets go of standard output when standard error ends first.
+    // It says nothing before it was spoken to, so what is heard came through the attached stream
+    // and not from its log. Its last words before its end may be lost: containerd lets go of
+    // standard output when standard error ends first.
     let text = "while read line; do echo \"heard $line\"; \
                 [ $line = count ] && ps | grep -c '[s]leep 54321'; [ $line = last ] && exit 3; done";
     let mut session = world.talk_to_kubectl(&[
@@ -298,7 +301,8 @@ fn a_fast_writer_is_followed_to_its_last_line(context: &mut Context<'_>) -> Resu
         "containerLogMonitorInterval": "3s",
     });
     let mut world = World::start_with(context, options)?;
-    // As fast as it can, so that the log is rotated again before its reader is through with what was rotated before.
+    // As fast as it can, so that the log is rotated again before its reader is through with what
+    // was rotated before.
     let text = format!(
         "echo ready; while [ ! -e /go ]; do sleep 0.1; done; \
          seq 1 {N_LINES} | sed 's/$/ ................................/'; echo end; exec sleep 100000"

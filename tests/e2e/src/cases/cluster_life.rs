@@ -1,4 +1,5 @@
-//! Rules of a pod's life that show best on a cluster: restart rules, environment files, hooks, users, ephemeral containers.
+//! Rules of a pod's life that show best on a cluster: restart rules, environment files, hooks,
+//! users, ephemeral containers.
 
 use std::fs;
 use std::time::Instant;
@@ -252,8 +253,9 @@ fn hooks_take_their_share_of_the_grace(context: &mut Context<'_>) -> Result<Outc
     world.kubectl(&["delete", "pod", "slept", "--wait=false"])?;
     world.wait_gone(&seen, LATER)?;
     let took = began.elapsed().as_secs_f64();
-    // Two seconds of sleep and the three that are left, not two and five. How long it really takes is the machine's affair: the runtime writes
-    // down what it was asked for, and a sleep that took three seconds of a busy machine's time leaves two.
+    // Two seconds of sleep and the three that are left, not two and five. How long it really takes
+    // is the machine's affair: the runtime writes down what it was asked for, and a sleep that took
+    // three seconds of a busy machine's time leaves two.
     let id = seen.container("main")?.id().to_owned();
     let log = fs::read_to_string(context.containerd()?.log())?;
     let asked = [3, 2].map(|left| format!("{id}\\\" with timeout {left} (s)"));

@@ -1,4 +1,5 @@
-//! Limits on local storage: a pod that has more on the node's disk than it may is evicted, and its neighbours are not.
+//! Limits on local storage: a pod that has more on the node's disk than it may is evicted, and its
+//! neighbours are not.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;

@@ -93,8 +93,9 @@ fn a_lease_is_not_late_because_of_other_work(context: &mut Context<'_>) -> Resul
 }
 
 fn a_connection_that_hangs_is_replaced(context: &mut Context<'_>) -> Result<Outcome> {
-    // Upstream's client gives a silent connection 30 seconds and then 15 for an answer; ours the heartbeat's ten for both.
-    // Its lease goes the same way as all the rest, ours has a connection of its own.
+    // Upstream's client gives a silent connection 30 seconds and then 15 for an answer; ours the
+    // heartbeat's ten for both. Its lease goes the same way as all the rest, ours has a connection
+    // of its own.
     let (patience, n_least) = if context.is_upstream() { (75, 1) } else { (20, 2) };
     let patience = Duration::from_secs(patience);
     let mut world = World::start(context)?;

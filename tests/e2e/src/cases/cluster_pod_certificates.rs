@@ -1,4 +1,5 @@
-//! Certificates of pods: the node makes the key and the request, the test signs it as a signer would.
+//! Certificates of pods: the node makes the key and the request, the test signs it as a signer
+//! would.
 
 use std::path::Path;
 use std::process::Command;

@@ -253,7 +253,8 @@ fn changed_labels_and_images_reach_the_pod(context: &mut Context<'_>) -> Result<
     let pod = world.pod("edited", &[sleeper("main"), sleeper("side")]);
     let before = world.run(&pod)?;
     world.kubectl(&["label", "pod", "edited", "tier=front"])?;
-    // The same content under its digest-free short name is another image to Kubernetes: the container restarts.
+    // The same content under its digest-free short name is another image to Kubernetes: the
+    // container restarts.
     world.kubectl(&["set", "image", "pod/edited", "main=busybox:latest"])?;
     let after = world.wait_pod("edited", "main restarted", LATER, |pod| {
         pod.container("main").is_ok_and(|it| it.restarts() == 1 && it.is_running())

@@ -273,7 +273,8 @@ fn a_resize_that_this_node_can_never_do_is_infeasible_and_can_be_taken_back(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let mut options = context.node_options();
-    // Processors that are handed out one by one cannot be changed under a pod that has them for sure.
+    // Processors that are handed out one by one cannot be changed under a pod that has them for
+    // sure.
     options.configuration = json!({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "100m"}});
     let mut world = World::start_with(context, options)?;
     let pod = world.pod("web", &[sized("main", "100m", "32Mi")]);

@@ -1,4 +1,5 @@
-//! What a container may do: users, groups, capabilities, system calls, kernel parameters. Each is asked from inside.
+//! What a container may do: users, groups, capabilities, system calls, kernel parameters. Each is
+//! asked from inside.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! What a pod shares with its node and its containers with each other: processes, users, and the room of a runtime class.
+//! What a pod shares with its node and its containers with each other: processes, users, and the
+//! room of a runtime class.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

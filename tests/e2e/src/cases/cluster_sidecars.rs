@@ -19,7 +19,8 @@ cases![
     ends_are_told_with_their_reason_and_last_words,
 ];
 
-/// A container that notes when it comes and goes, and dies when a file of its name is put beside the notes.
+/// A container that notes when it comes and goes, and dies when a file of its name is put beside
+/// the notes.
 fn noted(name: &str) -> Value {
     let text = format!(
         "echo {name} up >> /shared/notes; trap 'echo {name} down >> /shared/notes; exit 0' TERM; \

@@ -1,4 +1,5 @@
-//! Volumes that are not made from the API's objects: images, claims, devices, other machines, and how mounts travel.
+//! Volumes that are not made from the API's objects: images, claims, devices, other machines, and
+//! how mounts travel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -209,7 +210,7 @@ fn a_local_device_is_formatted_mounted_and_handed_over_raw(
     let line = mounts.lines().find(|line| line.contains(" /data "));
     ensure!(line.is_some_and(|line| line.contains(" ext4 ")), "{line:?}");
     remove_and_wait(&mut world, &seen)?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let table = ferrolet_lab::mounts::table()?;
     let name = volume["metadata"]["name"].as_str().unwrap_or_default();
     ensure!(!table.contains(name), "{name} is still mounted");
 
@@ -308,8 +309,8 @@ fn a_server_that_cannot_be_mounted_is_reported_in_mounts_words(
     Ok(Outcome::Passed)
 }
 
-/// The tools log in to targets by the kernel's help, which this one has none of; so what is said without them is all there is
-/// to see here.
+/// The tools log in to targets by the kernel's help, which this one has none of; so what is said
+/// without them is all there is to see here.
 fn a_disk_of_another_machine_needs_the_hosts_tools(context: &mut Context<'_>) -> Result<Outcome> {
     if find_program("iscsiadm").is_some() {
         return Ok(Outcome::Skipped("the host has iscsiadm".to_owned()));
@@ -420,7 +421,7 @@ fn mounts_travel_as_asked_and_stay_read_only_below(context: &mut Context<'_>) ->
     let second = world.run(&second)?;
     world.wait_ready("first")?;
     world.wait("the pod's mount on the node", SOON, |_, _| {
-        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let table = ferrolet_lab::mounts::table()?;
         Ok(table.contains(&format!("{path}/made")).then_some(()))
     })?;
     ensure!(inner("late")?.success(), "no tmpfs");

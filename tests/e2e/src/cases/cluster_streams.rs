@@ -1,4 +1,5 @@
-//! Into pods with kubectl: logs, commands, files and ports, through the API server and the node's own server.
+//! Into pods with kubectl: logs, commands, files and ports, through the API server and the node's
+//! own server.
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::http;

@@ -1,4 +1,5 @@
-//! Volumes when something is out of order: calls that hang, what an earlier agent left, and the calm when all is well.
+//! Volumes when something is out of order: calls that hang, what an earlier agent left, and the
+//! calm when all is well.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -103,7 +104,8 @@ fn call(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Has the node find a `mount` of ours first: for NFS it hangs while the file `hang` is there, and then mounts memory.
+/// Has the node find a `mount` of ours first: for NFS it hangs while the file `hang` is there, and
+/// then mounts memory.
 fn stand_in_for_nfs(world: &mut World<'_>) -> Result<PathBuf> {
     let directory = world.node.node.directory().to_owned();
     let programs = directory.join("programs");

@@ -1,5 +1,5 @@
-//! Volumes that cannot be made: what is said of them, in upstream's words and on that pod, and that all is well once the cause
-//! is gone. Everybody else runs on.
+//! Volumes that cannot be made: what is said of them, in upstream's words and on that pod, and that
+//! all is well once the cause is gone. Everybody else runs on.
 
 use std::fs;
 use std::io::Write as _;
@@ -276,7 +276,8 @@ fn bad_paths(directory: &Path) -> Result<Vec<Row<'static>>> {
     ])
 }
 
-/// What the API server refuses never reaches a node; a manifest of the node's own is read with the same eyes.
+/// What the API server refuses never reaches a node; a manifest of the node's own is read with the
+/// same eyes.
 fn paths_that_lead_out_are_refused_at_the_door(context: &mut Context<'_>) -> Result<Outcome> {
     let mut world = World::start(context)?;
     let item =

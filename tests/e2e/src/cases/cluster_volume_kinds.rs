@@ -1,5 +1,5 @@
-//! Volumes of this node and of the API, looked at closely: every type of host path, modes, owners and media of files, and how a
-//! change comes to them.
+//! Volumes of this node and of the API, looked at closely: every type of host path, modes, owners
+//! and media of files, and how a change comes to them.
 
 use std::fs;
 use std::io::Write as _;
@@ -29,7 +29,8 @@ cases![
 
 /// A second or two, and as much again for a machine on which other tests run.
 const A_MOMENT: Duration = Duration::from_secs(4);
-/// Four fifths of the shortest life that a token can have, ten seconds in which not all are renewed at once, and a minute.
+/// Four fifths of the shortest life that a token can have, ten seconds in which not all are renewed
+/// at once, and a minute.
 const RENEWED: Duration = Duration::from_secs(480 + 10 + 60);
 
 fn mounts(names: &[&str]) -> Value {

@@ -1,5 +1,5 @@
-//! Ways of using volumes: parts named by expressions, certificates that the cluster trusts, groups given only where they are
-//! not, and files that containers cannot change.
+//! Ways of using volumes: parts named by expressions, certificates that the cluster trusts, groups
+//! given only where they are not, and files that containers cannot change.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};

@@ -210,7 +210,8 @@ fn changes_reach_a_pod(context: &mut Context<'_>, strategy: &str) -> Result<Outc
     Ok(Outcome::Passed)
 }
 
-/// What the API server was asked: one strategy watches each object, the others read it again and again.
+/// What the API server was asked: one strategy watches each object, the others read it again and
+/// again.
 fn check_strategy(world: &World<'_>, strategy: &str) -> Result<()> {
     for kind in ["configmaps", "secrets"] {
         let place = format!("/namespaces/{}/{kind}", world.namespace);
@@ -304,7 +305,8 @@ fn services_are_in_the_environment(context: &mut Context<'_>) -> Result<Outcome>
         json!({"spec": {"selector": {"app": "x"}, "ports": [{"name": "web", "port": 80}]}}),
     ))?;
     let show = [script("main", "env; exec sleep 100000")];
-    // The agent learns of services through a watch of its own; pods that start later must have them.
+    // The agent learns of services through a watch of its own; pods that start later must have
+    // them.
     let service =
         world.cluster.get(&format!("/api/v1/namespaces/{}/services/front-end", world.namespace))?;
     let ip = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();

@@ -19,15 +19,16 @@ cases![
     a_container_port_and_a_host_port_answer,
     limits_arrive_in_the_cgroups,
     quality_of_service_chooses_the_cgroup,
+    a_host_network_pod_has_the_nodes_address,
+    logs_and_links_are_where_upstream_puts_them,
+    the_runtime_sees_upstreams_labels_and_annotations,
+    the_termination_message_is_reported,
+    ; guest:
     huge_pages_are_given_and_bounded,
     memory_is_reserved_and_throttled_as_the_policy_says,
     a_static_pod_does_not_swap_although_its_class_may,
     a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory,
     a_machine_without_memory_says_whom_it_cost,
-    a_host_network_pod_has_the_nodes_address,
-    logs_and_links_are_where_upstream_puts_them,
-    the_runtime_sees_upstreams_labels_and_annotations,
-    the_termination_message_is_reported,
 ];
 
 /// Runs a pod to its end and gives what its container wrote.
@@ -78,7 +79,8 @@ fn a_limit_that_is_not_set_is_what_the_node_has(context: &mut Context<'_>) -> Re
     let text = lines.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
     ensure!(words.len() == 3 && words[0] == n_cpus && words[2] == n_cpus, "it wrote {lines:?}");
-    // Something is kept for the threshold of eviction, so it is not all of the memory, but it is most.
+    // Something is kept for the threshold of eviction, so it is not all of the memory, but it is
+    // most.
     let memory: u64 = words[1].parse()?;
     ensure!(memory > 1 << 28, "{memory} bytes are no node");
     Ok(Outcome::Passed)
@@ -129,10 +131,12 @@ fn limited(name: &str, requests: Value, limits: Value) -> Value {
     )
 }
 
-/// What upstream and the runtime write for 200m of CPU, 32 MiB and 96 processes: whose cgroup, which file, what.
+/// What upstream and the runtime write for 200m of CPU, 32 MiB and 96 processes: whose cgroup,
+/// which file, what.
 fn bounds() -> &'static [(&'static str, &'static str, &'static str)] {
     if cgroups::is_v2() {
-        // The weight of a container is not here: newer runtimes have another scale than upstream's for pods.
+        // The weight of a container is not here: newer runtimes have another scale than upstream's
+        // for pods.
         &[
             ("pod", "cpu.weight", "8"),
             ("pod", "cpu.max", "20000 100000"),
@@ -178,7 +182,8 @@ fn limits_arrive_in_the_cgroups(context: &mut Context<'_>) -> Result<Outcome> {
         ensure!(value == *expected, "{file} of the {whose} is {value}, not {expected}");
     }
     ensure!(seen.0["status"]["qosClass"] == "Guaranteed", "{}", seen.0["status"]);
-    // The end belongs to it: in a virtual machine this is the one pod that is looked at from beginning to end.
+    // The end belongs to it: in a virtual machine this is the one pod that is looked at from
+    // beginning to end.
     node.remove_manifest("limited.yaml")?;
     let containerd = context.containerd()?;
     node.wait("nothing of the pod to be left", GONE, |node| {
@@ -313,7 +318,8 @@ fn amount_of(what: &str) -> Result<u64> {
     Ok(kilobytes.with_context(|| format!("no {what}"))? << 10)
 }
 
-/// The pods come from a stand-in, because a virtual machine has no API server and static pods do not swap.
+/// The pods come from a stand-in, because a virtual machine has no API server and static pods do
+/// not swap.
 fn a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory(
     context: &mut Context<'_>,
 ) -> Result<Outcome> {

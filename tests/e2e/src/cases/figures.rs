@@ -1,4 +1,5 @@
-//! Figures of a node that works: the summary, what dashboards scrape, and whether Prometheus itself is content.
+//! Figures of a node that works: the summary, what dashboards scrape, and whether Prometheus itself
+//! is content.
 
 use std::fs;
 use std::io::Write as _;
@@ -41,7 +42,8 @@ fn a_working_pod_is_seen_in_the_summary_and_by_dashboards(
     );
     node.put_pod(&busy)?;
     let seen = wait_running(&mut node, "busy")?;
-    // Somebody says something to it, so that its network has figures; that nobody answers is no matter.
+    // Somebody says something to it, so that its network has figures; that nobody answers is no
+    // matter.
     let ip = seen.0["status"]["podIP"].as_str().context("it has no address")?;
     let _ = TcpStream::connect_timeout(&format!("{ip}:9").parse()?, SOON);
     node.wait("a true summary", SOON, |node| expect_summary(&summary(node)?).map(Some))?;
@@ -253,8 +255,9 @@ impl Prometheus {
 
     /// Waits until it knows what it must, and fails if it had to complain.
     fn expect_contentment(&mut self) -> Result<()> {
-        // Three good rounds: repeated samples, times that go back and series that come and go only show then. A round that took too long on a
-        // busy machine is nobody's fault and does not count; what cannot be read would fail each time.
+        // Three good rounds: repeated samples, times that go back and series that come and go only
+        // show then. A round that took too long on a busy machine is nobody's fault and does not
+        // count; what cannot be read would fail each time.
         self.wait("count(up)", |n| n == ENDPOINTS.len() as f64)?;
         self.wait("min(sum_over_time(up[5m]))", |least| least >= 3.0)?;
         for query in KNOWN {

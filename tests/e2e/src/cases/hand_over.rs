@@ -1,4 +1,5 @@
-//! A node changes its agent: from upstream's kubelet to the one under test and back, and no container notices.
+//! A node changes its agent: from upstream's kubelet to the one under test and back, and no
+//! container notices.
 
 use std::path::PathBuf;
 use std::time::Duration;

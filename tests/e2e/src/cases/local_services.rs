@@ -1,4 +1,5 @@
-//! The services for programs on the node, asked by a client in Go that names the socket's path as HTTP/2's authority.
+//! The services for programs on the node, asked by a client in Go that names the socket's path as
+//! HTTP/2's authority.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -291,11 +292,18 @@ fn a_collector_receives_the_trace_of_a_pods_start(context: &mut Context<'_>) -> 
         span["name"] == format!("runtime.v1.RuntimeService/{call}")
             && span["kind"] == "SPAN_KIND_CLIENT"
     };
-    // The root ends last.
-    while !spans.iter().any(|span| span["name"] == "podUpdate") {
+    // The root ends last. An update that came before anybody had asked the runtime ends without a
+    // call; the one after it has them.
+    let started = |spans: &[Value]| {
+        let start = spans.iter().find(|span| is_call(span, "StartContainer"))?;
+        let is_root =
+            |span: &&Value| span["name"] == "podUpdate" && span["trace"] == start["trace"];
+        spans.iter().find(is_root).cloned()
+    };
+    while started(&spans).is_none() {
         spans.push(collector.line()?);
     }
-    let root = spans.last().context("no span")?.clone();
+    let root = started(&spans).context("no span")?;
     ensure!(root["parent"] == "", "the root has a parent: {root}");
     let in_tree: Vec<&Value> = spans.iter().filter(|span| span["trace"] == root["trace"]).collect();
     let turns: Vec<&Value> = in_tree

@@ -1,5 +1,6 @@
 //! The tests, by subject. A test is a function over a [`Context`]; its name is a sentence.
 
+mod any_name;
 mod attackers;
 mod attackers_inside;
 mod away;
@@ -76,14 +77,24 @@ pub(crate) const LATER: Duration = Duration::from_secs(120);
 /// Long enough for what upstream's garbage collection removes once a minute.
 pub(crate) const GONE: Duration = Duration::from_secs(140);
 
+/// When a test runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ordinary,
+    /// Takes minutes: runs only with `--long` or under its full name.
+    Long,
+    /// Needs a machine that we do not build on: a test of `cgroup_v2` takes it into a virtual one,
+    /// by its full name.
+    Guest,
+}
+
 /// A named test.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Its module, by which it can be chosen too.
     pub(crate) group: &'static str,
-    /// Takes minutes: runs only with `--long` or under its full name.
-    pub(crate) is_long: bool,
+    pub(crate) kind: Kind,
     pub(crate) run: fn(&mut Context<'_>) -> Result<Outcome>,
 }
 
@@ -129,19 +140,26 @@ impl Case {
     }
 }
 
-/// Makes the list of a module from its functions' names; those after `long:` take minutes.
+/// Makes the list of a module from its functions' names; those after `long:` take minutes, those
+/// after `guest:` run in virtual machines only.
 macro_rules! cases {
-    ($($name:ident),* $(,)? $(; long: $($long:ident),* $(,)?)?) => {
+    (
+        $($name:ident),* $(,)?
+        $(; long: $($long:ident),* $(,)?)?
+        $(; guest: $($guest:ident),* $(,)?)?
+    ) => {
         pub(crate) fn cases() -> Vec<$crate::cases::Case> {
-            let case = |name, run, is_long| $crate::cases::Case {
+            use $crate::cases::Kind;
+            let case = |name, run, kind| $crate::cases::Case {
                 name,
                 group: module_path!().rsplit("::").next().unwrap_or_default(),
-                is_long,
+                kind,
                 run,
             };
             vec![
-                $(case(stringify!($name), $name, false),)*
-                $($(case(stringify!($long), $long, true),)*)?
+                $(case(stringify!($name), $name, Kind::Ordinary),)*
+                $($(case(stringify!($long), $long, Kind::Long),)*)?
+                $($(case(stringify!($guest), $guest, Kind::Guest),)*)?
             ]
         }
     };
@@ -152,6 +170,7 @@ use cases;
 pub(crate) fn all() -> Vec<Case> {
     let subjects = [
         restarts::cases(),
+        any_name::cases(),
         remote::cases(),
         cgroup_v2::cases(),
         cluster_join::cases(),

@@ -48,7 +48,8 @@ fn the_page_tells_pods_reasons_events_and_logs(context: &mut Context<'_>) -> Res
     };
     let page = http::get(&address, "/page/")?;
     ensure!(page.status == 200 && page.body.contains("<title>"), "the page is {page:?}");
-    // Each look is another moment: a pod in back-off runs again now and then, and events and lines come a little after what they tell of.
+    // Each look is another moment: a pod in back-off runs again now and then, and events and lines
+    // come a little after what they tell of.
     wait_until("the node, its pods and its events", SOON, || {
         let data = serde_json::from_str(&http::get(&address, "/page/data")?.body)?;
         tells_all(&node, &data).map(Some)
@@ -209,7 +210,8 @@ fn a_browser_can_be_used_with_keys_alone(context: &mut Context<'_>) -> Result<Ou
     Ok(Outcome::Passed)
 }
 
-/// The contrast of every text that is seen with what is behind it, as accessibility guidelines count it: the least, and whose it is.
+/// The contrast of every text that is seen with what is behind it, as accessibility guidelines
+/// count it: the least, and whose it is.
 const CONTRAST: &str = r"(() => {
   const parse = (text) => (text.match(/[\d.]+/g) || []).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((it) => it / 255)

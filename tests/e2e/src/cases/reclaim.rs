@@ -262,7 +262,8 @@ fn what_an_ended_pod_left_running_is_slowed_down_while_its_volumes_stay(
         if cgroups::is_v2() { ("cpu.weight", "20", "1") } else { ("cpu.shares", "512", "2") };
     let weight = || cgroups::value(&group, file);
     ensure!(weight()? == whole, "it weighs {}", weight()?);
-    // A process that the runtime knows nothing of. Where processors count there is room for it below the pod.
+    // A process that the runtime knows nothing of. Where processors count there is room for it
+    // below the pod.
     let mut sleep = Command::new("sleep");
     sleep.arg("100000");
     let log = node.directory().join("left.log");

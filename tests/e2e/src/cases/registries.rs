@@ -1,4 +1,5 @@
-//! Pulls from a registry, on a node that stands alone: policies, turns, limits, plugins and failures half way.
+//! Pulls from a registry, on a node that stands alone: policies, turns, limits, plugins and
+//! failures half way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

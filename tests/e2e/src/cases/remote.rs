@@ -1,5 +1,5 @@
-//! Directories of other machines: NFS, from a server on loopback that whoever prepared this machine has started. A kernel
-//! without NFS skips this; `cgroup_v2` runs it in a virtual machine.
+//! Directories of other machines: NFS, from a server on loopback that whoever prepared this machine
+//! has started. A kernel without NFS skips this; `cgroup_v2` runs it in a virtual machine.
 
 use std::fs;
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::look;
 use crate::runner::Outcome;
 
-cases![what_a_server_exports_is_mounted_written_and_let_go];
+cases![; guest: what_a_server_exports_is_mounted_written_and_let_go];
 
 /// What the server exports.
 pub(super) const EXPORTED: &str = "/srv/exported";

@@ -23,8 +23,8 @@ cases![
     nothing_listens_on_the_read_only_port_unless_it_is_set,
     the_plain_ports_serve_what_upstreams_do_and_no_more,
     versions_and_suites_of_tls_are_those_that_are_configured,
-    a_checkpoint_of_a_container_is_an_archive_of_it,
     a_service_manager_hears_that_the_agent_is_up_and_lives,
+    ; guest: a_checkpoint_of_a_container_is_an_archive_of_it,
 ];
 
 /// Paths, and what the health port and the read-only port say to them.
@@ -216,7 +216,8 @@ fn the_plain_ports_serve_what_upstreams_do_and_no_more(
 /// What a client offers, and whether they agree.
 type Offers<'a> = &'a [(&'a [&'a str], bool)];
 
-/// One for each kind of key that a server may have. Without these upstream's kubelet does not start, because HTTP/2 wants them.
+/// One for each kind of key that a server may have. Without these upstream's kubelet does not
+/// start, because HTTP/2 wants them.
 const LISTED: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
 const OTHERS: &str = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384";
 
@@ -290,7 +291,8 @@ fn in_full(said: &str) -> String {
     format!("{said}\n{}", errors.join("\n"))
 }
 
-/// Where CRIU and the kernel get on with one another; elsewhere they say why not, and `cluster_inside` shows that this is passed on.
+/// Where CRIU and the kernel get on with one another; elsewhere they say why not, and
+/// `cluster_inside` shows that this is passed on.
 fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) -> Result<Outcome> {
     if let Some(skipped) = without("criu").or_else(|| without("curl")) {
         return Ok(skipped);
@@ -306,7 +308,8 @@ fn a_checkpoint_of_a_container_is_an_archive_of_it(context: &mut Context<'_>) ->
     options.configuration = json!({"port": port});
     let mut node = context.node_with(options)?;
     let text = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.2; done";
-    // On the node's own network: to hold another one still, CRIU wants programs that a guest does not have.
+    // On the node's own network: to hold another one still, CRIU wants programs that a guest does
+    // not have.
     let counter =
         with(pod("counter", &[script("main", text)]), json!({"spec": {"hostNetwork": true}}));
     node.put_pod(&counter)?;

@@ -1,4 +1,5 @@
-//! The few requests that tools make of the API server, as the administrator, over the cluster's plain HTTP.
+//! The few requests that tools make of the API server, as the administrator, over the cluster's
+//! plain HTTP.
 //!
 //! kubectl would do, but each call of it costs more CPU than the pod that it creates.
 

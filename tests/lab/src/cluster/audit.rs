@@ -43,8 +43,8 @@ pub(super) fn parse(text: &str, user: &str) -> Result<Vec<Asked>> {
     Ok(asked)
 }
 
-/// A refusal that is taken back within this time, in seconds, was an early one: the server's node authorizer learns of a pod
-/// from a watch of its own, at about the time when the node does.
+/// A refusal that is taken back within this time, in seconds, was an early one: the server's node
+/// authorizer learns of a pod from a watch of its own, at about the time when the node does.
 const EARLY: f64 = 5.0;
 
 /// Refusals that were not taken back at once: what a node asked for although it may not have it.

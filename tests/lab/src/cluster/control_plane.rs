@@ -61,7 +61,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The name of the one node that may join with a [token](Cluster::NODE_TOKEN) instead of a certificate.
+    /// The name of the one node that may join with a [token](Cluster::NODE_TOKEN) instead of a
+    /// certificate.
     pub const TOKEN_NODE: &'static str = "token-node";
     /// The token of that node.
     pub const NODE_TOKEN: &'static str = "a-token-of-the-lab";
@@ -103,7 +104,8 @@ impl Cluster {
         cluster.launch_apiserver()?;
         cluster.launch("proxy", cluster.layout.proxy())?;
         cluster.wait_apiserver()?;
-        // Only now: the controller manager gives up on a server that takes longer than 20 seconds, as on a busy machine.
+        // Only now: the controller manager gives up on a server that takes longer than 20 seconds,
+        // as on a busy machine.
         cluster.launch("kube-controller-manager", cluster.layout.controller_manager())?;
         cluster.launch("kube-scheduler", cluster.layout.scheduler())?;
         cluster.apply(&bindings())?;
@@ -305,7 +307,8 @@ impl Cluster {
         })
     }
 
-    /// Requests of this node that the API server forbade and did not grant a moment later, as `verb path`, from its audit log.
+    /// Requests of this node that the API server forbade and did not grant a moment later, as `verb
+    /// path`, from its audit log.
     pub fn refusals(&self, node: &str) -> Result<Vec<String>> {
         let asked = self.asked_by(node)?;
         let forbidden = audit::lasting_refusals(&asked).into_iter();

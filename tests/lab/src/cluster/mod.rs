@@ -1,5 +1,5 @@
-//! A real control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler of one Kubernetes version,
-//! with certificates of its own, inside the run's namespaces.
+//! A real control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler of one
+//! Kubernetes version, with certificates of its own, inside the run's namespaces.
 //!
 //! ```text
 //! Authority ── signs ──► the API server's, the components', the administrator's and the nodes' certificates
@@ -9,8 +9,9 @@
 //!    └ a proxy for reads ┘          (can be cut or frozen, so that one node loses the API server and no other)
 //! ```
 //!
-//! The API server listens on every address of the run's network, which nobody but the run can reach unless it has an
-//! uplink. Logs are files in the cluster's directory. Everything ends with the run; nothing is kept between runs.
+//! The API server listens on every address of the run's network, which nobody but the run can reach
+//! unless it has an uplink. Logs are files in the cluster's directory. Everything ends with the
+//! run; nothing is kept between runs.
 
 mod api;
 mod audit;

@@ -1,8 +1,8 @@
 //! A TCP relay between one node and the API server, which can be cut, healed and made to hang.
 //!
-//! Cut means what a stopped server means: connections end and new ones are refused. Hanging means what a lost
-//! flow means: connections that are there stay open, nothing passes through them any more, and nobody says so; new
-//! ones work.
+//! Cut means what a stopped server means: connections end and new ones are refused. Hanging means
+//! what a lost flow means: connections that are there stay open, nothing passes through them any
+//! more, and nobody says so; new ones work.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -162,7 +162,8 @@ enum Side {
     Server,
 }
 
-/// Passes bytes on until one side ends or the relay is cut; swallows them once the connection hangs.
+/// Passes bytes on until one side ends or the relay is cut; swallows them once the connection
+/// hangs.
 fn pump(shared: &Mutex<State>, number: usize, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0_u8; 16 * 1024];
     loop {

@@ -1,7 +1,8 @@
 //! A watch on the API server: events with the time at which they arrived.
 //!
-//! Times in objects have whole seconds, which is too coarse for pods that start in half of one. So the clock of this
-//! process is the only one: both ends of every span are arrivals on the same stream, or on one that is opened beside it.
+//! Times in objects have whole seconds, which is too coarse for pods that start in half of one. So
+//! the clock of this process is the only one: both ends of every span are arrivals on the same
+//! stream, or on one that is opened beside it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
@@ -41,7 +42,8 @@ impl Watch {
         let (sender, arrivals) = mpsc::channel();
         thread::spawn(move || {
             let lines = BufReader::new(Chunks { reader, left: 0 }).lines();
-            // The end of the stream, however it comes, closes the channel; whoever still waits then hears of it.
+            // The end of the stream, however it comes, closes the channel; whoever still waits then
+            // hears of it.
             for line in lines.map_while(Result::ok) {
                 let Some(arrival) = parse(&line, Instant::now()) else {
                     return;

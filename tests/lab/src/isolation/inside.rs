@@ -1,5 +1,5 @@
-//! The stages inside the namespaces: the first process, which makes the place private and cleans up, and the inner one,
-//! which does the work.
+//! The stages inside the namespaces: the first process, which makes the place private and cleans
+//! up, and the inner one, which does the work.
 
 use std::fs;
 use std::io::Read;
@@ -22,7 +22,8 @@ use crate::cgroups;
 use crate::process::{call, send_signal};
 use crate::wait::wait_until;
 
-/// The namespace's first process: makes the place private, starts the inner process and reaps until that ends.
+/// The namespace's first process: makes the place private, starts the inner process and reaps until
+/// that ends.
 pub(super) fn init() -> Result<u8> {
     let run = own_run()?;
     cover_shared_paths(&run.directory())?;
@@ -52,7 +53,8 @@ pub(super) fn init() -> Result<u8> {
     }
 }
 
-/// Kills and reaps every other process of the namespace, so that nobody writes while files are removed.
+/// Kills and reaps every other process of the namespace, so that nobody writes while files are
+/// removed.
 fn end_everybody() -> Result<()> {
     wait_until("the run's processes to end", Duration::from_secs(10), || {
         let others: Vec<u32> = fs::read_dir("/proc")?
@@ -92,7 +94,8 @@ fn cover_shared_paths(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `/sys` shows the links of the network it was mounted in, so this world needs its own, with the same cgroups in it.
+/// `/sys` shows the links of the network it was mounted in, so this world needs its own, with the
+/// same cgroups in it.
 fn show_own_links(directory: &Path) -> Result<()> {
     let aside = directory.join("cgroup");
     fs::create_dir(&aside)?;
@@ -103,7 +106,8 @@ fn show_own_links(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The caller's closure, with a network and a cgroup to work in; told to stop by the end of standard input.
+/// The caller's closure, with a network and a cgroup to work in; told to stop by the end of
+/// standard input.
 pub(super) fn inner(body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
     let run = own_run()?;
     let interrupted = Arc::new(AtomicBool::new(false));

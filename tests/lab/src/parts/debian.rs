@@ -61,7 +61,8 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Takes packages apart below `target`, whole at once, without installing them: their services must not start here.
+/// Takes packages apart below `target`, whole at once, without installing them: their services must
+/// not start here.
 pub(crate) fn unpack(packages: &[&str], target: &Path) -> Result<()> {
     if target.exists() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Binaries of other projects, built from a go.mod of ours through the Go module proxy, one by one into a cache.
+//! Binaries of other projects, built from a go.mod of ours through the Go module proxy, one by one
+//! into a cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -47,7 +48,8 @@ pub(super) const CONTROL_PLANE_FLAGS: &[&str] = &[
      -X k8s.io/client-go/pkg/version.gitTreeState=clean",
 ];
 
-/// A runc that maps the users of mounts, which Debian's 1.1 does not: without it a pod has no users of its own.
+/// A runc that maps the users of mounts, which Debian's 1.1 does not: without it a pod has no users
+/// of its own.
 pub(super) const RUNC: &[Binary] = &[("runc", "github.com/opencontainers/runc")];
 
 /// Our own client of a node's local services, and collector of its traces.
@@ -63,8 +65,8 @@ pub(super) const NFS_SERVER: &[Binary] = &[("osnfs", "github.com/willscott/go-nf
 /// What upstream does for `fsGroup`, to be timed.
 pub(super) const UPSTREAM_WALK: &[Binary] = &[("upstream-walk", ".")];
 
-/// What upstream's suites share: their runner, and the programs that their images hold. Built with the flags of the
-/// control plane, as are the suites.
+/// What upstream's suites share: their runner, and the programs that their images hold. Built with
+/// the flags of the control plane, as are the suites.
 pub(super) const SUITE: &[Binary] = &[
     ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
     ("agnhost", "k8s.io/kubernetes/test/images/agnhost"),

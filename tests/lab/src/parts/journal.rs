@@ -1,4 +1,5 @@
-//! What writes journals that `journalctl` reads, out of Debian's packages without installing them: no service may start on this machine.
+//! What writes journals that `journalctl` reads, out of Debian's packages without installing them:
+//! no service may start on this machine.
 
 use std::fs;
 use std::io::Write as _;
@@ -52,7 +53,8 @@ fn find() -> Result<JournalWriter> {
 }
 
 impl JournalWriter {
-    /// Adds a journal of these lines, of this machine and this boot, to those that `journalctl` reads by itself.
+    /// Adds a journal of these lines, of this machine and this boot, to those that `journalctl`
+    /// reads by itself.
     pub fn add(&self, name: &str, lines: &[JournalLine]) -> Result<()> {
         let machine = fs::read_to_string("/etc/machine-id").context("read /etc/machine-id")?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.replace('-', "");

@@ -1,8 +1,10 @@
-//! What a run needs from outside, found, installed or built, each with a plain reason when it cannot be had.
+//! What a run needs from outside, found, installed or built, each with a plain reason when it
+//! cannot be had.
 //!
-//! Called before the private network exists, because building needs the module proxy; called again inside, where
-//! everything is found in the cache. Built binaries live in `~/.cache/ferrolet/<module>-<hash>/bin`, keyed by the
-//! module's go.mod, go.sum and the build flags, outside the checkout.
+//! Called before the private network exists, because building needs the module proxy; called again
+//! inside, where everything is found in the cache. Built binaries live in
+//! `~/.cache/ferrolet/<module>-<hash>/bin`, keyed by the module's go.mod, go.sum and the build
+//! flags, outside the checkout.
 
 pub(crate) mod debian;
 mod go;
@@ -64,7 +66,8 @@ pub struct Toolbox {
 pub type Settings = Vec<(String, String)>;
 
 impl Toolbox {
-    /// Every file that [`toolbox`] has to find in a virtual machine, and the environment to find it with.
+    /// Every file that [`toolbox`] has to find in a virtual machine, and the environment to find it
+    /// with.
     pub fn luggage(&self) -> Result<(Vec<PathBuf>, Settings)> {
         let directory = &self.containerd.directory;
         let mut files: Vec<PathBuf> = debian::signs().map(PathBuf::from).collect();
@@ -93,7 +96,8 @@ pub struct ContainerdBinaries {
     pub version: String,
 }
 
-/// The directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd and upstream's kubelet.
+/// The directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd and
+/// upstream's kubelet.
 #[derive(Debug, Clone)]
 pub struct ControlPlane {
     pub directory: PathBuf,
@@ -134,7 +138,8 @@ pub fn toolbox() -> Part<Toolbox> {
     find_toolbox().into()
 }
 
-/// Builds the control plane of `tests/control-plane` unless the cache has it: about nine minutes the first time.
+/// Builds the control plane of `tests/control-plane` unless the cache has it: about nine minutes
+/// the first time.
 #[must_use]
 pub fn control_plane() -> Part<ControlPlane> {
     let module = go::Module {
@@ -145,7 +150,8 @@ pub fn control_plane() -> Part<ControlPlane> {
     module.build(go::CONTROL_PLANE).map(|directory| ControlPlane { directory }).into()
 }
 
-/// Builds the CSI driver of `tests/csi-driver`, and csi-test's program beside it, unless the cache has them.
+/// Builds the CSI driver of `tests/csi-driver`, and csi-test's program beside it, unless the cache
+/// has them.
 #[must_use]
 pub fn csi_driver() -> Part<PathBuf> {
     let module = go::Module {
@@ -163,7 +169,8 @@ pub fn csi_driver() -> Part<PathBuf> {
     built.map(|directory| directory.join("csi-driver")).into()
 }
 
-/// Builds `tests/upstream-walk`, which does to a volume what upstream does for `fsGroup`, unless the cache has it.
+/// Builds `tests/upstream-walk`, which does to a volume what upstream does for `fsGroup`, unless
+/// the cache has it.
 #[must_use]
 pub fn upstream_walk() -> Part<PathBuf> {
     let module = go::Module {
@@ -217,8 +224,8 @@ pub fn newer_runc() -> Part<PathBuf> {
     built().map(|directory| directory.join("runc")).into()
 }
 
-/// Builds a suite of `tests/conformance`, `e2e.test` or `e2e_node.test`, unless the cache has it, and installs the tools
-/// that its images hold.
+/// Builds a suite of `tests/conformance`, `e2e.test` or `e2e_node.test`, unless the cache has it,
+/// and installs the tools that its images hold.
 #[must_use]
 pub fn suite(test_program: &str) -> Part<Suite> {
     find_suite(test_program).into()
@@ -257,7 +264,8 @@ pub fn browser() -> Part<PathBuf> {
     find().into()
 }
 
-/// Finds or installs CRIU, which writes processes to disk; whether this kernel lets it is another matter.
+/// Finds or installs CRIU, which writes processes to disk; whether this kernel lets it is another
+/// matter.
 #[must_use]
 pub fn criu() -> Part<PathBuf> {
     let find = || -> Result<PathBuf> {
@@ -295,7 +303,8 @@ fn find_containerd() -> Result<ContainerdBinaries> {
     Ok(ContainerdBinaries { ctr: directory.join("ctr"), containerd, directory, major, version })
 }
 
-/// containerd 2 from its Go module, because it streams container events; without Go the one of Debian.
+/// containerd 2 from its Go module, because it streams container events; without Go the one of
+/// Debian.
 fn build_or_install_containerd() -> Result<PathBuf> {
     let module = go::Module {
         directory: modules().join("containerd"),
@@ -317,7 +326,8 @@ fn containerd_version(containerd: &Path) -> Result<(String, u32)> {
     parse_version(&said).with_context(|| format!("no version in {said:?}"))
 }
 
-/// `containerd github.com/containerd/containerd/v2 2.4.2 <revision>`, or `… v1.6.20~ds1 1.6.20~ds1-1+b1`.
+/// `containerd github.com/containerd/containerd/v2 2.4.2 <revision>`, or `… v1.6.20~ds1
+/// 1.6.20~ds1-1+b1`.
 fn parse_version(said: &str) -> Option<(String, u32)> {
     said.split_whitespace().skip(2).find_map(|word| {
         let version = word.trim_start_matches('v');
@@ -326,12 +336,14 @@ fn parse_version(said: &str) -> Option<(String, u32)> {
     })
 }
 
-/// A pod's sandbox process: a few lines of C, linked statically, because no registry can be reached.
+/// A pod's sandbox process: a few lines of C, linked statically, because no registry can be
+/// reached.
 fn build_pause() -> Result<PathBuf> {
     build_static("pause", include_str!("../../assets/pause.c"))
 }
 
-/// A program that swaps entries of a directory for links, for tests of what a hostile container can reach.
+/// A program that swaps entries of a directory for links, for tests of what a hostile container can
+/// reach.
 pub fn swapper() -> Result<PathBuf> {
     build_static("swap", include_str!("../../assets/swap.c"))
 }

@@ -1,4 +1,5 @@
-//! Prometheus' own tools out of Debian's package, without installing it: no service may start on this machine.
+//! Prometheus' own tools out of Debian's package, without installing it: no service may start on
+//! this machine.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use super::{Part, debian};
 
 const PACKAGE: &str = "prometheus";
 
-/// The directory with `prometheus` and `promtool`, downloaded once; found in the cache where there is no network.
+/// The directory with `prometheus` and `promtool`, downloaded once; found in the cache where there
+/// is no network.
 pub fn prometheus() -> Part<PathBuf> {
     Part::from(find_or_download())
 }

@@ -1,6 +1,8 @@
-//! An initramfs: the cpio format that the kernel unpacks ("newc": every number eight hexadecimal digits).
+//! An initramfs: the cpio format that the kernel unpacks ("newc": every number eight hexadecimal
+//! digits).
 //!
-//! Directories above an entry are made by themselves, once. Everything belongs to root and has no times.
+//! Directories above an entry are made by themselves, once. Everything belongs to root and has no
+//! times.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -48,7 +50,8 @@ impl<W: Write> Archive<W> {
         self.entry(path, mode, metadata.len(), &mut file).with_context(attempt)
     }
 
-    /// A copy of a file at its own path; where the path leads through links, the file itself and one link to it.
+    /// A copy of a file at its own path; where the path leads through links, the file itself and
+    /// one link to it.
     pub(super) fn mirror(&mut self, path: &Path) -> Result<()> {
         let real = fs::canonicalize(path).with_context(|| format!("find {}", path.display()))?;
         let shown = real.to_str().context("a path that is no text")?;
@@ -83,7 +86,8 @@ impl<W: Write> Archive<W> {
         self.n_entries += 1;
         let size = u32::try_from(size).context("a file of more than 4 GiB")?;
         let name_size = u32::try_from(path.len() + 1)?;
-        // inode, mode, uid, gid, links, time, size, four device numbers, length of the name, checksum
+        // inode, mode, uid, gid, links, time, size, four device numbers, length of the name,
+        // checksum
         let numbers = [self.n_entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         write!(self.out, "070701")?;
         for number in numbers {

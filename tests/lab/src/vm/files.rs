@@ -45,8 +45,8 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(parse(&String::from_utf8_lossy(&listed.stdout)))
 }
 
-/// Lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`, and a
-/// `linux-vdso.so.1 (0x…)` that is no file.
+/// Lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`,
+/// `/lib64/ld-linux-x86-64.so.2 (0x…)`, and a `linux-vdso.so.1 (0x…)` that is no file.
 fn parse(listed: &str) -> Vec<PathBuf> {
     listed
         .lines()

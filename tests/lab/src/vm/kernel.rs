@@ -1,8 +1,9 @@
-//! The guest's kernel: Debian's cloud kernel, taken out of its package without installing it, so that this machine's
-//! boot is left alone.
+//! The guest's kernel: Debian's cloud kernel, taken out of its package without installing it, so
+//! that this machine's boot is left alone.
 //!
-//! Kept in `~/.cache/ferrolet/vm-<hash>`, keyed by what is taken: the image, and the modules below in the order in which they
-//! can be loaded. The package has no `modules.dep` (that is made at installation); each module names what it needs.
+//! Kept in `~/.cache/ferrolet/vm-<hash>`, keyed by what is taken: the image, and the modules below
+//! in the order in which they can be loaded. The package has no `modules.dep` (that is made at
+//! installation); each module names what it needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,8 @@ use crate::process::{call, output, say};
 /// Always depends on the newest kernel of the release.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// For overlay snapshots, pod networks, host ports, swap in memory, a disk in a file with quotas, and NFS. What they need comes along.
+/// For overlay snapshots, pod networks, host ports, swap in memory, a disk in a file with quotas,
+/// and NFS. What they need comes along.
 const WANTED: [&str; 18] = [
     "overlay",
     "veth",
@@ -163,7 +165,8 @@ fn collect(directory: &Path, all: &mut BTreeMap<String, PathBuf>) -> Result<()> 
     Ok(())
 }
 
-/// Appends a module after everything it depends on. What is built into the kernel is in nobody's list.
+/// Appends a module after everything it depends on. What is built into the kernel is in nobody's
+/// list.
 fn resolve(name: &str, all: &BTreeMap<String, PathBuf>, order: &mut Vec<String>) -> Result<()> {
     let name = module_name(name);
     if order.contains(&name) {

@@ -6,10 +6,10 @@
 //! init, command ─────────┘
 //! ```
 //!
-//! The guest holds copies of the named files at the same paths, with the libraries that they need, so a program that finds
-//! its way here finds it there. Each [`Machine::run`] is a boot of its own; the emulator is a child of the bench and
-//! ends with it. Refuses: hardware acceleration (`/dev/kvm` opens on machines where no guest boots), and a disk that
-//! could outlive the run.
+//! The guest holds copies of the named files at the same paths, with the libraries that they need,
+//! so a program that finds its way here finds it there. Each [`Machine::run`] is a boot of its own;
+//! the emulator is a child of the bench and ends with it. Refuses: hardware acceleration
+//! (`/dev/kvm` opens on machines where no guest boots), and a disk that could outlive the run.
 
 mod archive;
 mod files;
@@ -82,7 +82,8 @@ fn find_machine() -> Result<Machine> {
 }
 
 impl Machine {
-    /// Boots a guest named `name`, runs the job in it and gives how it ended; everything of it is removed again.
+    /// Boots a guest named `name`, runs the job in it and gives how it ended; everything of it is
+    /// removed again.
     pub fn run(&self, bench: &Bench, name: &str, job: &Job) -> Result<Ended> {
         let directory = bench.directory(&format!("vm-{name}"))?;
         let ended = self.boot(&directory, job, || bench.is_interrupted());

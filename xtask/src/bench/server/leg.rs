@@ -22,8 +22,8 @@ use crate::bench::score::Values;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Scrapes of each path, a second apart, as from a node that several parties scrape. Both kubelets then answer some of them from what they
-/// had read before (ADR 0022).
+/// Scrapes of each path, a second apart, as from a node that several parties scrape. Both kubelets
+/// then answer some of them from what they had read before (ADR 0022).
 const N_SCRAPES: usize = 12;
 /// How often that is done; the median counts.
 const N_ROUNDS: usize = 3;
@@ -127,7 +127,8 @@ impl<'a> Leg<'a> {
         Ok(())
     }
 
-    /// Every path once, after a rest that is longer than any reading is shared: what one path has read helps the next as little as may be.
+    /// Every path once, after a rest that is longer than any reading is shared: what one path has
+    /// read helps the next as little as may be.
     fn scrape_round(&self) -> Result<Values> {
         let (pid, bench) = (self.joined.node.pid()?, self.scene.bench);
         let span = Duration::from_secs(10);
@@ -153,8 +154,9 @@ impl<'a> Leg<'a> {
         Ok(values)
     }
 
-    /// Pods are started one after the other: in peace, while everybody asks a server of our own that only sends the same bytes, and while
-    /// everybody asks the kubelet for them. In turn, so that what the machine does meanwhile falls on all three alike.
+    /// Pods are started one after the other: in peace, while everybody asks a server of our own
+    /// that only sends the same bytes, and while everybody asks the kubelet for them. In turn, so
+    /// that what the machine does meanwhile falls on all three alike.
     fn starts(&mut self) -> Result<()> {
         let mut spans: [Vec<f64>; 3] = Default::default();
         let (mut n_answers, mut flooded_for, mut spent) = (0, 0.0, 0.0);

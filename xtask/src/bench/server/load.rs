@@ -1,4 +1,5 @@
-//! Requests over plain HTTP: one, and as many a second as are asked for; and a server that does nothing but send.
+//! Requests over plain HTTP: one, and as many a second as are asked for; and a server that does
+//! nothing but send.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -58,8 +59,8 @@ fn ask(address: &str, path: &str) -> Result<()> {
     }
 }
 
-/// A server in this process that answers everything with the same bytes, and can do nothing else: what a flood of it costs, a flood costs
-/// the machine and the askers, whoever answers.
+/// A server in this process that answers everything with the same bytes, and can do nothing else:
+/// what a flood of it costs, a flood costs the machine and the askers, whoever answers.
 pub(super) struct StandIn {
     address: String,
     is_over: Arc<AtomicBool>,
@@ -94,7 +95,8 @@ impl StandIn {
     /// Ends it; tells how many seconds of CPU it took.
     pub(super) fn stop(self) -> Result<f64> {
         self.is_over.store(true, Ordering::Relaxed);
-        // Each that waits for a client gets a last one; which of them gets which is not ours to say.
+        // Each that waits for a client gets a last one; which of them gets which is not ours to
+        // say.
         for _ in &self.threads {
             drop(TcpStream::connect(&self.address));
         }
@@ -119,7 +121,8 @@ fn send(listener: &TcpListener, answer: &[u8], is_over: &AtomicBool) -> Result<f
     spent_here()
 }
 
-/// Seconds of CPU that this thread has taken. Not from its `stat`, where every thread has the ended children of the whole process too.
+/// Seconds of CPU that this thread has taken. Not from its `stat`, where every thread has the ended
+/// children of the whole process too.
 fn spent_here() -> Result<f64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     spent_of(&text).with_context(|| format!("/proc/thread-self/schedstat is {text:?}"))

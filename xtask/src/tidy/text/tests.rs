@@ -39,12 +39,28 @@ fn core_does_not_name_the_world() {
 }
 
 #[test]
-fn unsafe_has_one_room() {
+fn unsafe_has_its_rooms() {
     let source = "fn f() { unsafe { g() } }";
-    assert_eq!(messages(ENGINE, source), [format!("1: unsafe outside {UNSAFE_ROOM}")]);
-    assert!(is_clean("crates/adapters/host/src/sys/mount.rs", source));
-    assert!(!is_clean("crates/adapters/host/src/mount.rs", source));
+    let found = "1: unsafe outside crates/linux/src/sys and crates/runtime/sys/src";
+    assert_eq!(messages(ENGINE, source), [found]);
+    assert!(is_clean("crates/linux/src/sys/mount.rs", source));
+    assert!(is_clean("crates/runtime/sys/src/fork.rs", source));
+    assert!(!is_clean("crates/runtime/monitor/src/launch.rs", source));
+    assert!(!is_clean("crates/linux/src/mount.rs", source));
     assert!(is_clean(ENGINE, "let unsafe_code = 1; // unsafe"));
+}
+
+#[test]
+fn a_process_that_forks_names_no_threads() {
+    let monitor = "crates/runtime/monitor/src/run.rs";
+    let source = "std::thread::spawn(run);";
+    assert_eq!(
+        messages(monitor, source),
+        ["1: std::thread in a process that forks: it has one thread"]
+    );
+    assert!(!is_clean(monitor, "use tokio::net::UnixStream;"));
+    assert!(is_clean("crates/runtime/client/src/run.rs", "tokio::spawn(read());"));
+    assert!(is_clean("crates/runtime/monitor/tests/launch.rs", "tokio::spawn(read());"));
 }
 
 #[test]
@@ -63,7 +79,7 @@ fn the_agent_never_starts_a_shell() {
 fn a_crate_root_forbids_unsafe() {
     assert!(!is_clean("crates/ports/src/lib.rs", "//! Ports."));
     assert!(is_clean("crates/ports/src/lib.rs", "//! Ports.\n#![forbid(unsafe_code)]\n"));
-    assert!(is_clean("crates/adapters/host/src/lib.rs", "//! Host."));
+    assert!(is_clean("crates/linux/src/lib.rs", "//! Linux."));
     assert!(is_clean("crates/ports/src/runtime.rs", "//! Not a root."));
 }
 

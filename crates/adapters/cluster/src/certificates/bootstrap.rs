@@ -1,4 +1,5 @@
-//! The first certificate of a node: asked for with a bootstrap token, before the node has an identity.
+//! The first certificate of a node: asked for with a bootstrap token, before the node has an
+//! identity.
 
 use std::{io, time::Duration};
 
@@ -44,7 +45,8 @@ pub fn is_usable(access: &Access, now: Timestamp) -> bool {
     CertificateFacts::read(&text).is_ok_and(|facts| !facts.is_expired(now))
 }
 
-/// Gets the first client certificate and stores it. The caller writes the kubeconfig that points to it.
+/// Gets the first client certificate and stores it. The caller writes the kubeconfig that points to
+/// it.
 pub async fn bootstrap(
     client: &Client,
     store: &dyn CertStore,
@@ -76,7 +78,8 @@ fn pending_key(store: &dyn CertStore) -> Result<KeyPair, BootstrapError> {
     Ok(key)
 }
 
-/// A request to a server that is not up yet would only fail; after a minute its error is the better message.
+/// A request to a server that is not up yet would only fail; after a minute its error is the better
+/// message.
 async fn wait_for_server(client: &Client) {
     let deadline = Instant::now() + SERVER_UP;
     let place = Place::raw("/healthz");

@@ -1,7 +1,8 @@
 //! Figures of the node's certificates, in upstream's names.
 //!
-//! One set for the process (ADR 0018). In: what [`Rotation`](super::Rotation) has and how its attempts went. Out: [`CertificateFigures`],
-//! which tells at each scrape how long each certificate still holds. A certificate that nobody rotates is not shown.
+//! One set for the process (ADR 0018). In: what [`Rotation`](super::Rotation) has and how its
+//! attempts went. Out: [`CertificateFigures`], which tells at each scrape how long each certificate
+//! still holds. A certificate that nobody rotates is not shown.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +11,8 @@ use ferrolet_types::Timestamp;
 
 use super::{CertificateFacts, PairName};
 
-/// Upstream's bounds for the age of a certificate when it is replaced: a minute to four years, in seconds.
+/// Upstream's bounds for the age of a certificate when it is replaced: a minute to four years, in
+/// seconds.
 const AGES: [f64; 10] = [
     60.0,
     3600.0,

@@ -163,7 +163,8 @@ async fn signed(client: &Client, name: &str) -> Result<String, IssueError> {
     }
 }
 
-/// What became of the request; `None` while nobody has decided, or it is approved and not yet signed.
+/// What became of the request; `None` while nobody has decided, or it is approved and not yet
+/// signed.
 fn decided(name: &str, request: &CertificateSigningRequest) -> Option<Result<String, IssueError>> {
     let status = request.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();

@@ -1,24 +1,27 @@
 //! The node's certificates: asked for, stored, rotated; and the one it signs itself.
 //!
-//! [`bootstrap`] gets the first client certificate with a bootstrap token; [`Rotation`] keeps a client or serving certificate
-//! fresh through certificate signing requests; [`self_signed`] makes the serving certificate of a node without that.
-//! Files are behind [`CertStore`], with upstream's names, so that a node can be switched over and back.
-//! Refuses: approving anything, keeping keys anywhere but in the store and in memory.
+//! [`bootstrap`] gets the first client certificate with a bootstrap token; [`Rotation`] keeps a
+//! client or serving certificate fresh through certificate signing requests; [`self_signed`] makes
+//! the serving certificate of a node without that. Files are behind [`CertStore`], with upstream's
+//! names, so that a node can be switched over and back. Refuses: approving anything, keeping keys
+//! anywhere but in the store and in memory.
 
 mod bootstrap;
 mod facts;
 mod figures;
 mod issue;
 mod rotate;
-mod store;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod wanted;
+
+use ferrolet_ports::{CertStore, Pair, PairName};
 
 pub use bootstrap::{BootstrapError, bootstrap, is_usable};
 pub use facts::{CertificateFacts, FactsError};
 pub use figures::CertificateFigures;
 pub use issue::IssueError;
 pub use rotate::{Rotation, RotationOutcome};
-pub use store::{CertStore, Pair, PairName};
+pub use serving::{ServingDoors, ServingError, ServingSettings, Signer, serving_pair};
 pub use wanted::{Wanted, self_signed, serving_for};

@@ -1,7 +1,8 @@
 //! Keeps one certificate fresh: waits for its time, asks for the next, stores it and hands it on.
 //!
-//! In: what is wanted (a watch, since addresses change), the current certificate. Out: the new pair, in the store and over a
-//! channel. When it should happen is decided by [`plan`], a pure function. A failed attempt leaves the old certificate in use.
+//! In: what is wanted (a watch, since addresses change), the current certificate. Out: the new
+//! pair, in the store and over a channel. When it should happen is decided by [`plan`], a pure
+//! function. A failed attempt leaves the old certificate in use.
 
 use std::{sync::Arc, time::Duration};
 
@@ -95,7 +96,8 @@ impl Rotation {
                     let mut news = self.wanted.clone();
                     let asked = tokio::select! {
                         asked = self.rotate(&wanted) => asked,
-                        // A request for the old addresses is of no use; the next round makes a new one.
+                        // A request for the old addresses is of no use; the next round makes a new
+                        // one.
                         changed = news.changed() => match changed {
                             Ok(()) => continue,
                             Err(_) => return,
@@ -159,7 +161,8 @@ impl Rotation {
     }
 }
 
-/// Two seconds doubling to 32; one after success, so that a signer of very short lives is not asked without rest.
+/// Two seconds doubling to 32; one after success, so that a signer of very short lives is not asked
+/// without rest.
 fn pause_after(n_failures: u32) -> Duration {
     match n_failures {
         0 => Duration::from_secs(1),

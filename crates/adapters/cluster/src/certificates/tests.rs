@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -22,12 +22,29 @@ use crate::fake::{FakeApi, TokioClock};
 const ROOT: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 #[derive(Default)]
-struct Store {
+pub(super) struct Store {
     pairs: Mutex<Vec<(String, Pair)>>,
     pending: Mutex<Option<String>>,
+    files: Mutex<BTreeMap<String, String>>,
+}
+
+impl Store {
+    pub(super) fn remove(&self, file: &str) {
+        self.files.lock().unwrap().remove(file);
+    }
 }
 
 impl CertStore for Store {
+    fn prepare(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn read(&self, file: &str) -> io::Result<Option<String>> {
+        Ok(self.files.lock().unwrap().get(file).cloned())
+    }
+    fn write(&self, file: &str, text: &str, _mode: u32) -> io::Result<()> {
+        self.files.lock().unwrap().insert(file.to_owned(), text.to_owned());
+        Ok(())
+    }
     fn current(&self, name: PairName) -> io::Result<Option<Pair>> {
         let pairs = self.pairs.lock().unwrap();
         let found = pairs.iter().rfind(|(file, _)| file.starts_with(name.prefix()));

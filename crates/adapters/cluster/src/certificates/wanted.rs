@@ -1,5 +1,5 @@
-//! Which certificate is wanted: its subject, names and usages; and requests and self-signed ones made from that. Pure but for
-//! the randomness of keys.
+//! Which certificate is wanted: its subject, names and usages; and requests and self-signed ones
+//! made from that. Pure but for the randomness of keys.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -91,7 +91,8 @@ impl Wanted {
     }
 }
 
-/// The serving certificate for a node with these addresses; `None` until it has an IP, as with upstream.
+/// The serving certificate for a node with these addresses; `None` until it has an IP, as with
+/// upstream.
 pub fn serving_for(node_name: &str, addresses: &[NodeAddress]) -> Option<Wanted> {
     let mut wanted = Wanted { name: PairName::Server, ..Wanted::client(node_name) };
     for address in addresses.iter().filter(|it| !it.address.is_empty()) {
@@ -108,7 +109,8 @@ pub fn serving_for(node_name: &str, addresses: &[NodeAddress]) -> Option<Wanted>
     (!wanted.addresses.is_empty()).then_some(wanted)
 }
 
-/// A serving certificate that only says who we are, for a node without a signer: good for a year from now.
+/// A serving certificate that only says who we are, for a node without a signer: good for a year
+/// from now.
 pub fn self_signed(
     host: &str,
     addresses: &BTreeSet<IpAddr>,

@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
+use ferrolet_ports::ReadFile;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::kubeconfig::{Credentials, ReadFile};
+use crate::kubeconfig::Credentials;
 
 /// How long a token file is believed, as with upstream's client.
 const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
@@ -33,7 +34,8 @@ impl Bearer {
         }
     }
 
-    /// The header to send now. A file that cannot be read leaves the last token in use: it may still be good.
+    /// The header to send now. A file that cannot be read leaves the last token in use: it may
+    /// still be good.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         match self {
             Self::None => None,

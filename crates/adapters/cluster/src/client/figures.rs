@@ -1,7 +1,8 @@
 //! Figures of requests to the API server, in the names of upstream's client.
 //!
-//! One tally for the process (ADR 0018): clients come and go with certificates, the server stays. In: requests and how they ended. Out:
-//! [`figures`]. Labels are bounded: one host per server, the methods that this client has, and the codes that servers answer.
+//! One tally for the process (ADR 0018): clients come and go with certificates, the server stays.
+//! In: requests and how they ended. Out: [`figures`]. Labels are bounded: one host per server, the
+//! methods that this client has, and the codes that servers answer.
 
 use std::time::Duration;
 

@@ -35,8 +35,9 @@ impl Frames {
         }
     }
 
-    /// The next event as the server wrote it, without `managedFields`; `None` when the server has ended the watch in order
-    /// or the client was told to reconnect. Safe to drop and call again: bytes are kept between calls.
+    /// The next event as the server wrote it, without `managedFields`; `None` when the server has
+    /// ended the watch in order or the client was told to reconnect. Safe to drop and call again:
+    /// bytes are kept between calls.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
         loop {
             match self.lines.next() {

@@ -1,9 +1,11 @@
 //! The thin client: typed verbs over HTTP/2 with a rate, a timeout and typed errors.
 //!
-//! One [`Client`] is one set of connections with one rate; work, events and heartbeat have one each, so that none of them can
-//! be late because of another. Clones share everything. Objects are JSON and lose their `managedFields` before they are
-//! decoded. Watches and lists that watches begin with do not count against the rate: their number is bounded by what pods
-//! refer to, and a pod should not wait for its own status reports. Refuses: retries; the loop that asks knows better.
+//! One [`Client`] is one set of connections with one rate; work, events and heartbeat have one
+//! each, so that none of them can be late because of another. Clones share everything. Objects are
+//! JSON and lose their `managedFields` before they are decoded. Watches and lists that watches
+//! begin with do not count against the rate: their number is bounded by what pods refer to, and a
+//! pod should not wait for its own status reports. Refuses: retries; the loop that asks knows
+//! better.
 
 mod credentials;
 mod dial;
@@ -26,7 +28,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ferrolet_ports::{ApiError, ApiErrorKind};
+use ferrolet_ports::{ApiError, ApiErrorKind, ReadFile};
 use ferrolet_types::PodUid;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -47,12 +49,7 @@ pub use figures::figures as request_figures;
 pub use frames::Frames;
 pub use place::{Place, Selector};
 
-use crate::{
-    answer, decode,
-    kubeconfig::{Access, ReadFile},
-    rate::Bucket,
-    tls::Identity,
-};
+use crate::{answer, decode, kubeconfig::Access, rate::Bucket, tls::Identity};
 use credentials::Bearer;
 use dial::{Dial, Remote};
 use failure::{broken, malformed, retry_after, unsendable};
@@ -170,12 +167,14 @@ impl Client {
         }
     }
 
-    /// Changes when the server answers again after it did not, so that nobody has to wait out a long pause.
+    /// Changes when the server answers again after it did not, so that nobody has to wait out a
+    /// long pause.
     pub(crate) fn returns(&self) -> watch::Receiver<u64> {
         self.shared.returns.subscribe()
     }
 
-    /// Stops using every open connection: the next request opens a new one, with the certificate that is current then.
+    /// Stops using every open connection: the next request opens a new one, with the certificate
+    /// that is current then.
     pub fn reconnect(&self) {
         self.shared.transport.reconnect();
     }
@@ -192,7 +191,8 @@ impl Client {
         String::from_utf8(body).map_err(|error| malformed(attempt, &error))
     }
 
-    /// Reads a collection. An empty version asks for the newest, `0` for whatever the server has at hand.
+    /// Reads a collection. An empty version asks for the newest, `0` for whatever the server has at
+    /// hand.
     pub async fn list<K>(
         &self,
         place: &Place,
@@ -323,7 +323,8 @@ impl Client {
         self.limited(self.send(method, path, body)).await
     }
 
-    /// Boxes a future: the chain of requests is deep and every caller's future would carry it whole.
+    /// Boxes a future: the chain of requests is deep and every caller's future would carry it
+    /// whole.
     async fn limited<T>(
         &self,
         work: impl Future<Output = Result<T, ApiError>> + Send,
@@ -403,7 +404,8 @@ impl Client {
         }
     }
 
-    /// Gives up after the timeout; silence that long may be a dead connection, so the next request takes another.
+    /// Gives up after the timeout; silence that long may be a dead connection, so the next request
+    /// takes another.
     async fn timed<T>(
         &self,
         attempt: &str,

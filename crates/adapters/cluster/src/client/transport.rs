@@ -1,9 +1,10 @@
 //! The connections of one client: usually one, shared by every request and watch as HTTP/2 streams.
 //!
-//! A server allows so many streams per connection (kube-apiserver: 100), and a node watches an object for each secret and
-//! config map, so another connection is opened when all are full. A dead peer is noticed by pings: silence of
-//! [`PING_INTERVAL`] brings a ping, and no answer within [`PING_TIMEOUT`] ends the connection, together ten seconds, which is
-//! the heartbeat's own timeout. Refuses: retrying a request that may have reached the server.
+//! A server allows so many streams per connection (kube-apiserver: 100), and a node watches an
+//! object for each secret and config map, so another connection is opened when all are full. A dead
+//! peer is noticed by pings: silence of [`PING_INTERVAL`] brings a ping, and no answer within
+//! [`PING_TIMEOUT`] ends the connection, together ten seconds, which is the heartbeat's own
+//! timeout. Refuses: retrying a request that may have reached the server.
 
 use std::{
     future::poll_fn,
@@ -49,7 +50,8 @@ pub(crate) enum TransportError {
     Send(#[source] hyper::Error),
 }
 
-/// An HTTP/2 connection. The token counts its streams: one reference here, one more for each of them.
+/// An HTTP/2 connection. The token counts its streams: one reference here, one more for each of
+/// them.
 #[derive(Clone)]
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -106,7 +108,8 @@ impl Transport {
                 Ok(response) => {
                     return Ok(Answer { response, stream: guard });
                 }
-                // The request comes back only if no byte of it was sent, and then the connection is closed for new ones.
+                // The request comes back only if no byte of it was sent, and then the connection is
+                // closed for new ones.
                 Err(mut refused) => match refused.take_message() {
                     Some(unsent) => {
                         self.discard(&guard).await;
@@ -118,7 +121,8 @@ impl Transport {
         }
     }
 
-    /// Stops using every connection. Requests under way finish; watches end and come back on a new one.
+    /// Stops using every connection. Requests under way finish; watches end and come back on a new
+    /// one.
     pub(crate) fn reconnect(&self) {
         self.epoch.send_modify(|epoch| *epoch += 1);
     }
@@ -128,8 +132,8 @@ impl Transport {
         self.epoch.subscribe()
     }
 
-    /// Opens a new connection for the next request, but lets watches go on: a slow answer is no proof of a dead peer, and
-    /// if it is dead, the ping will tell.
+    /// Opens a new connection for the next request, but lets watches go on: a slow answer is no
+    /// proof of a dead peer, and if it is dead, the ping will tell.
     pub(crate) fn retire(&self) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,8 +1,9 @@
 //! What to do with an event in view of those before it. Pure: events and times in, verdicts out.
 //!
-//! Three steps, as in client-go: similar events (same but for the message) are combined once there are ten within ten
-//! minutes; equal ones are counted up instead of created; and an object that still says too much is cut off (25 at once, then
-//! one every five minutes). Memory is bounded: so many entries of fixed size.
+//! Three steps, as in client-go: similar events (same but for the message) are combined once there
+//! are ten within ten minutes; equal ones are counted up instead of created; and an object that
+//! still says too much is cut off (25 at once, then one every five minutes). Memory is bounded: so
+//! many entries of fixed size.
 
 use std::{
     collections::BTreeSet,

@@ -5,7 +5,8 @@
 //!  any thread  full: dropped    (pure)        away: up to 12 tries, 10 s apart, all others wait behind
 //! ```
 //!
-//! Nothing on the node depends on an event being delivered, so nothing here blocks or fails for its caller.
+//! Nothing on the node depends on an event being delivered, so nothing here blocks or fails for its
+//! caller.
 
 mod correlate;
 mod lru;
@@ -42,7 +43,8 @@ pub struct EventWriter {
     correlator: Correlator,
 }
 
-/// The two ends: what records and what delivers. The client's rate is the node's `eventRecordQPS` and `eventBurst`.
+/// The two ends: what records and what delivers. The client's rate is the node's `eventRecordQPS`
+/// and `eventBurst`.
 pub fn channel(
     client: Client,
     node_name: String,

@@ -1,8 +1,9 @@
 //! Where the API server is and who we are, as a kubeconfig says it.
 //!
-//! In: the file's text and the directory it stands in (relative paths start there). Out: an [`Access`], with every file it
-//! names already read through [`ReadFile`]. Refuses: proxies, exec plugins, auth providers, basic auth and impersonation,
-//! each with an error that names the field; guessing a context.
+//! In: the file's text and the directory it stands in (relative paths start there). Out: an
+//! [`Access`], with every file it names already read through [`ReadFile`]. Refuses: proxies, exec
+//! plugins, auth providers, basic auth and impersonation, each with an error that names the field;
+//! guessing a context.
 
 mod model;
 #[cfg(test)]
@@ -15,23 +16,19 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use ferrolet_ports::ReadFile;
 
 pub use model::{Cluster, Config, Context, NamedCluster, NamedContext, NamedUser, User};
 pub use write::write_bootstrapped;
 
-/// Bundles of the usual distributions, tried in order when a kubeconfig names no authority of its own.
+/// Bundles of the usual distributions, tried in order when a kubeconfig names no authority of its
+/// own.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-
-/// Reads files; `host` does so on the node.
-pub trait ReadFile: Send + Sync {
-    /// The whole file.
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-}
 
 /// How to reach the API server and as whom.
 #[derive(Clone)]
@@ -44,7 +41,8 @@ pub struct Access {
     pub server_name: Option<String>,
     /// Who we are.
     pub credentials: Credentials,
-    /// The authority's file, as the kubeconfig names it: what a kubeconfig written from this one repeats.
+    /// The authority's file, as the kubeconfig names it: what a kubeconfig written from this one
+    /// repeats.
     pub authority_file: Option<PathBuf>,
 }
 

@@ -1,4 +1,5 @@
-//! The file's own shape: what of `v1.Config` a node can use or must refuse. Wire type; goes no further than this folder.
+//! The file's own shape: what of `v1.Config` a node can use or must refuse. Wire type; goes no
+//! further than this folder.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,12 @@
-//! The kubeconfig of a node that has just joined: same server, but our own certificate, by its path. As upstream writes it.
+//! The kubeconfig of a node that has just joined: same server, but our own certificate, by its
+//! path. As upstream writes it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{Access, Cluster, Config, Context, NamedCluster, NamedContext, NamedUser, Trust, User};
 
-/// The text to store: the server of `bootstrap`, and the certificate and key in the file `current_pem`.
+/// The text to store: the server of `bootstrap`, and the certificate and key in the file
+/// `current_pem`.
 pub fn write_bootstrapped(bootstrap: &Access, current_pem: &str) -> String {
     let (is_unchecked, data) = match (&bootstrap.trust, &bootstrap.authority_file) {
         (Trust::Anybody, _) => (true, String::new()),

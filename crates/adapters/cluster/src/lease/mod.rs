@@ -1,8 +1,9 @@
 //! The heartbeat: a lease in the API that says this node was alive a moment ago.
 //!
-//! Owned by one task on a client of its own, so that nothing else on the node can make it late. The lease is created once and
-//! then replaced from memory, without reading it first; a conflict or four more failures in a row mean reading it again.
-//! Refuses: deciding what a missed beat means; the control plane does that.
+//! Owned by one task on a client of its own, so that nothing else on the node can make it late. The
+//! lease is created once and then replaced from memory, without reading it first; a conflict or
+//! four more failures in a row mean reading it again. Refuses: deciding what a missed beat means;
+//! the control plane does that.
 
 mod plan;
 #[cfg(test)]
@@ -68,7 +69,8 @@ impl LeaseKeeper {
         let place = self.plan.place();
         let mut last = None;
         for attempt in 0..TRIES {
-            // A node that cannot be read now leaves the lease without its owner until the next beat.
+            // A node that cannot be read now leaves the lease without its owner until the next
+            // beat.
             let owner = self.owner_for(Some(&base)).await.ok().flatten();
             let wanted = self.plan.next(Some(&base), owner, self.clock.now());
             match self.client.replace::<_, Lease>(&place, &wanted).await {

@@ -27,7 +27,8 @@ impl LeasePlan {
         Place::one::<Lease>(Some(NAMESPACE), &self.node_name)
     }
 
-    /// The lease to write now: what is there, with the time, the duration and, if it is known now, the owner.
+    /// The lease to write now: what is there, with the time, the duration and, if it is known now,
+    /// the owner.
     pub(super) fn next(
         &self,
         base: Option<&Lease>,

@@ -1,12 +1,12 @@
 //! Secrets and config maps that pods of this node refer to, by one of three strategies.
 //!
-//! Only what a registered pod names is ever read: the node authorizer refuses everything else. With [`Strategy::Watch`] each
-//! object has a watch of its own over the shared connection, kept while some pod refers to it and ended early for immutable
-//! objects; with [`Strategy::Cache`] an object is read again once it is older than the node's time to live; with
-//! [`Strategy::Get`] each time. Changes are announced, so that a volume can be written anew within a second.
-//! Owns: the references and the copies. Refuses: objects that nobody registered.
+//! Only what a registered pod names is ever read: the node authorizer refuses everything else. With
+//! [`Strategy::Watch`] each object has a watch of its own over the shared connection, kept while
+//! some pod refers to it and ended early for immutable objects; with [`Strategy::Cache`] an object
+//! is read again once it is older than the node's time to live; with [`Strategy::Get`] each time.
+//! Changes are announced, so that a volume can be written anew within a second. Owns: the
+//! references and the copies. Refuses: objects that nobody registered.
 
-mod references;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use std::{
 };
 
 use ferrolet_ports::{ApiError, ClusterObjects, Fut, ObjectChange, ObjectKind, Token, TokenAsk};
-use ferrolet_types::{Pod, PodUid, pod::PodView as _};
+use ferrolet_types::{Pod, PodUid, pod::PodView as _, references};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use tokio::sync::broadcast;
 
@@ -26,7 +26,6 @@ use crate::{
     early::patiently,
     tokens::Tokens,
 };
-pub use references::{References, references};
 use table::Table;
 
 /// Changes that a slow listener may fall behind by; after that it is told that it missed some.
@@ -65,7 +64,8 @@ impl Objects {
         }
     }
 
-    /// Tells of every change from now on; with the watch strategy only, the others have nothing to tell.
+    /// Tells of every change from now on; with the watch strategy only, the others have nothing to
+    /// tell.
     pub fn changes(&self) -> broadcast::Receiver<ObjectChange> {
         self.changes.subscribe()
     }
@@ -75,7 +75,8 @@ impl Objects {
         self.changes.clone()
     }
 
-    /// Sets the age after which [`Strategy::Cache`] reads again: the node's annotation `node.alpha.kubernetes.io/ttl`.
+    /// Sets the age after which [`Strategy::Cache`] reads again: the node's annotation
+    /// `node.alpha.kubernetes.io/ttl`.
     pub fn set_time_to_live(&self, span: Duration) {
         lock(&self.secrets).set_time_to_live(span);
         lock(&self.config_maps).set_time_to_live(span);

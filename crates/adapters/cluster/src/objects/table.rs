@@ -202,8 +202,8 @@ pub(super) async fn get<K: Followed>(
     }
 }
 
-/// Waits for the first answer to a new watch: as long as upstream does, and longer while the server says no, because it may
-/// only not know the pod yet.
+/// Waits for the first answer to a new watch: as long as upstream does, and longer while the server
+/// says no, because it may only not know the pod yet.
 async fn first_answer<K: Followed>(latest: &mut watch::Receiver<Found<K>>) -> Found<K> {
     let is_answer = |found: &Found<K>| matches!(found, Found::Here(_) | Found::Missing);
     let began = Instant::now();

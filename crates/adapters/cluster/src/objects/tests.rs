@@ -28,29 +28,6 @@ async fn value(objects: &Objects, name: &str) -> String {
     found.data.as_ref().unwrap()["k"].clone()
 }
 
-#[test]
-fn every_place_where_a_pod_can_name_something_is_known() {
-    let spec = json!({
-        "imagePullSecrets": [{"name": "pull"}, {"name": ""}],
-        "containers": [{"name": "c", "envFrom": [{"secretRef": {"name": "s1"}}, {"configMapRef": {"name": "m1"}}],
-            "env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s2", "key": "k"}}},
-                {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "m2", "key": "k"}}}]}],
-        "initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "s3"}}]}],
-        "ephemeralContainers": [{"name": "e", "envFrom": [{"configMapRef": {"name": "m3"}}]}],
-        "volumes": [{"name": "a", "secret": {"secretName": "s4"}}, {"name": "b", "configMap": {"name": "m4"}},
-            {"name": "c", "projected": {"sources": [{"secret": {"name": "s5"}}, {"configMap": {"name": "m5"}},
-                {"serviceAccountToken": {"path": "token"}}]}},
-            {"name": "d", "csi": {"driver": "x", "nodePublishSecretRef": {"name": "s6"}}},
-            {"name": "e", "emptyDir": {}}],
-    });
-    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-    let found = references(&serde_json::from_value(pod).unwrap());
-    let names =
-        |set: &std::collections::BTreeSet<String>| -> Vec<String> { set.iter().cloned().collect() };
-    assert_eq!(names(&found.secrets), ["pull", "s1", "s2", "s3", "s4", "s5", "s6"]);
-    assert_eq!(names(&found.config_maps), ["m1", "m2", "m3", "m4", "m5"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_watched_object_is_read_once_followed_and_announced() {
     let api = FakeApi::new();
@@ -149,7 +126,8 @@ async fn the_other_strategies_read_when_asked() {
     check(Strategy::Cache(Duration::from_secs(60)), &[1, 1, 2, 3]).await;
 }
 
-/// The loop that users would otherwise see as failed mounts: the authorizer hears of the pod later than we do.
+/// The loop that users would otherwise see as failed mounts: the authorizer hears of the pod later
+/// than we do.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_learns_of_the_pod_late_is_asked_again_without_a_word() {
     for strategy in [Strategy::Watch, Strategy::Get] {

@@ -16,7 +16,8 @@ use crate::early;
 
 const FIRST_DELAY: Duration = Duration::from_millis(800);
 const LAST_DELAY: Duration = Duration::from_secs(30);
-/// A watch that ends sooner than this without a word counts as a failure, or it would be opened in a tight circle.
+/// A watch that ends sooner than this without a word counts as a failure, or it would be opened in
+/// a tight circle.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// What to do next.

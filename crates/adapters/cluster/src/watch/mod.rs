@@ -1,7 +1,9 @@
-//! A collection as a channel of changes: list it, follow it, and start over when the server has forgotten.
+//! A collection as a channel of changes: list it, follow it, and start over when the server has
+//! forgotten.
 //!
-//! In: a [`Client`], a [`Scope`]. Out: [`WatchEvent`]s over a bounded channel. The loop keeps no copy of what it sends: who
-//! consumes keeps the state. It ends when the receiver is gone. What to do next is decided in [`cursor`]; this only does it.
+//! In: a [`Client`], a [`Scope`]. Out: [`WatchEvent`]s over a bounded channel. The loop keeps no
+//! copy of what it sends: who consumes keeps the state. It ends when the receiver is gone. What to
+//! do next is decided in [`cursor`]; this only does it.
 
 mod cursor;
 mod frame;
@@ -22,7 +24,8 @@ use crate::client::{Client, Place, Selector};
 use cursor::{Cursor, Step};
 use frame::Frame;
 
-/// The server ends a watch after this long, times a random factor between one and two, so that watches do not end together.
+/// The server ends a watch after this long, times a random factor between one and two, so that
+/// watches do not end together.
 const WATCH_AT_LEAST: Duration = Duration::from_secs(300);
 
 /// What can be watched.

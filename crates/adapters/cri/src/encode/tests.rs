@@ -1,4 +1,5 @@
-//! Encodings as values, and against the requests that upstream's kubelet was seen to send for the same pod.
+//! Encodings as values, and against the requests that upstream's kubelet was seen to send for the
+//! same pod.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ fn recorded<M: Message + Default>(name: &str, json: &str) -> M {
         env["value"] = BASE64_STANDARD.encode(env["value"].as_str().unwrap()).into();
     }
     let files = protox::compile(
-        [concat!(env!("CARGO_MANIFEST_DIR"), "/proto/runtime/v1/api.proto")],
-        [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")],
+        [concat!(env!("CARGO_MANIFEST_DIR"), "/../../cri-proto/proto/runtime/v1/api.proto")],
+        [concat!(env!("CARGO_MANIFEST_DIR"), "/../../cri-proto/proto")],
     )
     .unwrap();
     let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
@@ -232,7 +233,8 @@ fn a_container_is_asked_for_as_upstream_asks() {
     let upstream: proto::ContainerConfig =
         recorded("runtime.v1.ContainerConfig", include_str!("../../tests/recorded/container.json"));
     let ours = container_config(&rich_container());
-    // `Debug` hides the values of variables, so a difference there would be hard to see in the next comparison.
+    // `Debug` hides the values of variables, so a difference there would be hard to see in the next
+    // comparison.
     for (ours, theirs) in ours.envs.iter().zip(&upstream.envs) {
         assert_eq!(ours.value, theirs.value, "{}", ours.key);
     }

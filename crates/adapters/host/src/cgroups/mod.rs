@@ -1,14 +1,13 @@
 //! The cgroups of the node and its pods, on v1 (also hybrid) and v2.
 //!
-//! [`CgroupLayout`] says what is mounted, [`CgroupName`] how a place is called by either driver, [`CgroupTree`] makes, bounds,
-//! lists and removes. The numbers come from `ferrolet-resources`; here they are only written. Owned by the pod workers through
-//! the port `PodCgroups`.
+//! [`ferrolet_linux::cgroups`] says what is mounted and how a place is called by either driver,
+//! [`CgroupTree`] makes, bounds, lists and removes. The numbers come from `ferrolet-resources`;
+//! here they are only written. Owned by the pod workers through the port `PodCgroups`.
 //!
-//! Must never happen: making, bounding, killing in or removing anything that is not below `<cgroupRoot>/kubepods`. The one
-//! thing written above is v2's `cgroup.subtree_control`, without which nothing below has controllers.
+//! Must never happen: making, bounding, killing in or removing anything that is not below
+//! `<cgroupRoot>/kubepods`. The one thing written above is v2's `cgroup.subtree_control`, without
+//! which nothing below has controllers.
 
-mod layout;
-mod name;
 mod place;
 mod sweep;
 #[cfg(test)]
@@ -16,7 +15,5 @@ mod tests;
 mod tree;
 mod values;
 
-pub use layout::{CgroupLayout, CgroupMode, Hierarchy, LayoutError};
-pub use name::CgroupName;
 pub use tree::{CgroupTree, CgroupTreeError, CgroupTreeSettings};
 pub use values::cpu_weight;

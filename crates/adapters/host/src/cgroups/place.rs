@@ -4,18 +4,16 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
+use ferrolet_linux::{
+    cgroups::{CgroupLayout, CgroupName},
+    offload::{never, refused},
+    rooted::{Kind, Rooted},
+};
 use ferrolet_ports::HostError;
 use ferrolet_resources::CgroupLimits;
 use rustix::io::Errno;
 
-use super::{
-    CgroupLayout, CgroupName,
-    values::{self, Need, Write},
-};
-use crate::{
-    offload::{never, refused},
-    rooted::{Kind, Rooted},
-};
+use super::values::{self, Need, Write};
 
 /// Control files are small; this is more than any of them.
 const FILE_LIMIT: usize = 64 << 10;
@@ -67,7 +65,8 @@ impl Place {
         !matches!(self.kind, PlaceKind::Split(_))
     }
 
-    /// Makes the cgroup and those of its parents that are ours, that is below the first `n_given` components.
+    /// Makes the cgroup and those of its parents that are ours, that is below the first `n_given`
+    /// components.
     pub(super) fn ensure(&self, name: &CgroupName, n_given: usize) -> Result<Rooted, HostError> {
         let attempt = || format!("make cgroup {}", self.shown(name));
         let mut current = Rooted::open(&self.mount).map_err(|cause| refused(attempt(), &cause))?;
@@ -270,7 +269,8 @@ fn enable_controllers(cgroup: &Rooted) -> io::Result<()> {
         return Ok(());
     }
     if cgroup.write_existing("cgroup.subtree_control", missing.join(" ").as_bytes()).is_err() {
-        // All or nothing: one that cannot be enabled here hides the others. What stays off is told when a bound needs it.
+        // All or nothing: one that cannot be enabled here hides the others. What stays off is told
+        // when a bound needs it.
         for name in &missing {
             let _ = cgroup.write_existing("cgroup.subtree_control", name.as_bytes());
         }
@@ -278,7 +278,8 @@ fn enable_controllers(cgroup: &Rooted) -> io::Result<()> {
     Ok(())
 }
 
-/// A fresh v1 cpuset is empty and holds no process; it takes over its parent's processors and memory nodes.
+/// A fresh v1 cpuset is empty and holds no process; it takes over its parent's processors and
+/// memory nodes.
 fn inherit_cpuset(cgroup: &Rooted, parent: &Rooted) -> io::Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if !read_text(cgroup, file)?.trim().is_empty() {

@@ -1,25 +1,29 @@
 //! Ending what still runs in a pod's cgroup, and taking the cgroup down.
 //!
-//! Blocking passes; the tree repeats them with pauses. v2 has `cgroup.kill` and tells when it is empty; on v1 (and on kernels
-//! without it) processes are killed one by one. A process id can be reused between reading and killing, so each process is
-//! pinned by a descriptor first and killed only if the cgroup still lists it afterwards.
+//! Blocking passes; the tree repeats them with pauses. v2 has `cgroup.kill` and tells when it is
+//! empty; on v1 (and on kernels without it) processes are killed one by one. A process id can be
+//! reused between reading and killing, so each process is pinned by a descriptor first and killed
+//! only if the cgroup still lists it afterwards.
 
-use std::{collections::BTreeMap, io, os::fd::OwnedFd};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::OwnedFd,
+};
 
+use ferrolet_linux::{
+    cgroups::CgroupName,
+    offload::{never, refused},
+    rooted::{Kind, Rooted},
+};
 use ferrolet_ports::HostError;
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use super::{
-    CgroupName,
-    place::{Place, is_gone, read_text},
-};
-use crate::{
-    offload::{never, refused},
-    rooted::{Kind, Rooted},
-};
+use super::place::{Place, is_gone, read_text};
 
 /// Cgroups nested deeper than this are nobody's honest work.
 const DEEPEST: usize = 128;
@@ -76,7 +80,7 @@ pub(super) fn remove(places: &[Place], names: &[CgroupName]) -> Result<Swept, Ho
             let Some(parent) = place.find(&parent)? else {
                 continue;
             };
-            match remove_below(&parent, component, 0) {
+            match remove_below(&parent, component.as_ref(), 0) {
                 Ok(()) => {}
                 Err(cause) if is_busy(&cause) => swept = Swept::Busy,
                 Err(cause) => {
@@ -91,8 +95,8 @@ pub(super) fn remove(places: &[Place], names: &[CgroupName]) -> Result<Swept, Ho
 
 /// A node agent that stands inside a pod's cgroup must not end itself along with the pod.
 fn refuse_own(name: &CgroupName, attempt: impl FnOnce() -> String) -> Result<(), HostError> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    if stands_in(&own, &name.to_cgroupfs()) {
+    let own = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    if stands_in(&String::from_utf8_lossy(&own), &name.to_cgroupfs()) {
         return Err(never(attempt(), "this process stands in it"));
     }
     Ok(())
@@ -122,7 +126,8 @@ fn kill_one_by_one(cgroup: &Rooted) -> io::Result<Swept> {
     }
     let mut pinned: BTreeMap<i32, OwnedFd> = BTreeMap::new();
     for id in listed {
-        // Zero stands for a process that our namespace cannot name; it stays listed and is reported as running.
+        // Zero stands for a process that our namespace cannot name; it stays listed and is reported
+        // as running.
         let Some(pid) = Pid::from_raw(id).filter(|_| id > 0) else {
             continue;
         };
@@ -178,7 +183,7 @@ fn whole_lines(text: &str) -> impl Iterator<Item = i32> + '_ {
     text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok())
 }
 
-fn remove_below(parent: &Rooted, name: &str, depth: usize) -> io::Result<()> {
+fn remove_below(parent: &Rooted, name: &OsStr, depth: usize) -> io::Result<()> {
     // Most are empty by now, and one call is enough.
     match parent.remove_directory(name) {
         Ok(()) => return Ok(()),
@@ -200,7 +205,8 @@ fn remove_below(parent: &Rooted, name: &str, depth: usize) -> io::Result<()> {
     parent.remove_directory(name)
 }
 
-fn subdirectories(cgroup: &Rooted) -> io::Result<Vec<String>> {
+/// A container with cgroups of its own names them as it likes, so names are bytes.
+fn subdirectories(cgroup: &Rooted) -> io::Result<Vec<OsString>> {
     let entries = match cgroup.entries() {
         Ok(entries) => entries,
         Err(cause) if is_gone(&cause) => return Ok(Vec::new()),
@@ -209,7 +215,7 @@ fn subdirectories(cgroup: &Rooted) -> io::Result<Vec<String>> {
     Ok(entries
         .into_iter()
         .filter(|entry| entry.kind == Kind::Directory)
-        .filter_map(|entry| entry.name.into_string().ok())
+        .map(|entry| entry.name)
         .collect())
 }
 
@@ -228,6 +234,20 @@ fn too_deep() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_whose_name_is_no_text_goes_with_its_pod() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let held = tempfile::tempdir().unwrap();
+        let inner = held.path().join("pod").join(OsStr::from_bytes(b"\xff")).join("below");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(inner.join("cgroup.procs"), "7\n").unwrap();
+        let root = Rooted::open(held.path()).unwrap();
+        assert_eq!(processes(&root).unwrap(), [7]);
+        std::fs::remove_file(inner.join("cgroup.procs")).unwrap();
+        remove_below(&root, OsStr::new("pod"), 0).unwrap();
+        assert_eq!(root.entries().unwrap(), []);
+    }
 
     #[test]
     fn a_number_that_was_cut_off_is_not_taken_for_a_process() {

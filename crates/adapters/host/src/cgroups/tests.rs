@@ -4,13 +4,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ferrolet_linux::{
+    cgroups::{CgroupLayout, Hierarchy},
+    mountinfo,
+    testing::skip,
+};
 use ferrolet_ports::{CgroupDriver, PodCgroups, Retry};
 use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{contract, mountinfo, rooted::tests::skip};
+use crate::contract;
 
 const NONE: CgroupLimits = CgroupLimits::NONE;
 
@@ -33,7 +38,8 @@ fn reserving(shares: u64) -> ClassBounds {
     bounds
 }
 
-/// Plain files in place of a kernel: a directory must be given its control files before they can be written.
+/// Plain files in place of a kernel: a directory must be given its control files before they can be
+/// written.
 struct Fake {
     held: TempDir,
     layout: CgroupLayout,
@@ -389,7 +395,8 @@ async fn the_kernels_own_hierarchies_keep_the_contract() {
 #[tokio::test]
 async fn the_tree_beside_v1_is_swept_the_way_of_v2() {
     let mounts = mountinfo::read().unwrap();
-    // Without controllers, but with cgroup.kill and cgroup.events: the parts of v2 that a hybrid machine can show.
+    // Without controllers, but with cgroup.kill and cgroup.events: the parts of v2 that a hybrid
+    // machine can show.
     if let Ok(CgroupLayout::V1 { unified: Some(mount), .. }) = CgroupLayout::detect(&mounts) {
         let layout = CgroupLayout::V2 { mount };
         keeps(contract::cgroup_removal(layout, &private_root("v2")).await);

@@ -1,22 +1,23 @@
 //! The node's part of the cgroup hierarchy: `kubepods`, its two classes, and the pods in them.
 //!
-//! In: places and bounds as values. Out: cgroups. Every touch runs off the async threads with a deadline; passes that wait for
-//! processes to leave pause in tokio's time. Idempotent throughout: absent is removed, present is bounded again.
+//! In: places and bounds as values. Out: cgroups. Every touch runs off the async threads with a
+//! deadline; passes that wait for processes to leave pause in tokio's time. Idempotent throughout:
+//! absent is removed, present is bounded again.
 
 use std::{sync::Arc, time::Duration};
 
+use ferrolet_linux::{
+    cgroups::{CgroupLayout, CgroupName},
+    offload::{Job, Pool, never},
+    rooted::is_plain_name,
+};
 use ferrolet_ports::{CgroupDriver, Fut, HostError, PodCgroups, Retry};
 use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 
 use super::{
-    CgroupLayout, CgroupName,
     place::Place,
     sweep::{self, Swept},
-};
-use crate::{
-    offload::{never, off_thread},
-    rooted::is_plain_name,
 };
 
 /// The smallest weight there is; best-effort pods share it.
@@ -24,7 +25,8 @@ const MIN_SHARES: u64 = 2;
 const LEAST: CgroupLimits = CgroupLimits { cpu_shares: Some(MIN_SHARES), ..CgroupLimits::NONE };
 const KUBEPODS: &str = "kubepods";
 const POD_PREFIX: &str = "pod";
-/// Killed processes leave within milliseconds unless the kernel holds them; then later is soon enough.
+/// Killed processes leave within milliseconds unless the kernel holds them; then later is soon
+/// enough.
 const KILL_PASSES: u32 = 12;
 const REMOVE_PASSES: u32 = 10;
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -91,33 +93,36 @@ impl CgroupTree {
         })
     }
 
-    /// Makes the node's own cgroups: `kubepods` and the two classes below it, with the given bounds. Idempotent.
+    /// Makes the node's own cgroups: `kubepods` and the two classes below it, with the given
+    /// bounds. Idempotent.
     pub async fn ensure_node(&self, bounds: ClassBounds) -> Result<(), HostError> {
         let inner = Arc::clone(&self.inner);
-        off_thread("make the node's cgroups", move || {
-            if !inner.per_qos {
-                return Ok(());
-            }
-            inner.ensure(&inner.kubepods, &bounds.all)?;
-            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
-            inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
-        })
-        .await
+        Job::on(Pool::State, "make the node's cgroups")
+            .run(move || {
+                if !inner.per_qos {
+                    return Ok(());
+                }
+                inner.ensure(&inner.kubepods, &bounds.all)?;
+                inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
+                inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
+            })
+            .await
     }
 
     async fn set_classes(&self, bounds: ClassBounds) -> Result<(), HostError> {
         let inner = Arc::clone(&self.inner);
-        off_thread("bound the classes of pods", move || {
-            if !inner.per_qos {
-                return Ok(());
-            }
-            if bounds.all != CgroupLimits::NONE {
-                inner.ensure(&inner.kubepods, &bounds.all)?;
-            }
-            inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
-            inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
-        })
-        .await
+        Job::on(Pool::State, "bound the classes of pods")
+            .run(move || {
+                if !inner.per_qos {
+                    return Ok(());
+                }
+                if bounds.all != CgroupLimits::NONE {
+                    inner.ensure(&inner.kubepods, &bounds.all)?;
+                }
+                inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
+                inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
+            })
+            .await
     }
 
     async fn remove_pod(&self, uid: &PodUid) -> Result<(), HostError> {
@@ -142,7 +147,10 @@ impl CgroupTree {
         let mut swept = Swept::Clean;
         for _ in 0..n_passes {
             let (inner, names) = (Arc::clone(&self.inner), names.to_vec());
-            swept = off_thread(attempt, move || pass(&inner.places, &names)).await?;
+            swept = Job::on(Pool::State, attempt)
+                .alone(attempt)
+                .run(move || pass(&inner.places, &names))
+                .await?;
             if swept == Swept::Clean {
                 return Ok(());
             }
@@ -169,7 +177,8 @@ impl PodCgroups for CgroupTree {
 
     fn exists<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<bool, HostError>> {
         let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
-        Box::pin(off_thread(format!("look for the cgroup of pod {}", pod.uid), move || {
+        let attempt = format!("look for the cgroup of pod {}", pod.uid);
+        Box::pin(Job::on(Pool::State, attempt).alone(pod.uid.as_str()).run(move || {
             if !inner.per_qos {
                 return Ok(true);
             }
@@ -185,7 +194,8 @@ impl PodCgroups for CgroupTree {
 
     fn ensure<'a>(&'a self, pod: &'a PodCgroup) -> Fut<'a, Result<(), HostError>> {
         let (inner, pod) = (Arc::clone(&self.inner), pod.clone());
-        Box::pin(off_thread(format!("make the cgroup of pod {}", pod.uid), move || {
+        let attempt = format!("make the cgroup of pod {}", pod.uid);
+        Box::pin(Job::on(Pool::State, attempt).alone(pod.uid.as_str()).run(move || {
             if !inner.per_qos {
                 return Ok(());
             }
@@ -203,7 +213,7 @@ impl PodCgroups for CgroupTree {
     fn lower_cpu<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
         let (inner, uid) = (Arc::clone(&self.inner), uid.clone());
         let attempt = format!("lower the CPU weight of pod {uid}");
-        Box::pin(off_thread(attempt, move || {
+        Box::pin(Job::on(Pool::State, attempt).alone(uid.as_str()).run(move || {
             if !inner.per_qos {
                 return Ok(());
             }
@@ -224,7 +234,7 @@ impl PodCgroups for CgroupTree {
 
     fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>> {
         let inner = Arc::clone(&self.inner);
-        Box::pin(off_thread("list the cgroups of pods", move || {
+        Box::pin(Job::on(Pool::State, "list the cgroups of pods").run(move || {
             let mut uids = Vec::new();
             if !inner.per_qos {
                 return Ok(uids);
@@ -260,7 +270,8 @@ impl Inner {
         Ok(self.class(pod.qos).child(&checked_component(&pod.uid)?))
     }
 
-    /// Everywhere the pod's cgroup may stand: its class is no longer known when only the uid is left.
+    /// Everywhere the pod's cgroup may stand: its class is no longer known when only the uid is
+    /// left.
     fn candidates(&self, uid: &PodUid) -> Result<Vec<CgroupName>, HostError> {
         let component = checked_component(uid)?;
         Ok(self.classes().iter().map(|class| class.child(&component)).collect())
@@ -279,7 +290,8 @@ fn component_of(uid: &PodUid) -> String {
     format!("{POD_PREFIX}{uid}")
 }
 
-/// A uid may come from a manifest, so it is text until proven a name. The underscore is taken: slices need it for dashes.
+/// A uid may come from a manifest, so it is text until proven a name. The underscore is taken:
+/// slices need it for dashes.
 fn checked_component(uid: &PodUid) -> Result<String, HostError> {
     let component = component_of(uid);
     if uid.as_str().is_empty() || uid.as_str().contains('_') || !is_plain_name(&component) {

@@ -1,7 +1,7 @@
 //! From bounds to control files: which file gets which text. Pure.
 //!
-//! A bound that is `None` writes nothing, so the kernel's default (or what an earlier write left) stands; zero means the same
-//! for shares and memory, as upstream's library has it.
+//! A bound that is `None` writes nothing, so the kernel's default (or what an earlier write left)
+//! stands; zero means the same for shares and memory, as upstream's library has it.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,9 @@ pub(super) enum Need {
     OrAfterNext,
 }
 
-/// The weight that v2 wants for v1's shares. This is the node agent's own, linear scale; the runtime's for containers is
-/// another (upstream `pkg/kubelet/cm/cgroup_manager_linux.go`, `getCPUWeight`).
+/// The weight that v2 wants for v1's shares. This is the node agent's own, linear scale; the
+/// runtime's for containers is another (upstream `pkg/kubelet/cm/cgroup_manager_linux.go`,
+/// `getCPUWeight`).
 pub fn cpu_weight(shares: u64) -> u64 {
     if shares >= 262_144 {
         return 10_000;
@@ -48,7 +49,8 @@ pub(super) fn v1(limits: &CgroupLimits) -> Vec<Write> {
     if let Some(period) = limits.cpu_period.filter(|period| *period > 0) {
         let mut write = required("cpu", "cpu.cfs_period_us", period.to_string());
         if quota.is_some() {
-            // The old quota over the new period may exceed the parent's share; the kernel checks each write alone.
+            // The old quota over the new period may exceed the parent's share; the kernel checks
+            // each write alone.
             write.need = Need::OrAfterNext;
         }
         writes.push(write);
@@ -96,8 +98,9 @@ pub(super) fn v2(limits: &CgroupLimits) -> Vec<Write> {
     writes
 }
 
-/// What is written to bound huge pages, given the control files of a cgroup. The kernel has one per size it knows, and a second
-/// one for reservations on kernels that can bound those; a size that nobody asked for gets nothing.
+/// What is written to bound huge pages, given the control files of a cgroup. The kernel has one per
+/// size it knows, and a second one for reservations on kernels that can bound those; a size that
+/// nobody asked for gets nothing.
 pub(super) fn huge_pages<'a>(
     files: impl IntoIterator<Item = &'a str>,
     limits: &BTreeMap<String, u64>,
@@ -113,7 +116,8 @@ pub(super) fn huge_pages<'a>(
 
 fn pids(limit: i64) -> Write {
     let text = match limit {
-        // No process at all cannot be asked of systemd, so upstream's library asks for one with either driver.
+        // No process at all cannot be asked of systemd, so upstream's library asks for one with
+        // either driver.
         0 => "1".to_owned(),
         bounded if bounded > 0 => bounded.to_string(),
         _ => "max".to_owned(),

@@ -12,7 +12,8 @@ pub fn log_directory_name(key: &PodKey, uid: &PodUid) -> String {
     format!("{}_{}_{uid}", key.namespace, key.name)
 }
 
-/// `<pod>_<namespace>_<container>-<id>.log`, cut to what a directory takes: the link that log collectors look for.
+/// `<pod>_<namespace>_<container>-<id>.log`, cut to what a directory takes: the link that log
+/// collectors look for.
 pub fn link_name(key: &PodKey, container: &str, id: &ContainerId) -> String {
     let mut name = format!("{}_{}_{container}-{id}", key.name, key.namespace);
     let mut end = name.len().min(LONGEST - SUFFIX.len());

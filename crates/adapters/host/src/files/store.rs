@@ -9,17 +9,17 @@ use std::{
     sync::Arc,
 };
 
+use ferrolet_linux::{
+    mountinfo,
+    offload::{Job, Pool, refused},
+    rooted::{Durability, Kind, Removed, Rooted, is_plain_name},
+};
 use ferrolet_ports::{Fut, HostError, PodFiles, StoredPod};
 use ferrolet_types::{ContainerId, PodKey, PodUid};
 
 use super::{
     names::{belongs_to_log, link_name, log_directory_name, restart_count, stored_pod},
     tail::read_tail,
-};
-use crate::{
-    mountinfo,
-    offload::{off_thread, refused},
-    rooted::{Durability, Kind, Rooted, is_plain_name},
 };
 
 /// Where log collectors look for links.
@@ -28,6 +28,8 @@ pub const CONTAINER_LINKS: &str = "/var/log/containers";
 const HOSTS: &str = "etc-hosts";
 const PRIVATE: u32 = 0o750;
 const OPEN: u32 = 0o755;
+/// Entries of a tree that are removed before others have their turn.
+const SLICE: usize = 10_000;
 
 /// Where things are kept.
 #[derive(Clone, Debug)]
@@ -71,10 +73,44 @@ impl NodeFiles {
         attempt: String,
         work: impl FnOnce(&NodeFilesSettings) -> io::Result<T> + Send + 'static,
     ) -> Fut<'a, Result<T, HostError>> {
+        self.run_as(Job::on(Pool::PodFiles, &attempt), attempt, work)
+    }
+
+    /// One piece of work at a time for each pod.
+    fn run_for<'a, T: Send + 'static>(
+        &self,
+        uid: &PodUid,
+        attempt: String,
+        work: impl FnOnce(&NodeFilesSettings) -> io::Result<T> + Send + 'static,
+    ) -> Fut<'a, Result<T, HostError>> {
+        self.run_as(Job::on(Pool::PodFiles, &attempt).alone(uid.as_str()), attempt, work)
+    }
+
+    fn run_as<'a, T: Send + 'static>(
+        &self,
+        job: Job,
+        attempt: String,
+        work: impl FnOnce(&NodeFilesSettings) -> io::Result<T> + Send + 'static,
+    ) -> Fut<'a, Result<T, HostError>> {
         let settings = Arc::clone(&self.settings);
-        Box::pin(off_thread(attempt.clone(), move || {
-            work(&settings).map_err(|cause| refused(attempt, &cause))
-        }))
+        Box::pin(job.run(move || work(&settings).map_err(|cause| refused(attempt, &cause))))
+    }
+
+    /// Takes a tree down slice by slice: other pods have their turn in between, and however large it
+    /// is, no slice is late.
+    async fn remove_in_slices(
+        &self,
+        attempt: String,
+        slice: fn(&NodeFilesSettings, &str) -> io::Result<Removed>,
+        name: String,
+    ) -> Result<(), HostError> {
+        loop {
+            let (job, of) = (Job::on(Pool::Removals, &attempt).alone(&*attempt), name.clone());
+            let removed = self.run_as(job, attempt.clone(), move |it| slice(it, &of)).await?;
+            if removed == Removed::All {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -107,7 +143,7 @@ impl PodFiles for NodeFiles {
         uid: &'a PodUid,
     ) -> Fut<'a, Result<(), HostError>> {
         let (logs, uid) = (log_directory_name(key, uid), uid.clone());
-        self.run(format!("make the directories of pod {uid}"), move |settings| {
+        self.run_for(&uid.clone(), format!("make the directories of pod {uid}"), move |settings| {
             let pod = settings.open_pods()?.ensure_directory(plain(uid.as_str())?, PRIVATE)?;
             for name in ["volumes", "plugins"] {
                 pod.ensure_directory(name, PRIVATE)?;
@@ -118,19 +154,8 @@ impl PodFiles for NodeFiles {
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>> {
-        let uid = uid.clone();
-        self.run(format!("remove the directories of pod {uid}"), move |settings| {
-            let name = plain(uid.as_str())?;
-            let pods = settings.open_pods()?;
-            let directory = pods.real_path()?.join(name);
-            // Looked at first, so that a refusal leaves everything in place; the walk itself would stop there too.
-            let mounts = mountinfo::read()?;
-            if let Some(point) = mountinfo::points_at_or_below(&mounts, &directory).next() {
-                let cause = format!("something is mounted at {}", point.display());
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, cause));
-            }
-            pods.remove_tree(name)
-        })
+        let attempt = format!("remove the directories of pod {uid}");
+        Box::pin(self.remove_in_slices(attempt, remove_pod_slice, uid.to_string()))
     }
 
     fn remove_logs<'a>(
@@ -139,20 +164,13 @@ impl PodFiles for NodeFiles {
         uid: &'a PodUid,
     ) -> Fut<'a, Result<(), HostError>> {
         let (name, directory) = (log_directory_name(key, uid), self.log_directory(key, uid));
-        self.run(format!("remove the logs of pod {uid}"), move |settings| {
-            settings.open_logs()?.remove_tree(plain(&name)?)?;
-            let links = settings.open_links()?;
-            for entry in links.entries()? {
-                // A link that vanished or was replaced meanwhile is not ours to judge.
-                if entry.kind == Kind::Link
-                    && links
-                        .read_link(&entry.name)
-                        .is_ok_and(|target| target.starts_with(&directory))
-                {
-                    links.unlink(&entry.name)?;
-                }
-            }
-            Ok(())
+        Box::pin(async move {
+            let attempt = format!("remove the logs of pod {uid}");
+            let slice = |settings: &NodeFilesSettings, name: &str| {
+                settings.open_logs()?.remove_some(plain(name)?, SLICE)
+            };
+            self.remove_in_slices(attempt.clone(), slice, name).await?;
+            self.run_for(uid, attempt, move |it| remove_links_into(it, &directory)).await
         })
     }
 
@@ -179,7 +197,7 @@ impl PodFiles for NodeFiles {
         limit: usize,
     ) -> Fut<'a, Result<Option<Vec<u8>>, HostError>> {
         let (uid, name) = (uid.clone(), name.to_owned());
-        self.run(format!("read {name} of pod {uid}"), move |settings| {
+        self.run_for(&uid.clone(), format!("read {name} of pod {uid}"), move |settings| {
             let pods = settings.open_pods()?;
             let found =
                 pods.directory(plain(uid.as_str())?).and_then(|pod| pod.read(plain(&name)?, limit));
@@ -198,7 +216,7 @@ impl PodFiles for NodeFiles {
         content: Vec<u8>,
     ) -> Fut<'a, Result<(), HostError>> {
         let (uid, name) = (uid.clone(), name.to_owned());
-        self.run(format!("write {name} of pod {uid}"), move |settings| {
+        self.run_for(&uid.clone(), format!("write {name} of pod {uid}"), move |settings| {
             let pods = settings.open_pods()?;
             let pod = pods.ensure_directory(plain(uid.as_str())?, PRIVATE)?;
             pod.write_atomically(plain(&name)?, &content, 0o600, Durability::Synced)
@@ -211,7 +229,7 @@ impl PodFiles for NodeFiles {
         name: &'a str,
     ) -> Fut<'a, Result<(), HostError>> {
         let (uid, name) = (uid.clone(), name.to_owned());
-        self.run(format!("remove {name} of pod {uid}"), move |settings| {
+        self.run_for(&uid.clone(), format!("remove {name} of pod {uid}"), move |settings| {
             match settings.open_pods()?.directory(plain(uid.as_str())?) {
                 Ok(pod) => pod.unlink(plain(&name)?),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -228,7 +246,8 @@ impl PodFiles for NodeFiles {
     ) -> Fut<'a, Result<String, HostError>> {
         let (volume, path) = (PathBuf::from(volume), PathBuf::from(path));
         let attempt = format!("read {} in {}", path.display(), volume.display());
-        self.run(attempt, move |_| {
+        let job = Job::on(Pool::Mounts, &attempt).alone(volume.display().to_string());
+        self.run_as(job, attempt, move |_| {
             let content = Rooted::open(&volume)?.read(&path, limit + 1)?;
             if content.len() > limit {
                 return Err(io::Error::other(format!("it has more than {limit} bytes")));
@@ -243,10 +262,11 @@ impl PodFiles for NodeFiles {
         content: &'a str,
     ) -> Fut<'a, Result<PathBuf, HostError>> {
         let (uid, content) = (uid.clone(), content.to_owned());
-        self.run(format!("write the hosts file of pod {uid}"), move |settings| {
+        self.run_for(&uid.clone(), format!("write the hosts file of pod {uid}"), move |settings| {
             let name = plain(uid.as_str())?;
             let pod = settings.open_pods()?.ensure_directory(name, PRIVATE)?;
-            // Written in place, not renamed over: containers have this very file mounted and share it.
+            // Written in place, not renamed over: containers have this very file mounted and share
+            // it.
             match pod.read(HOSTS, content.len() + 1) {
                 Ok(now) if now == content.as_bytes() => {}
                 Ok(_) => pod.write_existing(HOSTS, content.as_bytes())?,
@@ -304,7 +324,8 @@ impl PodFiles for NodeFiles {
         })
     }
 
-    /// Upstream reads a long message's end (`pkg/util/tail`), so this does; a file that is gone is an empty message.
+    /// Upstream reads a long message's end (`pkg/util/tail`), so this does; a file that is gone is
+    /// an empty message.
     fn read_termination_log<'a>(
         &'a self,
         path: &'a str,
@@ -379,6 +400,33 @@ impl PodFiles for NodeFiles {
             settings.open_links()?.unlink(plain(&link)?)
         })
     }
+}
+
+fn remove_pod_slice(settings: &NodeFilesSettings, uid: &str) -> io::Result<Removed> {
+    let name = plain(uid)?;
+    let pods = settings.open_pods()?;
+    let directory = pods.real_path()?.join(name);
+    // Looked at first, so that a refusal leaves everything in place; the walk itself would stop
+    // there too.
+    let mounts = mountinfo::read()?;
+    if let Some(point) = mountinfo::points_at_or_below(&mounts, &directory).next() {
+        let cause = format!("something is mounted at {}", point.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, cause));
+    }
+    pods.remove_some(name, SLICE)
+}
+
+fn remove_links_into(settings: &NodeFilesSettings, directory: &Path) -> io::Result<()> {
+    let links = settings.open_links()?;
+    for entry in links.entries()? {
+        // A link that vanished or was replaced meanwhile is not ours to judge.
+        if entry.kind == Kind::Link
+            && links.read_link(&entry.name).is_ok_and(|target| target.starts_with(directory))
+        {
+            links.unlink(&entry.name)?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_log_files(logs: &Rooted, log: &Path) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! The end of a container's log, without the runtime's prefixes.
 //!
-//! In: an open log of lines `<time> <stream> <P|F> <content>`. Out: the content of its last lines, the end of it if that is
-//! too long. Reads backwards in chunks, so a log of gigabytes costs as much as its last lines.
+//! In: an open log of lines `<time> <stream> <P|F> <content>`. Out: the content of its last lines,
+//! the end of it if that is too long. Reads backwards in chunks, so a log of gigabytes costs as
+//! much as its last lines.
 
 use std::{
     fs::File,
@@ -9,7 +10,8 @@ use std::{
 };
 
 const CHUNK: u64 = 16 << 10;
-/// The runtime cuts lines at 16 KiB, so a hundred full ones fit; a log without line ends is not read back to its start.
+/// The runtime cuts lines at 16 KiB, so a hundred full ones fit; a log without line ends is not
+/// read back to its start.
 const WINDOW: u64 = 4 << 20;
 
 /// The last `lines` lines of the log, of which the last `limit` bytes.
@@ -19,7 +21,8 @@ pub(super) fn read_tail(file: &mut File, lines: usize, limit: usize) -> io::Resu
     }
     let window = last_lines(file, lines)?;
     let mut content = Vec::new();
-    // Like upstream, only the first line decides about the format; a broken one later is passed over.
+    // Like upstream, only the first line decides about the format; a broken one later is passed
+    // over.
     for (n, line) in window.split_inclusive(|byte| *byte == b'\n').enumerate() {
         match content_of(line) {
             Some(part) => content.extend_from_slice(part),
@@ -36,7 +39,8 @@ pub(super) fn read_tail(file: &mut File, lines: usize, limit: usize) -> io::Resu
     Ok(String::from_utf8_lossy(&content[cut..]).into_owned())
 }
 
-/// The bytes from the start of the last `lines` complete lines; a line without its end does not count as one.
+/// The bytes from the start of the last `lines` complete lines; a line without its end does not
+/// count as one.
 fn last_lines(file: &mut File, lines: usize) -> io::Result<Vec<u8>> {
     let end = file.metadata()?.len();
     let floor = end.saturating_sub(WINDOW);
@@ -54,7 +58,8 @@ fn last_lines(file: &mut File, lines: usize) -> io::Result<Vec<u8>> {
         start = from;
     }
     let mut skip = 0;
-    // Counted against what the window holds: one end more than wanted lies before the first wanted line.
+    // Counted against what the window holds: one end more than wanted lies before the first wanted
+    // line.
     let mut surplus = n_ends.saturating_sub(lines);
     if start > 0 && surplus == 0 {
         // The window ends inside a line that is too long to be one.

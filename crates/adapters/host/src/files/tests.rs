@@ -5,12 +5,12 @@ use std::{
     process::Command,
 };
 
+use ferrolet_linux::testing::{again_with_own_mounts, has_own_mounts, mount_tmpfs};
 use ferrolet_ports::{PodFiles, Retry, StoredPod};
 use ferrolet_types::{ContainerId, PodKey, PodUid};
 use tempfile::TempDir;
 
 use super::*;
-use crate::rooted::tests::{again_with_own_mounts, has_own_mounts, mount_tmpfs};
 
 struct Node {
     held: TempDir,

@@ -1,10 +1,12 @@
 //! One inotify instance for all followed logs, because a node has only 128 of them.
 //!
-//! A follower watches the directory its log is in and is woken by any change there; it then looks for itself. Where the kernel
-//! gives no watch, followers still look once a second. Owned by `NodeLogs`; one task runs [`Changes::run`].
+//! A follower watches the directory its log is in and is woken by any change there; it then looks
+//! for itself. Where the kernel gives no watch, followers still look once a second. Owned by
+//! `NodeLogs`; one task runs [`Changes::run`].
 //!
-//! A log that is rotated is opened under its new name at once and handed to all who follow it, because by the time a slow reader comes to it
-//! the file may be compressed or gone. Each keeps a few of them and no more: a reader that stands still must not fill the disk.
+//! A log that is rotated is opened under its new name at once and handed to all who follow it,
+//! because by the time a slow reader comes to it the file may be compressed or gone. Each keeps a
+//! few of them and no more: a reader that stands still must not fill the disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -16,12 +18,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ferrolet_linux::{
+    offload::{Job, Pool, refused},
+    rooted::Rooted,
+};
 use futures::StreamExt as _;
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::sync::Notify;
-
-use crate::offload::{off_thread, refused};
-use crate::rooted::Rooted;
 
 /// Rotated files that one follower may be behind; what is rotated beyond them is lost to it.
 const MOST_BEHIND: usize = 8;
@@ -76,7 +79,8 @@ impl Signal {
         self.has_new_file.swap(false, Ordering::Relaxed)
     }
 
-    /// The next of the rotated files after this one; nothing when this one or what is written now is the newest.
+    /// The next of the rotated files after this one; nothing when this one or what is written now
+    /// is the newest.
     pub(super) fn next_after(&self, current: &LogFile) -> Option<LogFile> {
         let mut rotated = self.rotated.lock().expect("no panic under this lock");
         if let Some(place) = rotated.iter().rposition(|it| it.is_same(current)) {
@@ -93,7 +97,8 @@ impl Signal {
     }
 }
 
-/// Whether a file of this name is what became of the log: `0.log.20261116-013000` of `0.log`, and nothing made of it later.
+/// Whether a file of this name is what became of the log: `0.log.20261116-013000` of `0.log`, and
+/// nothing made of it later.
 fn is_rotated(name: &OsStr, log: &OsStr) -> bool {
     let stamp = name.as_bytes().strip_prefix(log.as_bytes()).and_then(|it| it.strip_prefix(b"."));
     stamp.is_some_and(|it| it.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
@@ -167,7 +172,7 @@ impl Changes {
         let Some(directory) = followers.first().map(|it| it.directory.clone()) else {
             return;
         };
-        let opened = off_thread("open a rotated log", move || {
+        let opened = Job::on(Pool::PodFiles, "open a rotated log").run(move || {
             let opened = directory.open_file(&name).and_then(LogFile::new);
             opened.map_err(|cause| refused("open a rotated log", &cause))
         });

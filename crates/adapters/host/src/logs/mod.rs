@@ -1,7 +1,8 @@
 //! Container logs for whoever asks: the port `LogFiles` over the files the runtime writes.
 //!
-//! In: a path from the runtime, which must lie below the node's log directory, and what part is wanted. Out: text without the
-//! runtime's prefixes, in pieces of about 32 KiB; nothing else is held in memory between two pieces.
+//! In: a path from the runtime, which must lie below the node's log directory, and what part is
+//! wanted. Out: text without the runtime's prefixes, in pieces of about 32 KiB; nothing else is
+//! held in memory between two pieces.
 //!
 //! ```text
 //!  reader ── reads bytes, off the async threads ──► shape (pure: lines, times, limits) ──► piece
@@ -9,8 +10,9 @@
 //!      goes on in the file that took its place once the runtime has left the old one, through every file in between
 //! ```
 //!
-//! Must never happen: following a link, reading outside the log directory, holding a whole log in memory, one inotify instance per
-//! follower (a node has 128). Who runs [`NodeLogs::watch_changes`] makes following prompt; without it a second may pass.
+//! Must never happen: following a link, reading outside the log directory, holding a whole log in
+//! memory, one inotify instance per follower (a node has 128). Who runs [`NodeLogs::watch_changes`]
+//! makes following prompt; without it a second may pass.
 
 mod changes;
 mod line;
@@ -23,10 +25,12 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
+    rooted::Rooted,
+};
 use ferrolet_ports::{Fut, HostError, LogAsk, LogFiles, LogPieces};
 
-use crate::offload::{never, off_thread, refused};
-use crate::rooted::Rooted;
 use changes::{Changes, LogFile};
 use reader::Reader;
 
@@ -67,7 +71,7 @@ impl LogFiles for NodeLogs {
             let (root, parent) = (self.pod_logs.clone(), parent.to_owned());
             let (name, tail) = (name.to_owned(), ask.tail_lines);
             let what = attempt.clone();
-            let opened = off_thread(&attempt, move || {
+            let opened = Job::on(Pool::PodFiles, &attempt).run(move || {
                 let open = || {
                     let directory = Rooted::open(&root)?.directory(&parent)?;
                     let file = directory.open_file(&name)?;

@@ -6,17 +6,20 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrolet_linux::{
+    offload::{Job, Pool, never, refused},
+    rooted::Rooted,
+};
 use ferrolet_ports::{Fut, HostError, LogAsk, LogPieces, StillWritten};
 use tokio::time::Instant;
 
 use super::changes::{Changes, Following, LogFile};
 use super::shape::Shape;
-use crate::offload::{never, off_thread, refused};
-use crate::rooted::Rooted;
 
 /// Bytes read at once; also about the size of a piece.
 const PIECE: usize = 32 * 1024;
-/// A log that changes all the time is looked at this often, so that many followers of busy logs cost little.
+/// A log that changes all the time is looked at this often, so that many followers of busy logs
+/// cost little.
 const AT_MOST_EVERY: Duration = Duration::from_millis(100);
 /// A log of which nothing is heard is looked at this often.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +45,8 @@ struct Follow {
     following: Following,
     /// When the end of the file was last reached.
     looked: Option<Instant>,
-    /// The file that took the log's place, and when it was seen. The writer may need a moment to move there.
+    /// The file that took the log's place, and when it was seen. The writer may need a moment to
+    /// move there.
     successor: Option<(LogFile, Instant)>,
     /// The next file, when that was rotated too while we read this one.
     overdue: Option<LogFile>,
@@ -89,15 +93,17 @@ impl Reader {
 
     async fn read(&self) -> Result<Vec<u8>, HostError> {
         let (file, position) = (self.file.file.clone(), self.position);
-        off_thread("read log", move || {
-            let mut bytes = vec![0; PIECE];
-            let n =
-                file.read_at(&mut bytes, position).map_err(|cause| refused("read log", &cause))?;
-            bytes.truncate(n);
-            bytes.shrink_to_fit();
-            Ok(bytes)
-        })
-        .await
+        Job::on(Pool::PodFiles, "read log")
+            .run(move || {
+                let mut bytes = vec![0; PIECE];
+                let n = file
+                    .read_at(&mut bytes, position)
+                    .map_err(|cause| refused("read log", &cause))?;
+                bytes.truncate(n);
+                bytes.shrink_to_fit();
+                Ok(bytes)
+            })
+            .await
     }
 
     /// Ends, or waits until there may be more.
@@ -115,7 +121,8 @@ impl Reader {
             return Ok(());
         }
         if let Some(next) = follow.following.signal.next_after(&self.file) {
-            // Its writer left this file a rotation ago, perhaps after our last read: once more, and on. It may also have written to later ones.
+            // Its writer left this file a rotation ago, perhaps after our last read: once more, and
+            // on. It may also have written to later ones.
             follow.overdue = Some(next);
             (follow.successor, follow.is_writer_gone) = (None, false);
             return Ok(());
@@ -159,20 +166,21 @@ impl Reader {
     async fn look_around(&mut self) -> Result<(), HostError> {
         let (directory, name) = (self.place.directory.clone(), self.place.name.clone());
         let file = self.file.clone();
-        let (current, size) = off_thread("look for a rotated log", move || {
-            let look = || {
-                let size = file.file.metadata()?.len();
-                let current = match directory.open_file(&name) {
-                    Ok(current) => Some(LogFile::new(current)?),
-                    // Between two names.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                    Err(error) => return Err(error),
+        let (current, size) = Job::on(Pool::PodFiles, "look for a rotated log")
+            .run(move || {
+                let look = || {
+                    let size = file.file.metadata()?.len();
+                    let current = match directory.open_file(&name) {
+                        Ok(current) => Some(LogFile::new(current)?),
+                        // Between two names.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                        Err(error) => return Err(error),
+                    };
+                    Ok((current.filter(|it| !it.is_same(&file)), size))
                 };
-                Ok((current.filter(|it| !it.is_same(&file)), size))
-            };
-            look().map_err(|cause| refused("look for a rotated log", &cause))
-        })
-        .await?;
+                look().map_err(|cause| refused("look for a rotated log", &cause))
+            })
+            .await?;
         if size < self.position {
             self.position = 0;
         }

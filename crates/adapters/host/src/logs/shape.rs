@@ -1,14 +1,17 @@
-//! From the file's bytes to the text that was asked for: lines, times, since, limits, streams. Pure.
+//! From the file's bytes to the text that was asked for: lines, times, since, limits, streams.
+//! Pure.
 //!
-//! Upstream's rules, oddities included: parts of a line count as lines for `tailLines`; a line older than `since` still counts; a
-//! line that makes no sense is passed over, but a log that begins with one is refused.
+//! Upstream's rules, oddities included: parts of a line count as lines for `tailLines`; a line
+//! older than `since` still counts; a line that makes no sense is passed over, but a log that
+//! begins with one is refused.
 
 use ferrolet_ports::{LogAsk, LogOutput};
 use ferrolet_types::Timestamp;
 
 use super::line::Line;
 
-/// Runtimes break lines at 16 KiB. One that goes on for longer than this is passed on in parts, so that it cannot fill the memory.
+/// Runtimes break lines at 16 KiB. One that goes on for longer than this is passed on in parts, so
+/// that it cannot fill the memory.
 const LONGEST: usize = 256 * 1024;
 /// As much of a line that makes no sense as is shown.
 const SAMPLE: usize = 200;
@@ -110,7 +113,8 @@ impl Shape {
         }
     }
 
-    /// One line, or as much as there is of it; tells whether it is wanted. `None` for one that makes no sense.
+    /// One line, or as much as there is of it; tells whether it is wanted. `None` for one that
+    /// makes no sense.
     fn line(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Option<bool>, String> {
         let Some(line) = Line::parse(raw) else {
             if self.knows_format {

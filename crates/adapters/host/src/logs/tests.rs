@@ -248,8 +248,8 @@ async fn a_followed_log_survives_rotation_and_ends_with_its_writer() {
     }
 }
 
-/// A fast writer and a slow reader: the log is rotated several times while the reader is at its first file, and what was rotated is
-/// compressed or removed before it gets there.
+/// A fast writer and a slow reader: the log is rotated several times while the reader is at its
+/// first file, and what was rotated is compressed or removed before it gets there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_some_rotations_behind_misses_none_of_them() {
     for is_writer_gone in [false, true] {

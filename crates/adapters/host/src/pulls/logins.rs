@@ -1,7 +1,7 @@
 //! The node's docker configuration, and plugins as child processes.
 //!
-//! A plugin runs in a process group of its own, gets a minute, and may write a megabyte; then the group is killed. Its
-//! standard error goes into the error, cut short.
+//! A plugin runs in a process group of its own, gets a minute, and may write a megabyte; then the
+//! group is killed. Its standard error goes into the error, cut short.
 
 use std::{
     io,
@@ -10,16 +10,15 @@ use std::{
     time::Duration,
 };
 
+use ferrolet_linux::{
+    children::Group,
+    offload::{Job, Pool, refused},
+};
 use ferrolet_ports::{Fut, HostError, NodeDockerConfig, PluginCall, RegistryLogins, Retry};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
     time::timeout,
-};
-
-use crate::{
-    children::Group,
-    offload::{off_thread, refused},
 };
 
 /// How long a plugin may take.
@@ -43,7 +42,8 @@ pub struct LoginPlaces {
 }
 
 impl LoginPlaces {
-    /// Upstream's places: the agent's root directory, its working directory, the user's, and the machine's.
+    /// Upstream's places: the agent's root directory, its working directory, the user's, and the
+    /// machine's.
     pub fn usual(root: &Path, home: Option<&Path>, plugins: Option<PathBuf>) -> Self {
         let shared = [root.to_owned(), PathBuf::new()];
         let below = |docker: &str| {
@@ -74,7 +74,7 @@ impl NodeLogins {
         let attempt = format!("find the credential provider {}", path.display());
         let meta = std::fs::metadata(&path).map_err(|cause| refused(&attempt, &cause))?;
         if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
-            return Err(crate::offload::never(attempt, "it is not executable"));
+            return Err(ferrolet_linux::offload::never(attempt, "it is not executable"));
         }
         Ok(())
     }
@@ -100,10 +100,11 @@ impl RegistryLogins for NodeLogins {
     fn node_config(&self) -> Fut<'_, Option<NodeDockerConfig>> {
         let places = self.places.clone();
         Box::pin(async move {
-            let read = off_thread("read the node's docker configuration", move || {
-                let json = first(&places.json, "config.json").map(NodeDockerConfig::Json);
-                Ok(json.or_else(|| first(&places.old, ".dockercfg").map(NodeDockerConfig::Old)))
-            });
+            let read =
+                Job::on(Pool::State, "read the node's docker configuration").run(move || {
+                    let json = first(&places.json, "config.json").map(NodeDockerConfig::Json);
+                    Ok(json.or_else(|| first(&places.old, ".dockercfg").map(NodeDockerConfig::Old)))
+                });
             read.await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "The node's docker configuration cannot be read");
                 None

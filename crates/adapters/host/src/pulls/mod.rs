@@ -1,7 +1,8 @@
-//! What pulls need of the node: their memory on disk, the node's docker configuration, and plugins as child processes.
+//! What pulls need of the node: their memory on disk, the node's docker configuration, and plugins
+//! as child processes.
 //!
-//! Implements the ports `PullFiles` and `RegistryLogins`. Must never happen: reading without a bound, a plugin that outlives
-//! its time, a secret in an error.
+//! Implements the ports `PullFiles` and `RegistryLogins`. Must never happen: reading without a
+//! bound, a plugin that outlives its time, a secret in an error.
 
 mod logins;
 mod records;

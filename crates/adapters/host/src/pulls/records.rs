@@ -1,16 +1,16 @@
-//! The files below `<root>/image_manager`: `pulling` for intents, `pulled` for records, both closed to others.
+//! The files below `<root>/image_manager`: `pulling` for intents, `pulled` for records, both closed
+//! to others.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
 
-use ferrolet_ports::{Fut, HostError, NamedFile, PullFile, PullFiles};
-
-use crate::{
-    offload::{off_thread, refused},
+use ferrolet_linux::{
+    offload::{Job, Pool, refused},
     rooted::{Durability, Kind, Rooted, is_plain_name},
 };
+use ferrolet_ports::{Fut, HostError, NamedFile, PullFile, PullFiles};
 
 const DIRECTORY: &str = "image_manager";
 const PREFIX: &str = "sha256-";
@@ -39,7 +39,7 @@ impl NodePullFiles {
         work: impl FnOnce(&Rooted) -> io::Result<T> + Send + 'static,
     ) -> Fut<'a, Result<T, HostError>> {
         let root = self.root.clone();
-        Box::pin(off_thread(attempt.clone(), move || {
+        Box::pin(Job::on(Pool::State, attempt.clone()).run(move || {
             open(&root, kind)
                 .and_then(|directory| work(&directory))
                 .map_err(|cause| refused(attempt, &cause))

@@ -1,17 +1,18 @@
 //! Lets clients in that name the socket's path as HTTP/2's authority.
 //!
-//! Go's gRPC sends what it was told to dial as `:authority`: a path, plain or with percent signs. That is no authority, and the HTTP/2
-//! library here ends such a request before anybody sees it. So the bytes pass through this reader first: in each block of headers the
-//! authority, which means nothing on a socket, is replaced by one letter.
+//! Go's gRPC sends what it was told to dial as `:authority`: a path, plain or with percent signs.
+//! That is no authority, and the HTTP/2 library here ends such a request before anybody sees it. So
+//! the bytes pass through this reader first: in each block of headers the authority, which means
+//! nothing on a socket, is replaced by one letter.
 //!
 //! ```text
 //!  preface ─► frame header ─┬ HEADERS, CONTINUATION ─► whole block ─► rewritten HEADERS
 //!                           └ anything else ─────────────────────────► as it is
 //! ```
 //!
-//! Header compression keeps a table on both sides, so nothing else may change: representations are walked over, never
-//! decoded, and the new entry is no longer than the old one, so that this side never forgets what the client still refers to.
-//! Refuses: header blocks beyond a bound.
+//! Header compression keeps a table on both sides, so nothing else may change: representations are
+//! walked over, never decoded, and the new entry is no longer than the old one, so that this side
+//! never forgets what the client still refers to. Refuses: header blocks beyond a bound.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Upstream's limit for callers of the local services: so many calls at once, refilled at a steady rate.
+//! Upstream's limit for callers of the local services: so many calls at once, refilled at a steady
+//! rate.
 
 use std::sync::Mutex;
 

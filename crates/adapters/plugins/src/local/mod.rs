@@ -1,4 +1,5 @@
-//! gRPC services that this node offers to programs on the same machine, each on a socket of its own.
+//! gRPC services that this node offers to programs on the same machine, each on a socket of its
+//! own.
 //!
 //! ```text
 //!  pod-resources/kubelet.sock ─┐            ┌ pod_resources   v1 and v1alpha1 PodResourcesLister
@@ -7,8 +8,9 @@
 //!                                authority
 //! ```
 //!
-//! In: snapshots of the pods, what they were given, and the changes of their statuses. Out: upstream's answers. Owned by the
-//! shell, which hands in the views and awaits [`LocalSocket::serve`]. Refuses: policy, and changing anything.
+//! In: snapshots of the pods, what they were given, and the changes of their statuses. Out:
+//! upstream's answers. Owned by the shell, which hands in the views and awaits
+//! [`LocalSocket::serve`]. Refuses: policy, and changing anything.
 
 mod authority;
 mod limit;

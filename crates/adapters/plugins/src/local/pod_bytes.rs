@@ -1,7 +1,8 @@
 //! A pod as protobuf: the bytes that upstream's `v1.Pod` reads.
 //!
-//! The types we carry know JSON only. So a pod becomes JSON first, and a table of names and numbers (`pod_schema.txt`) says how each
-//! field is written. The table is read at the first use; a test compares every field of it with what real clients decode.
+//! The types we carry know JSON only. So a pod becomes JSON first, and a table of names and numbers
+//! (`pod_schema.txt`) says how each field is written. The table is read at the first use; a test
+//! compares every field of it with what real clients decode.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -90,7 +91,8 @@ fn message(object: &Map<String, Value>, name: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// One value with its number. What does not fit its kind is left out: the types it came from do not allow that.
+/// One value with its number. What does not fit its kind is left out: the types it came from do not
+/// allow that.
 fn value(value: &Value, field: &Field, out: &mut Vec<u8>) {
     let mut inner = Vec::new();
     match (field.kind, value) {

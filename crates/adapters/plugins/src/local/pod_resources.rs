@@ -1,7 +1,8 @@
 //! `pod-resources/kubelet.sock`: which pods there are and what each container was given for itself.
 //!
-//! As upstream, version 1 shows the pods that still have a part to play, and the containers that may run side by side: sidecars and
-//! ordinary ones. The old version shows every pod and ordinary containers only.
+//! As upstream, version 1 shows the pods that still have a part to play, and the containers that
+//! may run side by side: sidecars and ordinary ones. The old version shows every pod and ordinary
+//! containers only.
 
 use std::sync::Arc;
 
@@ -48,7 +49,8 @@ impl PodResources {
         Self { pods, given, listed: Listed::Active }
     }
 
-    /// The same with pods that have ended, as before the gate `KubeletPodResourcesListUseActivePods`.
+    /// The same with pods that have ended, as before the gate
+    /// `KubeletPodResourcesListUseActivePods`.
     #[must_use]
     pub fn with_ended_pods(self) -> Self {
         Self { listed: Listed::All, ..self }

@@ -1,8 +1,10 @@
-//! `pods-api/pods-api.sock`: the node's pods with their status, listed, one by one, or as a stream of changes.
+//! `pods-api/pods-api.sock`: the node's pods with their status, listed, one by one, or as a stream
+//! of changes.
 //!
-//! A watch begins with all pods, then a mark, then changes as the workers publish them. A pod that has ended and left nothing behind
-//! counts as deleted, as upstream has it. Changes wait in one ring for all watchers; one that falls behind it is sent away.
-//! Until every source of pods has spoken there is no answer: a list that lacks pods is worse than none.
+//! A watch begins with all pods, then a mark, then changes as the workers publish them. A pod that
+//! has ended and left nothing behind counts as deleted, as upstream has it. Changes wait in one
+//! ring for all watchers; one that falls behind it is sent away. Until every source of pods has
+//! spoken there is no answer: a list that lacks pods is worse than none.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -106,7 +108,8 @@ pub struct PodsApi {
 }
 
 impl PodsApi {
-    /// A service over these pods and the changes of them; `is_ready` says whether every source of pods has spoken.
+    /// A service over these pods and the changes of them; `is_ready` says whether every source of
+    /// pods has spoken.
     pub fn new(
         pods: Arc<dyn PodsView>,
         news: Arc<PodNews>,

@@ -1,4 +1,5 @@
-//! Both services over real sockets, called by generated clients, one of which names the socket's path as authority.
+//! Both services over real sockets, called by generated clients, one of which names the socket's
+//! path as authority.
 
 use std::{path::Path, sync::Arc};
 

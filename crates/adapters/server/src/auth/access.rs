@@ -10,7 +10,8 @@ use super::figures::{Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
 
-/// Questions under way at once; more callers wait, so that a flood of them does not become a flood of reviews.
+/// Questions under way at once; more callers wait, so that a flood of them does not become a flood
+/// of reviews.
 const ASKING: usize = 16;
 /// An ask that takes more room than this is not kept, so that names cannot fill the memory.
 const LARGEST_KEPT: usize = 10_000;

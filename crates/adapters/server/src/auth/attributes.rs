@@ -1,8 +1,10 @@
-//! What a request is called when the API server is asked about it: a verb, and one or more subresources of the node.
+//! What a request is called when the API server is asked about it: a verb, and one or more
+//! subresources of the node.
 //!
-//! Upstream's mapping (pkg/kubelet/server/auth.go), with one change: whatever runs commands or opens streams into a pod needs
-//! `create`, whichever method it comes with. Upstream takes the verb from the method, so that a WebSocket's GET runs commands
-//! with `get` alone (kubernetes/kubernetes#83465).
+//! Upstream's mapping (pkg/kubelet/server/auth.go), with one change: whatever runs commands or
+//! opens streams into a pod needs `create`, whichever method it comes with. Upstream takes the verb
+//! from the method, so that a WebSocket's GET runs commands with `get` alone
+//! (kubernetes/kubernetes#83465).
 
 use axum::http::Method;
 
@@ -45,7 +47,8 @@ fn verb(method: &Method) -> &'static str {
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" => "delete",
-        // Upstream leaves the verb empty, and nobody is allowed nothing. HEAD reads like GET but is not granted by it.
+        // Upstream leaves the verb empty, and nobody is allowed nothing. HEAD reads like GET but is
+        // not granted by it.
         _ => "",
     }
 }

@@ -1,6 +1,8 @@
-//! Who asks: a certificate, else a bearer token, else nobody, in upstream's order and with its strictness.
+//! Who asks: a certificate, else a bearer token, else nobody, in upstream's order and with its
+//! strictness.
 //!
-//! A credential that is shown and wrong makes a 401 even where nobody in particular may come in, unless another one is right.
+//! A credential that is shown and wrong makes a 401 even where nobody in particular may come in,
+//! unless another one is right.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,7 +95,8 @@ impl Callers {
         Self { authentication, memory: Memory::new(), asking: Semaphore::new(ASKING) }
     }
 
-    /// Who it is; `None` for nobody where nobody may come in. Takes the credentials out of the headers.
+    /// Who it is; `None` for nobody where nobody may come in. Takes the credentials out of the
+    /// headers.
     pub(super) async fn identify(
         &self,
         shown: &Shown,

@@ -1,7 +1,8 @@
 //! Figures of what the API server was asked about callers, in upstream's names.
 //!
-//! One tally for the process (ADR 0018). In: questions and how they ended, certificates and tokens that were shown. Out: [`figures`]. Labels
-//! are status codes and words of ours: nothing that a caller says.
+//! One tally for the process (ADR 0018). In: questions and how they ended, certificates and tokens
+//! that were shown. Out: [`figures`]. Labels are status codes and words of ours: nothing that a
+//! caller says.
 
 use std::time::Duration;
 

@@ -68,7 +68,8 @@ pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
     if let Err(refusal) = gate.authorize(&subject, &parts).await {
         return refusal.into_response();
     }
-    // From here on it is a guest: it may take its time, and its connection is not idle while it is answered.
+    // From here on it is a guest: it may take its time, and its connection is not idle while it is
+    // answered.
     let busy = connection.map(|connection| {
         connection.patience.extend();
         connection.activity.begin()
@@ -117,7 +118,8 @@ impl Gate {
     }
 }
 
-/// Refuses paths that one reader could take for another: what is authorized and what is routed must be the same text.
+/// Refuses paths that one reader could take for another: what is authorized and what is routed must
+/// be the same text.
 fn plain_path(path: &str) -> Result<(), Refusal> {
     let lower = path.to_ascii_lowercase();
     let is_ambiguous = lower.contains("%2f")

@@ -25,7 +25,8 @@ impl<K: Hash + Eq, V: Clone> Memory<K, V> {
         (*until > Instant::now()).then(|| value.clone())
     }
 
-    /// Keeps an answer; when the table is full, what has run out goes, and then everything: asking again is always right.
+    /// Keeps an answer; when the table is full, what has run out goes, and then everything: asking
+    /// again is always right.
     pub(super) fn keep(&self, key: K, value: V, span: Duration) {
         if span.is_zero() {
             return;

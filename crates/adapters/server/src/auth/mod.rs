@@ -1,4 +1,5 @@
-//! Who asks, and may they? Every request of the main listener passes here before any handler sees it.
+//! Who asks, and may they? Every request of the main listener passes here before any handler sees
+//! it.
 //!
 //! ```text
 //!  request ─ caller (certificate, bearer token, nobody) ─ 401
@@ -6,9 +7,10 @@
 //!                                                            └ handler
 //! ```
 //!
-//! In: connections' certificates, headers, method and path. Out: the request, or a refusal in upstream's words. Answers of the
-//! API server are kept for the configured times, in tables of bounded size. Refuses: looking at bodies; keeping or logging tokens;
-//! handing credentials on to handlers.
+//! In: connections' certificates, headers, method and path. Out: the request, or a refusal in
+//! upstream's words. Answers of the API server are kept for the configured times, in tables of
+//! bounded size. Refuses: looking at bodies; keeping or logging tokens; handing credentials on to
+//! handlers.
 
 mod access;
 mod attributes;

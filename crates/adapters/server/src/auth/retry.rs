@@ -1,10 +1,12 @@
-//! Asking the API server again while it cannot answer: five times, half a second and then half as much more each time.
+//! Asking the API server again while it cannot answer: five times, half a second and then half as
+//! much more each time.
 
 use std::time::Duration;
 
 use ferrolet_ports::{ApiError, Retry};
 
-/// How long one decision may take, waiting for its turn included: an API server that hangs must not pile up callers.
+/// How long one decision may take, waiting for its turn included: an API server that hangs must not
+/// pile up callers.
 pub(super) const DECIDE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const TRIES: u32 = 5;

@@ -1,7 +1,8 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`: what a container wrote.
 //!
-//! The query says which part ([`query`]), the pod's status says which run of the container ([`which`]), the runtime says which
-//! file, and the log port reads it piece by piece as the client takes it. A client that goes away ends the reading.
+//! The query says which part ([`query`]), the pod's status says which run of the container
+//! ([`which`]), the runtime says which file, and the log port reads it piece by piece as the client
+//! takes it. A client that goes away ends the reading.
 
 mod query;
 mod which;
@@ -12,6 +13,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use ferrolet_pod::bare_container_id;
 use ferrolet_ports::{LogAsk, LogPieces, PodsView, StillWritten};
 
 use crate::main_routes::Main;
@@ -52,7 +54,7 @@ async fn open(main: &Main, path: &LogPath, query: &str) -> Result<Box<dyn LogPie
         .map_err(|reason| Refusal::bad(reason.words(&path.container, &path.pod)))?;
     let pod_path = PodPath { namespace: path.namespace.clone(), pod: path.pod.clone(), uid: None };
     let observed = observe(main, &pod, &pod_path).await?;
-    let bare_id = id.rsplit("://").next().unwrap_or(&id);
+    let bare_id = bare_container_id(&id);
     let file = observed.into_iter().flat_map(|it| it.containers);
     let file = file
         .filter(|container| container.id.as_str() == bare_id)

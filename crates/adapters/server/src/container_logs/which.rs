@@ -1,4 +1,5 @@
-//! Which run of a container a log request means: pure, from the container's status, as upstream chooses.
+//! Which run of a container a log request means: pure, from the container's status, as upstream
+//! chooses.
 
 use k8s_openapi::api::core::v1::ContainerStatus;
 

@@ -1,9 +1,10 @@
 //! `/debug/pprof/…` and `/debug/flags/v`: looking into the process itself, and having it say more.
 //!
-//! What makes sense of Go's profiles is here: processor time, memory, threads, the command line. Profiles are in pprof's format
-//! ([`pprof`]) without names of functions; `go tool pprof` finds those in the executable that was not stripped. Nobody measures how long
-//! threads wait for one another, so `block` and `mutex` are empty, as upstream's are unless contention is profiled. What only a Go program
-//! has (`trace`) is answered like an unknown profile.
+//! What makes sense of Go's profiles is here: processor time, memory, threads, the command line.
+//! Profiles are in pprof's format ([`pprof`]) without names of functions; `go tool pprof` finds
+//! those in the executable that was not stripped. Nobody measures how long threads wait for one
+//! another, so `block` and `mutex` are empty, as upstream's are unless contention is profiled. What
+//! only a Go program has (`trace`) is answered like an unknown profile.
 
 mod pprof;
 

@@ -1,4 +1,5 @@
-//! Clients that mean no good, against a listener with two slots: whatever they do, the next honest client is served.
+//! Clients that mean no good, against a listener with two slots: whatever they do, the next honest
+//! client is served.
 
 use std::time::Duration;
 
@@ -136,7 +137,8 @@ async fn half_closed_clients_end() {
         for _ in 0..MANY {
             let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();
-            // Says goodbye in TLS and closes its half of the connection, and keeps the other one open.
+            // Says goodbye in TLS and closes its half of the connection, and keeps the other one
+            // open.
             stream.shutdown().await.unwrap();
             let (status, _, _) = split(&read_all(&mut stream).await);
             // Half a question may be called a bad one.

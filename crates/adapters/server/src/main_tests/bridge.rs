@@ -1,4 +1,5 @@
-//! WebSockets that end here: channels translated to a runtime's SPDY streams, and SPDY carried in messages.
+//! WebSockets that end here: channels translated to a runtime's SPDY streams, and SPDY carried in
+//! messages.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -200,7 +200,8 @@ async fn cve_2020_8564_credentials_are_in_no_log_line() {
         .with_writer(move || writer.clone())
         .with_ansi(false)
         .finish();
-    // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+    // With one subscriber alone the first thread that comes along, which may be another test's,
+    // decides for all what is of interest.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let _guard = tracing::subscriber::set_default(subscriber);
     let rig = Rig::new(Wish::default()).await;

@@ -295,7 +295,8 @@ impl<S: Subscriber> Layer<S> for Spans {
 async fn requests_of_guests_are_traced_and_those_of_strangers_are_not() {
     let spans = Spans::default();
     let subscriber = tracing_subscriber::registry().with(spans.clone());
-    // With one subscriber alone the first thread that comes along, which may be another test's, decides for all what is of interest.
+    // With one subscriber alone the first thread that comes along, which may be another test's,
+    // decides for all what is of interest.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let _guard = tracing::subscriber::set_default(subscriber);
     let rig = Rig::new(Wish::default()).await;

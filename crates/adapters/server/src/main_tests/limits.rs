@@ -45,7 +45,8 @@ async fn what_is_not_tls_is_not_answered() {
 
 #[tokio::test]
 async fn floods_of_headers_are_refused() {
-    // A small bound, so that what is sent in excess fits into buffers on the way and nobody waits for anybody.
+    // A small bound, so that what is sent in excess fits into buffers on the way and nobody waits
+    // for anybody.
     let limits = Limits { head_bytes: 16 * 1024, ..Limits::MAIN };
     let rig = Rig::new(Wish { limits, ..Wish::default() }).await;
     let flood = "X: y\r\n".repeat(500);

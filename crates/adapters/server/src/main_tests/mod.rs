@@ -1,4 +1,5 @@
-//! The main listener over real TLS on loopback: certificates made here, an API server and a runtime that are fakes.
+//! The main listener over real TLS on loopback: certificates made here, an API server and a runtime
+//! that are fakes.
 
 mod attackers;
 mod bridge;

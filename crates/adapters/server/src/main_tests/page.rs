@@ -1,4 +1,5 @@
-//! The node's page on the main listener: what it sends, and that it costs nothing while nobody looks.
+//! The node's page on the main listener: what it sends, and that it costs nothing while nobody
+//! looks.
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;

@@ -1,4 +1,5 @@
-//! A runtime's streaming server, as far as a test needs one: it hears one request, answers as it is told, and does what the test says.
+//! A runtime's streaming server, as far as a test needs one: it hears one request, answers as it is
+//! told, and does what the test says.
 
 use std::net::SocketAddr;
 

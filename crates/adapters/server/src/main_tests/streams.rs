@@ -112,7 +112,8 @@ async fn an_upgrade_that_fails_half_way_is_an_answer_and_the_end() {
         let admin = rig.admin();
         let mut stream = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
         let path = "/exec/default/web/main?output=1";
-        // A second request rides along: it must not reach anybody as part of a tunnel (CVE-2018-1002105).
+        // A second request rides along: it must not reach anybody as part of a tunnel
+        // (CVE-2018-1002105).
         let request =
             upgrade("POST", path, "SPDY/3.1") + "GET /pods HTTP/1.1\r\nHost: node\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,9 +1,10 @@
-//! The form in which figures are sent: text, or protobuf for those who prefer it, all families or those that are named, and compressed for
-//! those who ask for that.
+//! The form in which figures are sent: text, or protobuf for those who prefer it, all families or
+//! those that are named, and compressed for those who ask for that.
 //!
-//! As upstream's endpoints choose it: by `Accept`, in which anything unknown means text, by `name[]` in the query, and by `Accept-Encoding`.
-//! Like upstream's, answers say when the process began, so that whoever scrapes knows when counters did. Stands around the
-//! handlers, which all write text; whoever asks for nothing else pays a look at three headers.
+//! As upstream's endpoints choose it: by `Accept`, in which anything unknown means text, by
+//! `name[]` in the query, and by `Accept-Encoding`. Like upstream's, answers say when the process
+//! began, so that whoever scrapes knows when counters did. Stands around the handlers, which all
+//! write text; whoever asks for nothing else pays a look at three headers.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -94,7 +95,8 @@ enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     form: Form,
-    /// What becomes of names that older readers do not know. Ours are known to all, but who asks is told that it was heard.
+    /// What becomes of names that older readers do not know. Ours are known to all, but who asks is
+    /// told that it was heard.
     escaping: &'static str,
 }
 

@@ -1,5 +1,6 @@
-//! The server's own figures: requests by method, path and listener, each under way until its answer is sent. Labels are bounded: whatever
-//! is unknown is `other` (CVE-2020-8551). Every listener shows the figures of all of them, as upstream's do.
+//! The server's own figures: requests by method, path and listener, each under way until its answer
+//! is sent. Labels are bounded: whatever is unknown is `other` (CVE-2020-8551). Every listener
+//! shows the figures of all of them, as upstream's do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! What the runtime keeps on disk, asked at most every ten seconds: it looks at its own stores no more often.
+//! What the runtime keeps on disk, asked at most every ten seconds: it looks at its own stores no
+//! more often.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! What Prometheus and metrics-server scrape: `/metrics`, `/metrics/resource`, `/metrics/probes`, `/metrics/cadvisor`; and
-//! `/stats/summary`, from the same readings.
+//! What Prometheus and metrics-server scrape: `/metrics`, `/metrics/resource`, `/metrics/probes`,
+//! `/metrics/cadvisor`; and `/stats/summary`, from the same readings.
 //!
-//! One [`table`] says what each family is called, of which type, with which labels and how stable; a test holds it against the
-//! list of upstream's names (`upstream.txt`). Sources ([`Measured`]) give figures by the table's names; [`text`] writes them, and [`forms`]
-//! turns the text into what a client likes better. `resource`
-//! is computed from a usage snapshot at each scrape. Figures are true or absent: a family nobody measures is not shown.
+//! One [`table`] says what each family is called, of which type, with which labels and how stable;
+//! a test holds it against the list of upstream's names (`upstream.txt`). Sources ([`Measured`])
+//! give figures by the table's names; [`text`] writes them, and [`forms`] turns the text into what
+//! a client likes better. `resource` is computed from a usage snapshot at each scrape. Figures are
+//! true or absent: a family nobody measures is not shown.
 
 mod cadvisor;
 mod forms;
@@ -50,8 +51,9 @@ use crate::routes::Views;
 use crate::summary::{self, Summary};
 use crate::target::running_names;
 
-/// How old a reading may be that is scraped. Upstream's samples are ten to fifteen seconds old; ours say when they were read, and whoever
-/// scrapes every ten seconds gets one of their own (ADR 0022).
+/// How old a reading may be that is scraped. Upstream's samples are ten to fifteen seconds old;
+/// ours say when they were read, and whoever scrapes every ten seconds gets one of their own (ADR
+/// 0022).
 const SHARED: Duration = Duration::from_secs(8);
 /// The same for somebody who watches a curve grow.
 const LIVE: Duration = Duration::from_secs(1);
@@ -179,7 +181,8 @@ pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {
     answer(exposition)
 }
 
-/// Processor and memory of these pods: a reading that others share, unless a container began after it.
+/// Processor and memory of these pods: a reading that others share, unless a container began after
+/// it.
 async fn slim(usage: &dyn Usage, pods: &[Pod]) -> Result<Arc<UsageSnapshot>, HostError> {
     let shared = usage.snapshot(SHARED).await?;
     let known: HashSet<&str> = shared

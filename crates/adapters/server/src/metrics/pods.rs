@@ -1,9 +1,13 @@
-//! Figures that follow from the pods themselves: how many there are, and what their logs and claims take on disk. Pure.
+//! Figures that follow from the pods themselves: how many there are, and what their logs and claims
+//! take on disk. Pure.
 
 use std::collections::BTreeMap;
 
 use ferrolet_ports::{DiskUsage, FileRoom, Sample, SampleValue};
-use ferrolet_types::{Pod, pod::PodView as _};
+use ferrolet_types::{
+    Pod,
+    pod::{Phase, PodView as _},
+};
 
 const SOURCE: &str = "kubernetes.io/config.source";
 
@@ -47,8 +51,7 @@ pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
         *desired.entry(label).or_default() += 1;
         n_mirrored += i32::from(is_static);
         let status = pod.status.as_ref();
-        let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
-        if !["Succeeded", "Failed"].contains(&phase) {
+        if !pod.api_phase().is_some_and(Phase::is_terminal) {
             *active.entry(label).or_default() += 1;
         }
         let spec = pod.spec.as_ref();

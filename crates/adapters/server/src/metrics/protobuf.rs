@@ -1,8 +1,9 @@
-//! Figures as the messages that Prometheus reads when it is told to look for histograms of the newer kind: each family an
-//! `io.prometheus.client.MetricFamily` after its length. Pure.
+//! Figures as the messages that Prometheus reads when it is told to look for histograms of the
+//! newer kind: each family an `io.prometheus.client.MetricFamily` after its length. Pure.
 //!
-//! In: our own text format, which all endpoints have in common; out: the same in protobuf. Only those who ask for it pay for it. Histograms are
-//! those with fixed bounds, which is all that is counted here. Numbers of fields are those of `metrics.proto`.
+//! In: our own text format, which all endpoints have in common; out: the same in protobuf. Only
+//! those who ask for it pay for it. Histograms are those with fixed bounds, which is all that is
+//! counted here. Numbers of fields are those of `metrics.proto`.
 
 use std::borrow::Cow;
 

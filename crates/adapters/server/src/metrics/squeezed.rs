@@ -1,8 +1,10 @@
 //! An answer that is compressed piece by piece while it is sent.
 //!
-//! In: a text that is whole already. Out: a body of gzip. Prometheus always asks for it, and a node with hundreds of pods has megabytes to
-//! tell that shrink to a tenth or less. Only as much is compressed as the client takes, and never so much at once that others would wait
-//! for it. The quickest level: a higher one saves some more of the network for several times the processor time.
+//! In: a text that is whole already. Out: a body of gzip. Prometheus always asks for it, and a node
+//! with hundreds of pods has megabytes to tell that shrink to a tenth or less. Only as much is
+//! compressed as the client takes, and never so much at once that others would wait for it. The
+//! quickest level: a higher one saves some more of the network for several times the processor
+//! time.
 
 use std::io::Write as _;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! The families this agent can show. Names, types, labels and stability are upstream's; the help is our own.
+//! The families this agent can show. Names, types, labels and stability are upstream's; the help is
+//! our own.
 
 /// Where a family is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +280,8 @@ mod tests {
             assert_eq!(labels, family.labels, "{start}");
             assert!(family.help.ends_with('.') && !family.help.contains('\n'));
         }
-        // What upstream promises to keep is all here; where nobody measures it yet, nothing is shown.
+        // What upstream promises to keep is all here; where nobody measures it yet, nothing is
+        // shown.
         for line in upstream.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let is_promised = ["stable", "beta"].contains(&words[3]);
@@ -311,7 +313,8 @@ mod tests {
         }
     }
 
-    /// A family that is counted and not in the table would never be seen, and one in the table that nobody counts would promise too much.
+    /// A family that is counted and not in the table would never be seen, and one in the table that
+    /// nobody counts would promise too much.
     #[test]
     fn what_is_counted_anywhere_is_in_the_table_and_the_other_way_round() {
         let mut text = String::new();

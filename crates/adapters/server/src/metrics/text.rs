@@ -18,7 +18,8 @@ impl Exposition {
     /// All samples of one family; none, and the family is not shown.
     pub(super) fn family(&mut self, family: &Family, samples: &[&Sample]) {
         if samples.is_empty() {
-            // What was never counted has happened no times, and whoever watches for it wants to see that somebody counts.
+            // What was never counted has happened no times, and whoever watches for it wants to see
+            // that somebody counts.
             if family.counts_all() {
                 self.head(family);
                 self.number(family, &[], 0.0, None);

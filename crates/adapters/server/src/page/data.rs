@@ -1,13 +1,17 @@
 //! What the page shows, as one JSON object. Pure.
 //!
-//! Usage is the summary as `/stats/summary` gives it; the node is a v1 Node; pods are cut down to what a person looks at.
+//! Usage is the summary as `/stats/summary` gives it; the node is a v1 Node; pods are cut down to
+//! what a person looks at.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrolet_ports::{EventKind, EventObject, HealthCheck};
 use ferrolet_status::{headline, why};
-use ferrolet_types::{Pod, Timestamp, pod::PodView as _};
+use ferrolet_types::{
+    Pod, Timestamp,
+    pod::{Phase, PodView as _},
+};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -89,8 +93,7 @@ fn reasons(pod: &Pod, events: &[Noted]) -> Vec<Value> {
         .into_iter()
         .map(|it| json!({"container": it.container, "reason": it.reason, "message": it.message}))
         .collect();
-    let is_pending =
-        matches!(pod.status.as_ref().and_then(|it| it.phase.as_deref()), None | Some("Pending"));
+    let is_pending = matches!(pod.api_phase(), None | Some(Phase::Pending));
     let is_unready =
         told.iter().any(|it| it["reason"] == "NotReady" || it["reason"] == "NotStarted");
     if (is_pending && told.is_empty()) || is_unready {

@@ -1,4 +1,5 @@
-//! The node's page: one HTML document that shows what the node runs, how it fares, and why a pod is not well.
+//! The node's page: one HTML document that shows what the node runs, how it fares, and why a pod is
+//! not well.
 //!
 //! ```text
 //!  /page/                         the document, style and script inside it
@@ -6,9 +7,11 @@
 //!  /page/logs/NS/POD/CONTAINER    the end of a log, as /containerLogs answers
 //! ```
 //!
-//! On the main listener it stands behind the gate like everything else; on a listener of its own ([`page_router`]) nobody is asked who they
-//! are, so that one answers only to names of this machine: a web page from elsewhere cannot read it by pointing a name of its own at
-//! loopback. Nothing is gathered while nobody asks: history is kept by the browser that looks. Refuses: changing anything.
+//! On the main listener it stands behind the gate like everything else; on a listener of its own
+//! ([`page_router`]) nobody is asked who they are, so that one answers only to names of this
+//! machine: a web page from elsewhere cannot read it by pointing a name of its own at loopback.
+//! Nothing is gathered while nobody asks: history is kept by the browser that looks. Refuses:
+//! changing anything.
 
 mod data;
 mod recent;
@@ -134,7 +137,8 @@ async fn shown(State(main): State<Main>) -> Response {
     answer
 }
 
-/// Refuses requests that were sent to a name that is not this machine's own, as a page that rebinds its name would send them.
+/// Refuses requests that were sent to a name that is not this machine's own, as a page that rebinds
+/// its name would send them.
 async fn only_this_machine(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|it| it.to_str().ok()).or_else(|| request.uri().host());

@@ -1,7 +1,7 @@
 //! The node's latest events, for whoever looks at its page.
 //!
-//! Stands before the door that events go through: each is noted here and passed on. Holds a bounded number of them; the same
-//! event again counts up instead of pushing others out.
+//! Stands before the door that events go through: each is noted here and passed on. Holds a bounded
+//! number of them; the same event again counts up instead of pushing others out.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

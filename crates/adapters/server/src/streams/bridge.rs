@@ -1,4 +1,5 @@
-//! WebSocket clients in front of a runtime that speaks SPDY: a process's streams translated, or SPDY itself carried in messages.
+//! WebSocket clients in front of a runtime that speaks SPDY: a process's streams translated, or
+//! SPDY itself carried in messages.
 //!
 //! ```text
 //!  translate   client ─ v5.channel.k8s.io: [channel, bytes…] ─┬─ stdin 0, resize 4, close 255 ─► SPDY streams
@@ -6,10 +7,12 @@
 //!  tunnel      client ─ SPDY/3.1+portforward.k8s.io: bytes ──── the same bytes ───────────────── runtime
 //! ```
 //!
-//! A session ends with the process: when its outputs and its status have ended, the client gets a closing frame and is read until
-//! it closes too. A runtime that breaks off is told to the client as a status. When a client breaks off, the process first hears the end of
-//! its input and has a moment to end by itself: what a runtime does to a process whose connection is gone is not certain to succeed. Pings are
-//! no talk: programs send them by themselves every few seconds, and a stream over which nobody says anything would never be silent.
+//! A session ends with the process: when its outputs and its status have ended, the client gets a
+//! closing frame and is read until it closes too. A runtime that breaks off is told to the client
+//! as a status. When a client breaks off, the process first hears the end of its input and has a
+//! moment to end by itself: what a runtime does to a process whose connection is gone is not
+//! certain to succeed. Pings are no talk: programs send them by themselves every few seconds, and a
+//! stream over which nobody says anything would never be silent.
 
 use std::io::Result;
 use std::pin::pin;
@@ -24,7 +27,8 @@ use tokio::time::{Instant, timeout};
 use super::carry::silence;
 use super::{spdy, websocket};
 
-/// A client that was told goodbye has this long to say it too, and a process whose client is gone has this long to end.
+/// A client that was told goodbye has this long to say it too, and a process whose client is gone
+/// has this long to end.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Read from a runtime at once.
 const PIECE: usize = 32 * 1024;

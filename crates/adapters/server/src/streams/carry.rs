@@ -12,8 +12,9 @@ const PIECE: usize = 32 * 1024;
 /// How long a runtime may take to say its last words after the client said its own.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Ends with the first end that is done: a stream has no use for half of itself. What the runtime has said by then still arrives: a
-/// process that answers and ends at once must not lose its answer because the client's next word found nobody.
+/// Ends with the first end that is done: a stream has no use for half of itself. What the runtime
+/// has said by then still arrives: a process that answers and ends at once must not lose its answer
+/// because the client's next word found nobody.
 pub(super) async fn carry<A, B>(client: A, runtime: B, idle: Duration)
 where
     A: AsyncRead + AsyncWrite,

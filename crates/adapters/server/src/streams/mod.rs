@@ -1,9 +1,12 @@
-//! `/exec`, `/attach`, `/portForward`: streams into pods, and `/run`, a command whose output is the answer.
+//! `/exec`, `/attach`, `/portForward`: streams into pods, and `/run`, a command whose output is the
+//! answer.
 //!
-//! The runtime prepares a stream and names its address; the client's upgrade is offered there ([`proxy`]), and once both ends agree their bytes
-//! are carried until one of them is done. SPDY and old WebSocket protocols are spoken end to end by client and runtime. The newest ones,
-//! which the API server passes on where a node declares `ExtendWebSocketsToKubelet`, no runtime speaks: for those a SPDY connection
-//! is made to the runtime and joined to the client's WebSocket here ([`bridge`]).
+//! The runtime prepares a stream and names its address; the client's upgrade is offered there
+//! ([`proxy`]), and once both ends agree their bytes are carried until one of them is done. SPDY
+//! and old WebSocket protocols are spoken end to end by client and runtime. The newest ones, which
+//! the API server passes on where a node declares `ExtendWebSocketsToKubelet`, no runtime speaks:
+//! for those a SPDY connection is made to the runtime and joined to the client's WebSocket here
+//! ([`bridge`]).
 
 mod bridge;
 mod carry;

@@ -1,8 +1,11 @@
-//! Offers a client's upgrade to the runtime's streaming server, and joins the two when it is accepted.
+//! Offers a client's upgrade to the runtime's streaming server, and joins the two when it is
+//! accepted.
 //!
-//! In: the address the runtime prepared, the request, and in which manner the two are joined ([`Manner`]). Out: a 101 and a session that
-//! carries bytes; or an error as a plain answer on a connection that then closes. Refuses: upgrading the client before the runtime has agreed (CVE-2018-1002105),
-//! following or passing on redirects (CVE-2020-8559), and showing the runtime the caller's credentials.
+//! In: the address the runtime prepared, the request, and in which manner the two are joined
+//! ([`Manner`]). Out: a 101 and a session that carries bytes; or an error as a plain answer on a
+//! connection that then closes. Refuses: upgrading the client before the runtime has agreed
+//! (CVE-2018-1002105), following or passing on redirects (CVE-2020-8559), and showing the runtime
+//! the caller's credentials.
 
 use std::time::Duration;
 

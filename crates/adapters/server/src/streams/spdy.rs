@@ -1,7 +1,9 @@
-//! As much SPDY/3.1 as a client of a runtime's streaming server needs: open streams, send data, end them, read frames.
+//! As much SPDY/3.1 as a client of a runtime's streaming server needs: open streams, send data, end
+//! them, read frames.
 //!
-//! Header blocks are one zlib stream for the whole connection. Ours are written uncompressed, which every reader takes; those of the
-//! server say nothing that we need and are skipped. Neither side uses flow control.
+//! Header blocks are one zlib stream for the whole connection. Ours are written uncompressed, which
+//! every reader takes; those of the server say nothing that we need and are skipped. Neither side
+//! uses flow control.
 
 use std::io::{Error, ErrorKind, Result};
 

@@ -1,7 +1,8 @@
 //! WebSocket frames (RFC 6455), the server's side: a handshake's answer, frames in, frames out.
 //!
-//! Messages are passed on in pieces as they arrive, whatever their length, so that a session's memory is one buffer. Refuses: frames without
-//! a mask, reserved bits, and control frames that are too long.
+//! Messages are passed on in pieces as they arrive, whatever their length, so that a session's
+//! memory is one buffer. Refuses: frames without a mask, reserved bits, and control frames that are
+//! too long.
 
 use std::io::{Error, ErrorKind, Result};
 

@@ -1,7 +1,8 @@
 //! `/stats/summary`: the node, its pods and their containers, as upstream's v1alpha1 summary. Pure.
 //!
-//! In: readings of cgroups and disks, the pods that lend names to them. Out: the [`Summary`] that autoscalers, metrics-server and people
-//! know as JSON ([`shape`]). What is not known is left out, as upstream does. Refuses: reading anything itself.
+//! In: readings of cgroups and disks, the pods that lend names to them. Out: the [`Summary`] that
+//! autoscalers, metrics-server and people know as JSON ([`shape`]). What is not known is left out,
+//! as upstream does. Refuses: reading anything itself.
 
 mod shape;
 mod volumes;

@@ -1,7 +1,8 @@
 //! The shape of a summary, as upstream's v1alpha1 has it: what is written, under which names. Pure.
 //!
-//! In: readings. Out: values that are written as JSON straight into one buffer, without a tree of maps in between: a summary of a hundred
-//! pods has ten thousand fields. What is not known is left out.
+//! In: readings. Out: values that are written as JSON straight into one buffer, without a tree of
+//! maps in between: a summary of a hundred pods has ten thousand fields. What is not known is left
+//! out.
 
 use ferrolet_ports::{
     CgroupUsage, FileRoom, InterfaceFigures, MemoryUsage, Pressure, Stall, Stalls,
@@ -161,7 +162,8 @@ impl Used {
         }
     }
 
-    /// The same, with how long was waited where the kernel accounts for it; the object for disks has nothing else.
+    /// The same, with how long was waited where the kernel accounts for it; the object for disks
+    /// has nothing else.
     pub(super) fn whole(usage: &CgroupUsage, pressure: Option<&Pressure>) -> Self {
         let mut used = Self::slim(usage);
         if let Some(cpu) = &mut used.cpu {

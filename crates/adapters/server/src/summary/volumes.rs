@@ -1,4 +1,5 @@
-//! A pod's volumes in a summary: which of them a reading is, and what of it is charged to the pod. Pure.
+//! A pod's volumes in a summary: which of them a reading is, and what of it is charged to the pod.
+//! Pure.
 
 use ferrolet_ports::{DiskUsage, FileRoom, InUse, VolumeUsage};
 use ferrolet_types::Pod;
@@ -60,7 +61,8 @@ fn is_local(volume: &Volume) -> bool {
         || volume.empty_dir.as_ref().is_some_and(is_on_disk)
 }
 
-/// The one volume with a claim, when there is exactly one; with more, directories cannot be told apart by name.
+/// The one volume with a claim, when there is exactly one; with more, directories cannot be told
+/// apart by name.
 fn only_claim(named: &[Volume]) -> Option<&Volume> {
     let mut claims =
         named.iter().filter(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());

@@ -1,7 +1,9 @@
-//! Whose word counts about callers: the certificate authorities of `clientCAFile`, replaceable at any time.
+//! Whose word counts about callers: the certificate authorities of `clientCAFile`, replaceable at
+//! any time.
 //!
-//! In: PEM text; a chain a caller has shown. Out: who that is, read from the certificate's subject as upstream does: the common
-//! name is the user, organizations are groups. Refuses: certificates that are not for clients, expired, or of strangers.
+//! In: PEM text; a chain a caller has shown. Out: who that is, read from the certificate's subject
+//! as upstream does: the common name is the user, organizations are groups. Refuses: certificates
+//! that are not for clients, expired, or of strangers.
 
 use std::sync::{Arc, RwLock};
 

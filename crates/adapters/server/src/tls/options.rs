@@ -1,7 +1,8 @@
 //! Versions, cipher suites and key exchange as configured, as far as rustls has them.
 //!
-//! Names it does not have (CBC, RC4, 3DES; P-521, hybrids) are left out and told, never fatal: a node must not stay away
-//! because its operator also allowed something weaker. Suites of TLS 1.3 are always on, as in Go.
+//! Names it does not have (CBC, RC4, 3DES; P-521, hybrids) are left out and told, never fatal: a
+//! node must not stay away because its operator also allowed something weaker. Suites of TLS 1.3
+//! are always on, as in Go.
 
 use std::sync::Arc;
 
@@ -124,7 +125,8 @@ impl ClientCertVerifier for AskEverybody {
         false
     }
 
-    // No names of authorities are sent: they may change while a connection lives, and clients then show what they have.
+    // No names of authorities are sent: they may change while a connection lives, and clients then
+    // show what they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

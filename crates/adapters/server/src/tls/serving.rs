@@ -1,12 +1,15 @@
-//! The certificate this server shows. Replacing it needs no restart: every handshake takes the one that is current then.
+//! The certificate this server shows. Replacing it needs no restart: every handshake takes the one
+//! that is current then.
 
 use std::sync::{Arc, RwLock};
 
+use ferrolet_ports::Pair;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
+use tokio::sync::watch;
 
 /// PEM text that cannot be served with.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +35,8 @@ pub struct ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// None yet: handshakes fail until one is set, as upstream's do while the first certificate is being requested.
+    /// None yet: handshakes fail until one is set, as upstream's do while the first certificate is
+    /// being requested.
     pub fn none_yet() -> Arc<Self> {
         Arc::new(Self::default())
     }
@@ -50,6 +54,25 @@ impl ServingCertificate {
         *current = Some(Arc::new(pair));
         Ok(())
     }
+
+    /// Shows the newest pair, if there is one.
+    pub fn show(&self, pairs: &watch::Receiver<Option<Pair>>) -> Result<(), PemError> {
+        match &*pairs.borrow() {
+            Some(pair) => self.set_pem(pair.certificate.as_bytes(), pair.key.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows each new pair. A certificate that nobody renews any more is shown for ever.
+    pub async fn keep_showing(self: Arc<Self>, mut pairs: watch::Receiver<Option<Pair>>) {
+        while pairs.changed().await.is_ok() {
+            match self.show(&pairs) {
+                Ok(()) => tracing::info!("Serving with a new certificate"),
+                Err(error) => tracing::error!(%error, "The new serving certificate cannot be used"),
+            }
+        }
+        std::future::pending().await
+    }
 }
 
 impl ResolvesServerCert for ServingCertificate {
@@ -63,7 +86,8 @@ pub(super) fn read_certificates(text: &[u8]) -> Result<Vec<CertificateDer<'stati
     CertificateDer::pem_slice_iter(text).collect()
 }
 
-/// Our cryptography, named here and nowhere else in this crate, so that no process-wide default is needed.
+/// Our cryptography, named here and nowhere else in this crate, so that no process-wide default is
+/// needed.
 pub(super) fn provider() -> CryptoProvider {
     rustls::crypto::ring::default_provider()
 }

@@ -45,7 +45,8 @@ pub struct Cgroups {
     pub pod_pids_limit: Option<NonZeroU64>,
     /// What containers may do with swap.
     pub swap: SwapBehavior,
-    /// Kill one process, not the whole container, when memory runs out; none means the host's habit.
+    /// Kill one process, not the whole container, when memory runs out; none means the host's
+    /// habit.
     pub single_process_oom_kill: Option<bool>,
     /// Refuse to run on the old hierarchy.
     pub refuse_v1: bool,

@@ -12,6 +12,7 @@ use crate::{duration, suggest};
 
 words! {
     /// What is running short.
+    #[derive(PartialOrd, Ord)]
     Signal {
         /// Memory of the node.
         MemoryAvailable = "memory.available",

@@ -1,9 +1,10 @@
 //! The configuration as meant: typed, validated, and without sentinels.
 //!
-//! Owner: the composition root, which hands each part of the program its own section. In: a [`RawConfig`] with defaults
-//! filled in and the feature gates. Out: [`Config`], or every fault at once. A section reads its fields and checks its
-//! rules in the same place, so a value that exists is a value that is right. Rules that need to know the host are in
-//! [`Config::check_host`], because this crate does not look at hosts.
+//! Owner: the composition root, which hands each part of the program its own section. In: a
+//! [`RawConfig`] with defaults filled in and the feature gates. Out: [`Config`], or every fault at
+//! once. A section reads its fields and checks its rules in the same place, so a value that exists
+//! is a value that is right. Rules that need to know the host are in [`Config::check_host`],
+//! because this crate does not look at hosts.
 
 mod cgroups;
 mod eviction;

@@ -118,7 +118,8 @@ pub struct Dns {
 }
 
 pub(super) fn read_dns(r: &Reader<'_>) -> Dns {
-    // Upstream goes on without a server it cannot parse, so that one typing error does not keep a node down.
+    // Upstream goes on without a server it cannot parse, so that one typing error does not keep a
+    // node down.
     let parse = |text: &String| {
         let address = text.parse().ok();
         if address.is_none() {

@@ -1,7 +1,8 @@
 //! Turns raw values into typed ones and notes every fault on the way.
 //!
-//! A reader never stops: a value that will not do is reported and replaced by a harmless one, so that all faults of a
-//! configuration are found in one pass. The configuration built from it is thrown away when there was a fault.
+//! A reader never stops: a value that will not do is reported and replaced by a harmless one, so
+//! that all faults of a configuration are found in one pass. The configuration built from it is
+//! thrown away when there was a fault.
 
 use std::{
     cell::RefCell,

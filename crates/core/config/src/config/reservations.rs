@@ -1,4 +1,5 @@
-//! What is kept back from pods: for the system, for Kubernetes' own daemons, per NUMA node, and how that is enforced.
+//! What is kept back from pods: for the system, for Kubernetes' own daemons, per NUMA node, and how
+//! that is enforced.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -34,7 +34,8 @@ pub struct Runtime {
     pub seccomp_default: bool,
 }
 
-/// Upstream's waits between restarts, the first and the longest, and those of gate `ReduceDefaultCrashLoopBackOffDecay`.
+/// Upstream's waits between restarts, the first and the longest, and those of gate
+/// `ReduceDefaultCrashLoopBackOffDecay`.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 const REDUCED_BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -109,7 +110,8 @@ fn read_back_off(r: &Reader<'_>) -> (Duration, Duration) {
 /// Rotation of the files that containers write their output to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerLogs {
-    /// The size at which a file is rotated, in bytes; `None` for never, which a negative size asks for.
+    /// The size at which a file is rotated, in bytes; `None` for never, which a negative size asks
+    /// for.
     pub max_size: Option<u64>,
     /// How many files one container keeps.
     pub max_files: u32,

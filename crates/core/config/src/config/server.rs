@@ -86,7 +86,8 @@ pub struct WebhookCache {
 pub struct Authentication {
     /// Callers without proof are let in as `system:anonymous`.
     pub anonymous: bool,
-    /// Bearer tokens are sent to the API server for review, and an answer is kept this long; none when off.
+    /// Bearer tokens are sent to the API server for review, and an answer is kept this long; none
+    /// when off.
     pub webhook_cache: Option<Duration>,
     /// The authorities whose client certificates are believed.
     pub client_ca_file: Option<PathBuf>,

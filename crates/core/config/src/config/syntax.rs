@@ -1,4 +1,5 @@
-//! The small grammars of Kubernetes that fields are checked against: names, label values, CPU lists, sysctls.
+//! The small grammars of Kubernetes that fields are checked against: names, label values, CPU
+//! lists, sysctls.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,8 @@ pub(super) fn parse_cpu_list(text: &str) -> Option<BTreeSet<u32>> {
             }
             Some((first, last)) => {
                 let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-                // A host has thousands of CPUs at most; a range of millions is a typing error, not a request.
+                // A host has thousands of CPUs at most; a range of millions is a typing error, not
+                // a request.
                 if first > last || last > 65_535 {
                     return None;
                 }

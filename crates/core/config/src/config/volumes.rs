@@ -19,7 +19,7 @@ words! {
 /// Everything about volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volumes {
-    /// Where volume drivers of the old kind are found.
+    /// Where flexVolume drivers are found.
     pub plugin_dir: PathBuf,
     /// How often disk use of volumes is measured; none means never.
     pub stats_period: Option<Duration>,

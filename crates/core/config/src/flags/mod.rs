@@ -1,8 +1,9 @@
 //! The command line of `kubelet`: arguments in, flags and overrides of the configuration out.
 //!
-//! Follows pflag where users can notice: `_` counts as `-` in names, booleans take a value only after `=`, a value may
-//! begin with a dash, repeated lists add up, the last of repeated scalars counts. Refuses unknown flags, with the
-//! nearest known one, and words that are not flags. Reads no environment and prints nothing.
+//! Follows pflag where users can notice: `_` counts as `-` in names, booleans take a value only
+//! after `=`, a value may begin with a dash, repeated lists add up, the last of repeated scalars
+//! counts. Refuses unknown flags, with the nearest known one, and words that are not flags. Reads
+//! no environment and prints nothing.
 
 mod help;
 mod own;
@@ -135,7 +136,8 @@ impl CommandLine {
         &self.overrides
     }
 
-    /// Lays the flags over a configuration. They win, except that feature gates they do not name stay.
+    /// Lays the flags over a configuration. They win, except that feature gates they do not name
+    /// stay.
     pub(crate) fn apply(&self, raw: &mut RawConfig) {
         for (path, value) in &self.overrides {
             match (*path, value) {

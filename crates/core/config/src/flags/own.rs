@@ -26,11 +26,13 @@ pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
     /// How to ask for a first client certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Whether pods are copied to disk, to start from there while the API server is away. Ours, not upstream's.
+    /// Whether pods are copied to disk, to start from there while the API server is away. Ours, not
+    /// upstream's.
     pub offline_start: bool,
     /// The node's name instead of the host's.
     pub hostname_override: Option<String>,
-    /// Where the node's page is served to this machine without asking who looks. Ours, not upstream's.
+    /// Where the node's page is served to this machine without asking who looks. Ours, not
+    /// upstream's.
     pub page_address: Option<SocketAddr>,
     /// The node's addresses, one or one per family.
     pub node_ips: Vec<IpAddr>,
@@ -44,7 +46,8 @@ pub struct Flags {
     pub seccomp_default: bool,
     /// Labels for registration.
     pub node_labels: BTreeMap<String, String>,
-    /// How long pods are waited for by an agent that starts them once and leaves; none for one that stays. Ours, not upstream's.
+    /// How long pods are waited for by an agent that starts them once and leaves; none for one that
+    /// stays. Ours, not upstream's.
     pub run_once_within: Option<Duration>,
     /// The file that keeps a second kubelet out.
     pub lock_file: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! Every flag of `kubelet` as data: name, kind of value, what it sets, topic, and one line of help.
 //!
-//! The parser, the help text, the override of configuration fields and the list of deprecated flags all come from this
-//! table. Names and meanings are upstream's 131 flags on Linux; a test compares the names with a list of their own. The few
-//! that are ours say so in their help.
+//! The parser, the help text, the override of configuration fields and the list of deprecated flags
+//! all come from this table. Names and meanings are upstream's 131 flags on Linux; a test compares
+//! the names with a list of their own. The few that are ours say so in their help.
 
 /// How a flag's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

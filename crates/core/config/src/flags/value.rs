@@ -1,6 +1,7 @@
 //! A flag's texts into one value, in the form the configuration uses for the same field.
 //!
-//! Lists and maps may be given several times; the occurrences add up. Everything else: the last one counts.
+//! Lists and maps may be given several times; the occurrences add up. Everything else: the last one
+//! counts.
 
 use std::net::IpAddr;
 

@@ -1,8 +1,9 @@
 //! Feature gates as a value: which of Kubernetes' optional behaviours are on in this process.
 //!
-//! Owner: whoever loaded the configuration; everybody else gets a shared reference. In: `name=bool` pairs from files
-//! and flags. Out: [`FeatureGates`]. Refuses unknown names, locked gates set to the other value, and a gate that is on
-//! while one it depends on is off. There is no global registry and no way to change a gate after start.
+//! Owner: whoever loaded the configuration; everybody else gets a shared reference. In: `name=bool`
+//! pairs from files and flags. Out: [`FeatureGates`]. Refuses unknown names, locked gates set to
+//! the other value, and a gate that is on while one it depends on is off. There is no global
+//! registry and no way to change a gate after start.
 
 mod table;
 
@@ -24,7 +25,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The word upstream uses in the `stage` label of `kubernetes_feature_enabled`; empty for settled gates.
+    /// The word upstream uses in the `stage` label of `kubernetes_feature_enabled`; empty for
+    /// settled gates.
     pub fn label(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -142,7 +144,8 @@ impl FeatureGates {
     }
 }
 
-/// Remarks about settings that work today and will be refused one day: settled and deprecated gates.
+/// Remarks about settings that work today and will be refused one day: settled and deprecated
+/// gates.
 pub(crate) fn remarks(settings: &BTreeMap<String, bool>) -> Vec<String> {
     let known = settings.keys().filter_map(|name| find(name));
     known

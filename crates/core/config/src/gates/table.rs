@@ -1,7 +1,8 @@
-//! Every feature gate of Kubernetes 1.37 that a kubelet accepts: name, default, stage, and whether it is locked.
+//! Every feature gate of Kubernetes 1.37 that a kubelet accepts: name, default, stage, and whether
+//! it is locked.
 //!
-//! Data only; sorted by name, so that lookup is a binary search. The names and states are facts of upstream's release:
-//! `pkg/features`, the API server's library, `component-base` and `client-go`.
+//! Data only; sorted by name, so that lookup is a binary search. The names and states are facts of
+//! upstream's release: `pkg/features`, the API server's library, `component-base` and `client-go`.
 
 use super::{Gate, Lock, Stage};
 use Lock::{Fixed, Free};

@@ -1,4 +1,5 @@
-//! Defaults against the specification's table and against what an upstream kubelet answered at `/configz`.
+//! Defaults against the specification's table and against what an upstream kubelet answered at
+//! `/configz`.
 
 use serde_json::{Value, json};
 

@@ -46,14 +46,15 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
-/// 8.13, dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and stays known.
+/// 8.13, dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and
+/// stays known.
 #[test]
 fn an_evicted_pod_keeps_nothing_but_its_status() {
     let mut scene = Scene::new(simple()).sandboxes(vec![sandbox(0, false)]).with(vec![
         seen_container("c", 1, exited(137, NOW - 20, NOW - 10)),
         seen_container("c", 0, exited(1, NOW - 40, NOW - 30)),
     ]);
-    (scene.phase, scene.kept) = (Phase::Failed, Kept::Nothing);
+    (scene.phase, scene.kept) = (Phase::Failed, KeptContainers::None);
     scene.wish = Wish::End { grace: None };
     scene.setup.volumes = Presence::Absent;
     scene.setup.cgroup = Presence::Absent;
@@ -91,7 +92,8 @@ fn what_nobody_asked_for_gets_a_second() {
     assert_eq!(scene.plan(), "stop c-0 1s PodEnds; stop s-0");
 }
 
-/// 8.2, `create` for a UID that is terminating: the next life finds the containers of this one, and counts on.
+/// 8.2, `create` for a UID that is terminating: the next life finds the containers of this one, and
+/// counts on.
 #[test]
 fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
     let scene = ended(Wish::Renew { grace: None });
@@ -148,7 +150,8 @@ fn each_of_upstreams_causes_ends_a_pod() {
     }
 }
 
-/// 8.2, grace period: the deletion's, else the specification's; lowered by who asks for less; at least a second.
+/// 8.2, grace period: the deletion's, else the specification's; lowered by who asks for less; at
+/// least a second.
 #[test]
 fn the_grace_is_the_least_that_anybody_asks_for() {
     let check = |spec: Option<i64>, deletion: Option<i64>, asked: Option<i64>, grace: i64| {
@@ -202,16 +205,11 @@ fn a_deadline_counts_from_the_start_of_the_pod() {
     check(Some(-1), Some(NOW));
 }
 
-/// 8.13, pod cgroups: while volumes are still there the cgroup stays, and what may be left in it gets little of the processors.
+/// 8.13, pod cgroups: while volumes are still there the cgroup stays, and what may be left in it
+/// gets little of the processors.
 #[test]
 fn a_pod_whose_volumes_stay_keeps_its_cgroup_and_loses_its_weight() {
-    let failure = Failure {
-        kind: FailureKind::Other,
-        reason: "FailedUnmount",
-        message: "busy".to_owned(),
-        count: 1,
-        at: at(NOW - 1),
-    };
+    let failure = Failure { message: "busy".to_owned(), count: 1, at: at(NOW - 1) };
     let check = |volumes, failure: Option<Failure>, expected: &str| {
         for pod in [Some(simple()), None] {
             let mut scene = Scene::new(simple()).sandboxes(vec![sandbox(0, false)]);
@@ -232,7 +230,8 @@ fn a_pod_whose_volumes_stay_keeps_its_cgroup_and_loses_its_weight() {
     check(Presence::Absent, again(), "remove cgroup");
 }
 
-/// 8.7, 8.13: what the runtime will not remove holds up nobody who is wanted, and is asked for again where it is all that is left.
+/// 8.7, 8.13: what the runtime will not remove holds up nobody who is wanted, and is asked for
+/// again where it is all that is left.
 #[test]
 fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
     for (refusal, claim, expected) in [
@@ -246,7 +245,8 @@ fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
     }
 }
 
-/// 8.7: hook and order take whole seconds of the grace; two seconds are the shortest stop, whatever was asked for.
+/// 8.7: hook and order take whole seconds of the grace; two seconds are the shortest stop, whatever
+/// was asked for.
 #[test]
 fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
     for (grace, spent_ms, left) in [

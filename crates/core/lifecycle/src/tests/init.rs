@@ -68,7 +68,8 @@ fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     assert_eq!(scene.plan(), "stop s-0 30s PodEnds; stop s-0");
 }
 
-/// 8.7: everybody's end begins at once; sidecars are signalled after the others, the last first, on what is left of the grace.
+/// 8.7: everybody's end begins at once; sidecars are signalled after the others, the last first, on
+/// what is left of the grace.
 #[test]
 fn sidecars_stop_last_and_in_reverse_order() {
     let mut scene = Scene::new(pod(
@@ -94,7 +95,8 @@ fn sidecars_stop_last_and_in_reverse_order() {
     assert_eq!(scene.plan(), "stop s-0");
 }
 
-/// 8.7: a sidecar serves the regular containers; init containers that still run, and ephemeral ones, keep it from nothing.
+/// 8.7: a sidecar serves the regular containers; init containers that still run, and ephemeral
+/// ones, keep it from nothing.
 #[test]
 fn sidecars_wait_for_regular_containers_and_later_sidecars_only() {
     let mut scene =
@@ -129,8 +131,9 @@ fn an_init_container_that_ran_out_of_memory_or_sight_has_failed() {
     check("Never", &lost, "stop s-0");
 }
 
-/// 8.6: sidecars are killed and restarted on a startup failure, another specification or a liveness failure, in this order, after
-/// initialisation too and whatever the pod's policy. Nothing else is looked at before the startup probe has spoken.
+/// 8.6: sidecars are killed and restarted on a startup failure, another specification or a liveness
+/// failure, in this order, after initialisation too and whatever the pod's policy. Nothing else is
+/// looked at before the startup probe has spoken.
 #[test]
 fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
     let failed = Verdict::Failure { grace: None };

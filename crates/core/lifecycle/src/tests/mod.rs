@@ -1,14 +1,17 @@
-//! The rules of a pod's life, each as facts in and a step out. Here is the scene that they play in; each part has its own file.
+//! The rules of a pod's life, each as facts in and a step out. Here is the scene that they play in;
+//! each part has its own file.
 
 mod ending;
 mod failures;
 mod init;
+mod judging;
 mod resize;
 mod rules;
 mod starting;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ferrolet_pod::{EndReason, Ending, Waiting, WaitingReason};
 use ferrolet_types::{
     ContainerId, ContainerName, GracePeriod, PodUid, SandboxId, Timestamp,
     observed::{
@@ -114,14 +117,19 @@ struct Scene {
     seen: PodObservation,
     phase: Phase,
     setup: Setup,
-    failures: BTreeMap<ContainerName, Failure>,
+    failures: BTreeMap<ContainerName, StartFailure>,
+    waiting: BTreeMap<ContainerName, Waiting>,
+    hold: Option<Hold>,
+    started_at: Option<Timestamp>,
+    is_judged: bool,
+    eviction: Option<&'static str>,
     pod_failure: Option<Failure>,
     probes: BTreeMap<ContainerName, ContainerProbes>,
     resize: ResizeFacts,
     is_restarting_all: bool,
     network_trouble: Option<&'static str>,
     back_off: BackOffPolicy,
-    kept: Kept,
+    kept: KeptContainers,
 }
 
 const READY: Setup = Setup {
@@ -141,13 +149,18 @@ impl Scene {
             phase: Phase::Running,
             setup: READY,
             failures: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            hold: None,
+            started_at: None,
+            is_judged: false,
+            eviction: None,
             pod_failure: None,
             probes: BTreeMap::new(),
             resize: ResizeFacts::default(),
             is_restarting_all: false,
             network_trouble: None,
             back_off: BackOffPolicy::upstream(Duration::from_secs(300)),
-            kept: Kept::within(Some(1)),
+            kept: KeptContainers::within(Some(1)),
         }
     }
 
@@ -173,6 +186,11 @@ impl Scene {
             phase: self.phase,
             setup: self.setup,
             failures: &self.failures,
+            waiting: &self.waiting,
+            hold: self.hold.as_ref(),
+            started_at: self.started_at,
+            is_judged: self.is_judged,
+            eviction: self.eviction,
             pod_failure: self.pod_failure.as_ref(),
             probes: &self.probes,
             resize: &self.resize,

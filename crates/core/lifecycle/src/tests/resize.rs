@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// 8.5, 8.10: running containers take new bounds, those whose policy says so restart, and the pod's bounds follow before starts.
+/// 8.5, 8.10: running containers take new bounds, those whose policy says so restart, and the pod's
+/// bounds follow before starts.
 #[test]
 fn granted_resources_are_put_in_force_before_anything_starts() {
     let names = |list: &str| -> std::collections::BTreeSet<ContainerName> {
@@ -39,13 +40,7 @@ fn a_failed_resize_waits_alone() {
     let two = pod("Always", vec![], vec![container("a"), container("b")]);
     let mut scene = Scene::new(two).with(vec![seen_container("a", 0, running())]);
     scene.resize.updates.insert(ContainerName::new("a"));
-    scene.resize.failure = Some(Failure {
-        kind: FailureKind::Other,
-        reason: "Error",
-        message: "no".to_owned(),
-        count: 1,
-        at: at(NOW),
-    });
+    scene.resize.failure = Some(Failure { message: "no".to_owned(), count: 1, at: at(NOW) });
     let step = scene.step();
     assert_eq!(in_words(&step), "start b");
     assert_eq!(step.wake_at, Some(at(NOW + 1)));

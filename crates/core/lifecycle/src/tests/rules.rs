@@ -2,44 +2,6 @@
 
 use super::*;
 
-/// 8.5, 8.6: the first rule that fits an exit code stands above the container's policy, and that above the pod's.
-#[test]
-fn rules_about_exit_codes_come_first_then_the_containers_policy_then_the_pods() {
-    let check = |pods: &str, own: Option<&str>, rules: &str, code: i32, restarts: bool| {
-        let rules: Vec<k8s_openapi::api::core::v1::ContainerRestartRule> = rules
-            .split_whitespace()
-            .map(|rule| {
-                let (operator, codes) = rule.split_once(':').unwrap();
-                k8s_openapi::api::core::v1::ContainerRestartRule {
-                    action: "Restart".to_owned(),
-                    exit_codes: Some(k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes {
-                        operator: operator.to_owned(),
-                        values: Some(codes.split(',').map(|it| it.parse().unwrap()).collect()),
-                    }),
-                }
-            })
-            .collect();
-        let mine = Container {
-            restart_policy: own.map(str::to_owned),
-            restart_policy_rules: Some(rules),
-            ..container("c")
-        };
-        let dead = seen_container("c", 0, exited(code, NOW - 20, NOW - 10));
-        let pod = pod(pods, vec![], vec![mine.clone()]);
-        assert_eq!(should_restart(&pod, &mine, Some(&dead)), restarts, "{pods} {own:?} {code}");
-    };
-    check("Never", None, "", 1, false);
-    check("Never", Some("Always"), "", 0, true);
-    check("Always", Some("Never"), "", 1, false);
-    check("Always", Some("OnFailure"), "", 0, false);
-    check("Never", Some("OnFailure"), "", 1, true);
-    check("Never", Some("Never"), "In:42", 42, true);
-    check("Never", Some("Never"), "In:42", 43, false);
-    check("Never", Some("Never"), "NotIn:1,2", 3, true);
-    check("Never", Some("Never"), "NotIn:1,2 In:7", 2, false);
-    check("Never", Some("Never"), "NotIn:1,2 In:2", 2, true);
-}
-
 /// A container whose exit with 42 starts every container of the pod anew.
 fn resets(name: &str) -> Container {
     let rule = k8s_openapi::api::core::v1::ContainerRestartRule {
@@ -56,7 +18,8 @@ fn resets(name: &str) -> Container {
     }
 }
 
-/// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox, volumes and logs stay.
+/// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox,
+/// volumes and logs stay.
 #[test]
 fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
     let all =
@@ -77,7 +40,8 @@ fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
     assert_eq!(scene.plan(), "start i");
 }
 
-/// 8.5, 8.6: no back-off holds a reset up, but one that is asked for at once is done when the container would be a second old.
+/// 8.5, 8.6: no back-off holds a reset up, but one that is asked for at once is done when the
+/// container would be a second old.
 #[test]
 fn a_pod_that_always_starts_anew_does_so_once_a_second() {
     let check = |started: i64, finished: i64, plan: &str, wake: Option<i64>| {

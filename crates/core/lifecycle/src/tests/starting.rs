@@ -19,14 +19,13 @@ fn without_a_network_only_host_network_pods_get_a_sandbox() {
     scene.network_trouble = Some("no plugin");
     let step = scene.step();
     assert_eq!(in_words(&step), "");
-    let told = step.hold.map(|it| (it.reason, it.message));
-    let message = "network is not ready: no plugin".to_owned();
-    assert_eq!(told, Some(("NetworkNotReady", message)));
+    assert_eq!(step.hold, Some(Hold::NetworkNotReady("no plugin".to_owned())));
     scene.pod.as_mut().unwrap().spec.as_mut().unwrap().host_network = Some(true);
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
-/// 8.5, order: ours overlap where upstream starts one after the other; nobody can tell but by the time.
+/// 8.5, order: ours overlap where upstream starts one after the other; nobody can tell but by the
+/// time.
 #[test]
 fn regular_containers_start_side_by_side() {
     let scene =
@@ -146,7 +145,8 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
         )]);
         let step = scene.step();
         assert_eq!(step.wake_at, wake_in.map(|secs| at(NOW + secs)), "streak {streak}");
-        let is_waiting = step.waiting.get("c").is_some_and(|why| why.reason == "CrashLoopBackOff");
+        let why = step.waiting.get("c").map(|it| it.reason);
+        let is_waiting = why == Some(WaitingReason::CrashLoopBackOff);
         assert_eq!(is_waiting, wake_in.is_some(), "streak {streak}");
         assert_eq!(step.stages.is_empty(), wake_in.is_some(), "streak {streak}");
     };
@@ -160,25 +160,27 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
     check(40, 1, Some(299));
 }
 
-/// 8.3, step 12: the error of a start is known after the look that showed the end, so a watcher sees both.
+/// 8.3, step 12: the error of a start is known after the look that showed the end, so a watcher
+/// sees both.
 #[test]
 fn the_end_of_a_container_is_shown_before_its_wait_is() {
-    let check = |longest: u64, finished_ago: i64, wake_in: Duration, reason: Option<&str>| {
-        let mut scene = Scene::new(simple()).with(vec![seen_container(
-            "c",
-            1,
-            exited(1, NOW - finished_ago - 1, NOW - finished_ago),
-        )]);
-        scene.back_off = BackOffPolicy::upstream(Duration::from_secs(longest));
-        let step = scene.step();
-        let shown = step.waiting.get("c").map(|why| why.reason);
-        assert_eq!(shown, reason, "{finished_ago} s ago");
-        assert_eq!(step.wake_at, Some(at(NOW).after(wake_in)));
-        assert!(step.stages.is_empty(), "{finished_ago} s ago");
-    };
+    let check =
+        |longest: u64, finished_ago: i64, wake_in: Duration, reason: Option<WaitingReason>| {
+            let mut scene = Scene::new(simple()).with(vec![seen_container(
+                "c",
+                1,
+                exited(1, NOW - finished_ago - 1, NOW - finished_ago),
+            )]);
+            scene.back_off = BackOffPolicy::upstream(Duration::from_secs(longest));
+            let step = scene.step();
+            let shown = step.waiting.get("c").map(|why| why.reason);
+            assert_eq!(shown, reason, "{finished_ago} s ago");
+            assert_eq!(step.wake_at, Some(at(NOW).after(wake_in)));
+            assert!(step.stages.is_empty(), "{finished_ago} s ago");
+        };
     let (second, half) = (Duration::from_secs(1), Duration::from_millis(500));
     check(300, 0, second, None);
-    check(300, 1, 9 * second, Some("CrashLoopBackOff"));
+    check(300, 1, 9 * second, Some(WaitingReason::CrashLoopBackOff));
     check(1, 0, half, None);
 }
 
@@ -223,7 +225,8 @@ fn another_image_and_other_resources_leave_the_crash_loop_behind() {
     assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
 }
 
-/// 8.3, step 6: containers without their pod's cgroup are killed once; the cgroup is made for what may run again.
+/// 8.3, step 6: containers without their pod's cgroup are killed once; the cgroup is made for what
+/// may run again.
 #[test]
 fn a_pod_that_lost_its_cgroup_is_killed_and_made_anew_there() {
     let lost = |policy: &str, init: Vec<Container>, seen: &str| {
@@ -365,7 +368,8 @@ fn a_container_waits_for_the_hook_that_greets_the_one_before_it() {
     );
 }
 
-/// 8.5, regular container running: a policy that forbids the restart leaves the stop; nothing to keep then ends the pod.
+/// 8.5, regular container running: a policy that forbids the restart leaves the stop; nothing to
+/// keep then ends the pod.
 #[test]
 fn a_failing_probe_ends_a_container_that_may_not_restart() {
     let check = |policy: &str, plan: &str| {
@@ -395,7 +399,8 @@ fn a_pod_with_nothing_left_to_do_ends() {
     check("OnFailure", [0, 1], "start c#1~1");
 }
 
-/// 8.5, execution order: stops, then the resize, then ephemeral containers, then init containers in the order of their list, then the rest.
+/// 8.5, execution order: stops, then the resize, then ephemeral containers, then init containers in
+/// the order of their list, then the rest.
 #[test]
 fn one_step_does_everything_in_upstreams_order() {
     use k8s_openapi::api::core::v1::EphemeralContainer;

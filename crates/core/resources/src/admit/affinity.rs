@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ferrolet_node::NodeState;
 use ferrolet_types::pod::PodView;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
-use super::AdmissionNode;
-
 /// True when the node is one the pod asked for.
-pub(super) fn matches(pod: &Pod, node: &AdmissionNode) -> bool {
+pub(super) fn matches(pod: &Pod, node: &NodeState) -> bool {
     let spec = pod.spec_ref();
     let selected =
         spec.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
@@ -16,7 +15,7 @@ pub(super) fn matches(pod: &Pod, node: &AdmissionNode) -> bool {
         spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()).and_then(
             |affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref(),
         );
-    selected && required.is_none_or(|selector| selects(selector, &node.labels, &node.name))
+    selected && required.is_none_or(|selector| selects(selector, &node.labels, &node.settings.name))
 }
 
 /// True when a selector asks for a node. Terms are alternatives; an empty list matches nothing.

@@ -1,9 +1,11 @@
 //! AppArmor: a pod that asks to be confined does not run on a node that cannot confine it.
 //!
-//! Whether a profile is loaded is the runtime's business when it makes the container; here only what the node as a whole can do
-//! counts, and names that cannot name anything. Upstream: `pkg/security/apparmor`.
+//! Whether a profile is loaded is the runtime's business when it makes the container; here only
+//! what the node as a whole can do counts, and names that cannot name anything. Upstream:
+//! `pkg/security/apparmor`.
 
-use ferrolet_types::pod::{PodView, ephemeral_as_container};
+use ferrolet_pod::all_containers;
+use ferrolet_types::pod::PodView;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
 
 use super::Rejection;
@@ -21,7 +23,7 @@ pub(super) fn check(pod: &Pod, is_enabled: bool) -> Result<(), Rejection> {
     if !is_enabled {
         return refuse("AppArmor is not enabled on the host");
     }
-    if containers(pod).iter().any(|it| is_nameless(pod, it)) {
+    if all_containers(pod).any(|(_, it)| is_nameless(pod, &it)) {
         return refuse("invalid empty AppArmor profile name");
     }
     Ok(())
@@ -39,7 +41,7 @@ fn is_wanted(pod: &Pod) -> bool {
     let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
     let mut annotations = pod.metadata.annotations.iter().flatten();
     pods_profile(pod).is_some_and(confines)
-        || containers(pod).iter().any(|it| own_profile(it).is_some_and(confines))
+        || all_containers(pod).any(|(_, it)| own_profile(&it).is_some_and(confines))
         || annotations.any(|(key, value)| key.starts_with(ANNOTATION) && value != UNCONFINED)
 }
 
@@ -67,13 +69,4 @@ fn pods_profile(pod: &Pod) -> Option<&AppArmorProfile> {
 fn own_profile(container: &Container) -> Option<&AppArmorProfile> {
     let context = container.security_context.as_ref()?;
     context.app_armor_profile.as_ref()
-}
-
-fn containers(pod: &Pod) -> Vec<Container> {
-    let spec = pod.spec_ref();
-    let init = spec.init_containers.iter().flatten().cloned();
-    let ephemeral = spec.ephemeral_containers.iter().flatten();
-    init.chain(spec.containers.iter().cloned())
-        .chain(ephemeral.map(ephemeral_as_container))
-        .collect()
 }

@@ -1,7 +1,8 @@
 //! Features that only some nodes have: what this one declares, and which pods need more.
 //!
-//! The scheduler keeps pods away from nodes that do not declare what they need; a pod that names its node comes all the same
-//! and is turned away here, instead of running without what it asked for.
+//! The scheduler keeps pods away from nodes that do not declare what they need; a pod that names
+//! its node comes all the same and is turned away here, instead of running without what it asked
+//! for.
 
 use ferrolet_types::{
     Quantity,
@@ -18,8 +19,9 @@ const RESIZE_POD: &str = "InPlacePodLevelResourcesVerticalScaling";
 const RESIZE_INIT: &str = "InPlacePodVerticalScalingInitContainers";
 const RESIZE_MEMORY_VOLUMES: &str = "InPlacePodVerticalScalingMemoryBackedVolumes";
 
-/// Those of upstream's declared features that this agent really has. A feature belongs here together with its code: a node
-/// that declares what it does not do is given pods that it cannot run.
+/// Those of upstream's declared features that this agent really has. A feature belongs here
+/// together with its code: a node that declares what it does not do is given pods that it cannot
+/// run.
 const PRESENT: [&str; 4] = ["ExtendWebSocketsToKubelet", RESIZE_POD, RESIZE_INIT, RESTART_ALL];
 
 /// What a node says that it can do, sorted; a feature whose gate is closed is not declared.
@@ -38,7 +40,8 @@ pub(super) fn check(pod: &Pod, declared: &[String]) -> Result<(), Rejection> {
     }
 }
 
-/// What an update of a pod that the node has taken asks of it in vain; `None` when the node can do it. It is told, and nothing else comes of it.
+/// What an update of a pod that the node has taken asks of it in vain; `None` when the node can do
+/// it. It is told, and nothing else comes of it.
 pub fn missing_for_update(old: &Pod, new: &Pod, declared: &[String]) -> Option<String> {
     missing(&needed_for(old, new), declared)
 }

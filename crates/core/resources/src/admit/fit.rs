@@ -1,17 +1,19 @@
 //! Whether what a pod asks for is still free.
 
-use ferrolet_types::Quantity;
+use ferrolet_node::NodeState;
+use ferrolet_types::{Quantity, is_native_resource};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{AdmissionNode, Rejection};
+use super::Rejection;
 use crate::{Amounts, Overhead, amount, pod_requests, requests_in_use};
 
 /// What every node counts, in the order in which it is looked at.
 const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Checks the number of pods, then every resource the pod asks for; amounts the node does not know are somebody else's.
-/// Upstream's order: processors, memory, local storage, and the rest, there in no order and here by name.
-pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rejection> {
+/// Checks the number of pods, then every resource the pod asks for; amounts the node does not know
+/// are somebody else's. Upstream's order: processors, memory, local storage, and the rest, there in
+/// no order and here by name.
+pub(super) fn check(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
     let n_others = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let most = amount(&node.allocatable, "pods").value();
     if n_others >= most {
@@ -45,8 +47,7 @@ pub(super) fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<
 
 /// What belongs to the node always counts; extended resources only where the node has them.
 fn is_counted(name: &str, allocatable: &Amounts) -> bool {
-    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    is_native || allocatable.contains_key(name)
+    is_native_resource(name) || allocatable.contains_key(name)
 }
 
 fn out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {

@@ -1,8 +1,9 @@
 //! Whether the node takes a pod: upstream's chain of checks, the first that fails decides.
 //!
-//! In: the pod, what the node is, and the other pods it has taken. Out: nothing to say, or a [`Rejection`] in upstream's words.
-//! Static pods bypass the taints, as they do upstream. A pod that already runs is never asked again: that is the caller's rule.
-//! Refuses: remembering who was taken; pre-emption and eviction, which are other chains.
+//! In: the pod, what the node is, and the other pods it has taken. Out: nothing to say, or a
+//! [`Rejection`] in upstream's words. Static pods bypass the taints, as they do upstream. A pod
+//! that already runs is never asked again: that is the caller's rule. Refuses: remembering who was
+//! taken; pre-emption and eviction, which are other chains.
 
 mod affinity;
 mod apparmor;
@@ -16,10 +17,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use ferrolet_node::NodeState;
 use ferrolet_types::pod::PodView;
-use k8s_openapi::api::core::v1::{NodeSelector, Pod, Taint};
-
-use crate::Amounts;
+use k8s_openapi::api::core::v1::{NodeSelector, Pod};
 
 pub use features::{declared_features, missing_for_update};
 pub use sysctls::sysctl_with_dots;
@@ -28,29 +28,8 @@ pub use sysctls::sysctl_with_dots;
 const OS: &str = "linux";
 const OS_LABEL: &str = "kubernetes.io/os";
 
-/// What the node is, as far as admission goes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdmissionNode {
-    /// Its name.
-    pub name: String,
-    /// Its labels, the API's once they are known.
-    pub labels: BTreeMap<String, String>,
-    /// Its taints.
-    pub taints: Vec<Taint>,
-    /// What pods may have together, `pods` included.
-    pub allocatable: Amounts,
-    /// The runtime honours the supplementary-groups policy.
-    pub has_supplemental_groups_policy: bool,
-    /// The kernel can confine containers with AppArmor.
-    pub has_apparmor: bool,
-    /// Sysctls that pods may set although they are not known to be safe; may end in `*`.
-    pub allowed_unsafe_sysctls: Vec<String>,
-    /// What the node [declares](declared_features) that it can do.
-    pub declared_features: Vec<String>,
-}
-
 /// True when the node is one that the pod's selector and required affinity ask for.
-pub fn is_chosen(pod: &Pod, node: &AdmissionNode) -> bool {
+pub fn is_chosen(pod: &Pod, node: &NodeState) -> bool {
     affinity::matches(pod, node)
 }
 
@@ -69,8 +48,8 @@ pub struct Rejection {
 }
 
 /// Decides whether the node takes `pod` besides `others`.
-pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rejection> {
-    sysctls::check(pod, &node.allowed_unsafe_sysctls)?;
+pub fn admit(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
+    sysctls::check(pod, &node.settings.allowed_unsafe_sysctls)?;
     check_os(pod)?;
     check_groups_policy(pod, node)?;
     fit::check(pod, node, others)?;
@@ -82,7 +61,7 @@ pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rej
     let named = pod.spec_ref().node_name.as_deref().unwrap_or_default();
     predicate(
         "NodeName",
-        named.is_empty() || named == node.name,
+        named.is_empty() || named == node.settings.name,
         "node(s) didn't match the requested node name",
     )?;
     predicate(
@@ -95,8 +74,9 @@ pub fn admit(pod: &Pod, node: &AdmissionNode, others: &[&Pod]) -> Result<(), Rej
         pod.is_static() || taints::are_tolerated(pod, &node.taints),
         "node(s) had taints that the pod didn't tolerate",
     )?;
-    apparmor::check(pod, node.has_apparmor)?;
-    features::check(pod, &node.declared_features)
+    let machine = node.facts.machine.as_ref();
+    apparmor::check(pod, machine.is_some_and(|it| it.has_apparmor))?;
+    features::check(pod, &node.settings.declared_features)
 }
 
 fn predicate(name: &str, holds: bool, why: &str) -> Result<(), Rejection> {
@@ -126,7 +106,7 @@ fn check_os(pod: &Pod) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn check_groups_policy(pod: &Pod, node: &AdmissionNode) -> Result<(), Rejection> {
+fn check_groups_policy(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     let policy = pod
         .spec_ref()
         .security_context

@@ -73,7 +73,8 @@ impl Namespace {
     }
 }
 
-/// A parameter's name as runtimes know it: `net/ipv4/x` is `net.ipv4.x`; a name that begins with dots may hold slashes in an interface's name.
+/// A parameter's name as runtimes know it: `net/ipv4/x` is `net.ipv4.x`; a name that begins with
+/// dots may hold slashes in an interface's name.
 pub fn sysctl_with_dots(name: &str) -> String {
     let first = name.find(['.', '/']);
     if first.is_none_or(|at| name.as_bytes()[at] == b'.') {

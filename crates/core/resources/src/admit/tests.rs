@@ -1,5 +1,8 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use ferrolet_node::NodeSettings;
 use ferrolet_types::Quantity;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use super::*;
 
@@ -8,10 +11,16 @@ fn pod(spec: serde_json::Value) -> Pod {
         .unwrap()
 }
 
-fn node() -> AdmissionNode {
+fn node() -> NodeState {
     let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3"), ("example.com/gpu", "1")];
-    AdmissionNode {
+    let settings = NodeSettings {
         name: "n".to_owned(),
+        allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned()],
+        declared_features: Vec::new(),
+        ..NodeSettings::example()
+    };
+    NodeState {
+        settings: Arc::new(settings),
         labels: BTreeMap::from([
             ("zone".to_owned(), "a".to_owned()),
             ("size".to_owned(), "5".to_owned()),
@@ -22,9 +31,7 @@ fn node() -> AdmissionNode {
             .map(|(name, text)| ((*name).into(), Quantity::parse(text).unwrap()))
             .collect(),
         has_supplemental_groups_policy: false,
-        has_apparmor: false,
-        allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned()],
-        declared_features: Vec::new(),
+        ..NodeState::example()
     }
 }
 
@@ -32,7 +39,7 @@ fn asking(requests: serde_json::Value) -> Pod {
     pod(serde_json::json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
 }
 
-fn check(pod: &Pod, node: &AdmissionNode, others: &[&Pod], expected: Option<(&str, &str)>) {
+fn check(pod: &Pod, node: &NodeState, others: &[&Pod], expected: Option<(&str, &str)>) {
     let rejected = admit(pod, node, others).err();
     assert_eq!(rejected.as_ref().map(|it| (it.reason.as_str(), it.message.as_str())), expected);
 }
@@ -251,7 +258,9 @@ fn what_the_node_does_not_declare_is_not_promised() {
         let message = format!("Pod requires node features that are not available: {feature}");
         let refused = Some(("PodFeatureUnsupported", message.as_str()));
         check(pod, &node(), &[], refused);
-        let able = AdmissionNode { declared_features: vec![feature.to_owned()], ..node() };
+        let mut able = node();
+        let settings = Arc::make_mut(&mut able.settings);
+        settings.declared_features = vec![feature.to_owned()];
         check(pod, &able, &[], None);
     }
 }
@@ -324,7 +333,8 @@ fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
     };
     let none = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
     let nameless = "Cannot enforce AppArmor: invalid empty AppArmor profile name";
-    let able = AdmissionNode { has_apparmor: true, ..node() };
+    let mut able = node();
+    able.facts.machine.as_mut().unwrap().has_apparmor = true;
     let default = serde_json::json!({"type": "RuntimeDefault"});
     let free = serde_json::json!({"type": "Unconfined"});
     for (pod, without, with) in [

@@ -1,9 +1,12 @@
-//! Environment files (`fileKeyRef`): lines of `NAME='value'`, a strict subset of what a shell reads.
+//! Environment files (`fileKeyRef`): lines of `NAME='value'`, a strict subset of what a shell
+//! reads.
 //!
-//! A value stands in single quotes, may span lines and is taken literally; a comment may follow it. Blank lines and lines
-//! that begin with `#` are skipped. A blank right after `=` makes the value empty, as in a shell.
+//! A value stands in single quotes, may span lines and is taken literally; a comment may follow it.
+//! Blank lines and lines that begin with `#` are skipped. A blank right after `=` makes the value
+//! empty, as in a shell.
 
-/// The value of a key, empty when the file does not name it; `None` when the file breaks the rules before that.
+/// The value of a key, empty when the file does not name it; `None` when the file breaks the rules
+/// before that.
 pub(crate) fn value_of(content: &str, key: &str) -> Option<String> {
     let mut lines = content.lines();
     while let Some(line) = lines.next() {

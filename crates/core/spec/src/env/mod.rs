@@ -1,10 +1,10 @@
 //! The environment of a container.
 //!
-//! In: a pod, a container, and everything its variables refer to, already fetched ([`EnvObjects`]; [`needs`] says what).
-//! Out: names and values in a stable order: `envFrom` entries in their order with keys sorted, `env` in its order (a name
-//! given twice keeps its first place and takes its last value), then service variables that nothing overrides.
-//! Upstream's order is that of a Go map, so nothing can depend on it.
-//! Refuses: fetching.
+//! In: a pod, a container, and everything its variables refer to, already fetched ([`EnvObjects`];
+//! [`needs`] says what). Out: names and values in a stable order: `envFrom` entries in their order
+//! with keys sorted, `env` in its order (a name given twice keeps its first place and takes its
+//! last value), then service variables that nothing overrides. Upstream's order is that of a Go
+//! map, so nothing can depend on it. Refuses: fetching.
 
 mod fields;
 mod files;
@@ -23,7 +23,8 @@ use k8s_openapi::api::core::v1::{
 
 use crate::expand::expand;
 
-/// Objects that environments refer to. An object that is not listed was not asked for: that is a node without a cluster.
+/// Objects that environments refer to. An object that is not listed was not asked for: that is a
+/// node without a cluster.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct EnvObjects {
     /// Config maps of the pod's namespace by name.
@@ -32,7 +33,8 @@ pub struct EnvObjects {
     pub secrets: BTreeMap<String, Lookup<Arc<Secret>>>,
     /// Services of the cluster.
     pub services: Services,
-    /// Contents of environment files by volume name and path in the volume; `Failed` when the path cannot be read.
+    /// Contents of environment files by volume name and path in the volume; `Failed` when the path
+    /// cannot be read.
     pub files: BTreeMap<(String, String), Lookup<String>>,
 }
 
@@ -52,7 +54,8 @@ pub enum Lookup<T> {
 pub enum Services {
     /// Not listed yet: pods of the API have to wait.
     NotRead,
-    /// All of them, or those of the pod's namespace and `default/kubernetes`; none on a node without a cluster.
+    /// All of them, or those of the pod's namespace and `default/kubernetes`; none on a node
+    /// without a cluster.
     Read(Vec<Arc<Service>>),
 }
 

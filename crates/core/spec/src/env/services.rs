@@ -1,12 +1,14 @@
-//! Variables that tell a container where services are, in the two old conventions: `X_SERVICE_HOST` and Docker's links.
+//! Variables that tell a container where services are, in the two old conventions: `X_SERVICE_HOST`
+//! and Docker's links.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_types::pod::PodView as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 
-/// Variables of the services that the pod sees: those of its namespace unless it declines (`enableServiceLinks`), and
-/// `kubernetes` always. Services without a cluster address have none. Sorted by service name.
+/// Variables of the services that the pod sees: those of its namespace unless it declines
+/// (`enableServiceLinks`), and `kubernetes` always. Services without a cluster address have none.
+/// Sorted by service name.
 pub(crate) fn variables(pod: &Pod, services: &[Arc<Service>]) -> Vec<(String, String)> {
     let namespace = pod.key().namespace;
     let has_links = pod.spec_ref().enable_service_links.unwrap_or(true);

@@ -1,14 +1,17 @@
-//! What upstream's kubelet 1.37.1 answered in a real cluster, reproduced from the facts that led there.
+//! What upstream's kubelet 1.37.1 answered in a real cluster, reproduced from the facts that led
+//! there.
 //!
-//! Each file in `golden/` holds a pod, the facts of each step that was seen by a watch, and the recorded status at the
-//! end. Times and container ids were not recorded; everything else must be equal, and so must each step's line.
+//! Each file in `golden/` holds a pod, the facts of each step that was seen by a watch, and the
+//! recorded status at the end. Times and container ids were not recorded; everything else must be
+//! equal, and so must each step's line.
 
 use std::{collections::BTreeMap, path::Path};
 
 use crate::{
-    ContainerFact, RunningContainers, RuntimeFacts, Stage, StatusInputs, StatusOverride,
-    WaitingReason, compute, merge_for_api, plan_patch,
+    ContainerFact, RunningContainers, RuntimeFacts, Stage, StatusInputs, StatusOverride, compute,
+    merge_for_api, plan_patch,
 };
+use ferrolet_pod::{EndReason, Waiting};
 use ferrolet_types::{
     ContainerName, PodUid, Timestamp,
     observed::{
@@ -19,6 +22,8 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use serde_json::{Map, Value, json};
+
+use super::support::waiting_reason;
 
 const POD_IP: &str = "10.88.0.7";
 const HOST_IP: &str = "10.87.0.1";
@@ -53,7 +58,7 @@ fn replay(name: &str, case: &Value) {
         let now = Timestamp::from_second(1_000 + i64::try_from(n_step).unwrap());
         apply_changes(&mut pod, step, now);
         let facts = Facts::read(&pod, case, step);
-        let computed = compute(&facts.inputs(&pod, previous.as_ref(), now));
+        let computed = compute(&facts.inputs(&pod, previous.as_ref(), now)).status;
         let running = match step["running"].as_str() {
             Some("gone") => RunningContainers::Gone,
             _ => RunningContainers::Possible,
@@ -117,7 +122,7 @@ impl Facts {
         let mut containers: BTreeMap<ContainerName, ContainerFact> = BTreeMap::new();
         for (name, why) in entries(&step["waiting"]) {
             containers.entry(name).or_default().waiting =
-                Some(WaitingReason { reason: text(&why[0]), message: text(&why[1]) });
+                Some(Waiting { reason: waiting_reason(&text(&why[0])), message: text(&why[1]) });
         }
         for (name, verdict) in entries(&step["started"]) {
             containers.entry(name).or_default().started = verdict.as_bool();
@@ -130,7 +135,7 @@ impl Facts {
             .map(|why| StatusOverride::Rejected { reason: text(&why[0]), message: text(&why[1]) });
         let ended = step.get("verdict").map(|why| StatusOverride::Ended {
             phase: Phase::Failed,
-            reason: text(&why[0]),
+            reason: EndReason::parse(&text(&why[0])),
             message: text(&why[1]),
             conditions: Vec::new(),
         });

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 
 use super::support::{World, exited, of, running, said, sandbox};
+use ferrolet_pod::EndReason;
+
 use crate::{Stage, StatusOverride};
 
 fn two(policy: &str) -> World {
@@ -127,7 +129,7 @@ fn a_verdict_names_phase_reason_and_readiness() {
     }));
     world.verdict = Some(StatusOverride::Ended {
         phase: Phase::Failed,
-        reason: "Evicted".to_owned(),
+        reason: EndReason::Evicted,
         message: "why".to_owned(),
         conditions: vec![disruption.unwrap()],
     });

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, WaitingReason, compute,
-};
+use crate::{ContainerFact, RuntimeFacts, Stage, StatusInputs, StatusOverride, compute};
+use ferrolet_pod::{Waiting, WaitingReason};
 use ferrolet_types::{
     ContainerName, Timestamp,
     observed::{
@@ -90,7 +89,7 @@ impl World {
     /// With a start that failed.
     pub(super) fn waiting(mut self, name: &str, reason: &str) -> Self {
         self.fact(name).waiting =
-            Some(WaitingReason { reason: reason.to_owned(), message: "why".to_owned() });
+            Some(Waiting { reason: waiting_reason(reason), message: "why".to_owned() });
         self
     }
 
@@ -122,6 +121,7 @@ impl World {
             host_ips: &self.host_ips,
             now: self.now,
         })
+        .status
     }
 
     /// The phase of this world.
@@ -219,4 +219,10 @@ pub(super) fn said(status: &PodStatus, kind: &str) -> String {
     };
     let part = |text: &Option<String>| text.clone().map_or(String::new(), |it| format!(" {it}"));
     format!("{}{}{}", condition.status, part(&condition.reason), part(&condition.message))
+}
+
+/// The reason with this word.
+pub(super) fn waiting_reason(word: &str) -> WaitingReason {
+    let mut all = WaitingReason::ALL.into_iter();
+    all.find(|it| it.as_str() == word).unwrap_or_else(|| panic!("no reason {word}"))
 }

@@ -1,4 +1,5 @@
-//! Everything a pod has to open a registry: its pull secrets first, then the node's own configuration, then plugins.
+//! Everything a pod has to open a registry: its pull secrets first, then the node's own
+//! configuration, then plugins.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! The line that pulls stand in: [`Turns`] decides, this wakes. Dropping a place or a turn gives it back.
+//! The line that pulls stand in: [`Turns`] decides, this wakes. Dropping a place or a turn gives it
+//! back.
 
 use std::{
     collections::BTreeMap,

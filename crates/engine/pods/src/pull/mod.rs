@@ -1,11 +1,13 @@
-//! Images for containers: is it here, may this pod use it, may it be fetched, with which credentials, and whose turn is it.
+//! Images for containers: is it here, may this pod use it, may it be fetched, with which
+//! credentials, and whose turn is it.
 //!
 //! ```text
 //!  name ─► here? ─► may this pod use it (records) ─► credentials (secrets, node, plugins) ─► line ─► rate ─► runtime
 //! ```
 //!
-//! Waiting times after failures are not kept here: a failure becomes a fact of its pod, and `lifecycle` decides when to try
-//! again. Refuses: deciding whose turn it is (`turns`) and who may use what (core's `images`).
+//! Waiting times after failures are not kept here: a failure becomes a fact of its pod, and
+//! `lifecycle` decides when to try again. Refuses: deciding whose turn it is (`turns`) and who may
+//! use what (core's `images`).
 
 mod credentials;
 mod line;
@@ -19,7 +21,8 @@ mod turns;
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_images::{Credential, ImageName, provider::Provider, verify::Verification};
-use ferrolet_lifecycle::FailureKind;
+use ferrolet_lifecycle::{FailureKind, StartError};
+use ferrolet_pod::WaitingReason;
 use ferrolet_ports::{
     Clock, ImageError, ImageInfo, Images, PullFiles, PullRequest, RegistryAuth, RegistryLogins,
 };
@@ -36,12 +39,11 @@ use self::{
 pub use self::{rate::PullRate, turns::PullLimits};
 use crate::{
     World, figures,
-    start::StartFailure,
     tell::{ContainerEvents, Happened},
 };
 
-/// A pull that takes longer says so, after this long for the first time and then after twice as long each time. Nobody wonders about less, and
-/// a pull of an hour is told of nine times.
+/// A pull that takes longer says so, after this long for the first time and then after twice as
+/// long each time. Nobody wonders about less, and a pull of an hour is told of nine times.
 const LONG: Duration = Duration::from_secs(10);
 
 /// How images are pulled on this node.
@@ -157,12 +159,12 @@ impl Puller {
         world: &World,
         wanted: Wanted<'_>,
         tell: &ContainerEvents<'_>,
-    ) -> Result<ImageInfo, StartFailure> {
+    ) -> Result<ImageInfo, StartError> {
         let Wanted { pod, named, policy, sandbox } = wanted;
         let name = ImageName::parse(named).map_err(|error| {
             let message = format!("Failed to apply default image tag {named:?}: {error}");
             tell.say(Happened::InspectFailed(message.clone()));
-            StartFailure::other("InvalidImageName", message)
+            StartError::other(WaitingReason::InvalidImageName, message)
         })?;
         let order = Order { pod, sandbox, named, image: name.with_default_tag(), name };
         let policy = PullPolicy::of(policy, &order.image);
@@ -183,11 +185,12 @@ impl Puller {
         }
         if policy == PullPolicy::Never {
             figures::image_wanted(policy.word(), "false", "unknown");
-            // Also for an image that is here and not for this pod: nobody should learn that it is here.
+            // Also for an image that is here and not for this pod: nobody should learn that it is
+            // here.
             let message =
                 format!("Container image {named:?} is not present with pull policy of Never");
             tell.say(Happened::NeverPull(message.clone()));
-            return Err(StartFailure::other("ErrImageNeverPull", message));
+            return Err(StartError::other(WaitingReason::ErrImageNeverPull, message));
         }
         let is_here = match policy {
             PullPolicy::Always => "unknown",
@@ -202,7 +205,7 @@ impl Puller {
         };
         let pulled = self.pull_noted(&order, &found.credentials, tell).await;
         // A registry that is away, or a signature that is wrong, has nothing to do with secrets.
-        let is_refused = |failure: &StartFailure| failure.reason == "ErrImagePull";
+        let is_refused = |failure: &StartError| failure.reason == WaitingReason::ErrImagePull;
         if pulled.as_ref().is_err_and(is_refused) && !found.missing.is_empty() {
             say_missing_secrets(world, pod, &found.missing);
         }
@@ -213,23 +216,24 @@ impl Puller {
         &self,
         order: &Order<'_>,
         tell: &ContainerEvents<'_>,
-    ) -> Result<Option<ImageInfo>, StartFailure> {
+    ) -> Result<Option<ImageInfo>, StartError> {
         let image = &order.image;
         self.images.image_status(image).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {error}");
             tell.say(Happened::InspectFailed(message.clone()));
-            StartFailure::other("ImageInspectError", message)
+            StartError::other(WaitingReason::ImageInspectError, message)
         })
     }
 
-    /// Whether the pod may use an image that is here. Credentials that had to be gathered for it are left in `found`.
+    /// Whether the pod may use an image that is here. Credentials that had to be gathered for it
+    /// are left in `found`.
     async fn may_use(
         &self,
         world: &World,
         order: &Order<'_>,
         info: &ImageInfo,
         found: &mut Option<Found>,
-    ) -> Result<bool, StartFailure> {
+    ) -> Result<bool, StartError> {
         let Some(records) = &self.records else {
             return Ok(true);
         };
@@ -262,10 +266,12 @@ impl Puller {
         }
     }
 
-    async fn gather(&self, world: &World, order: &Order<'_>) -> Result<Found, StartFailure> {
+    async fn gather(&self, world: &World, order: &Order<'_>) -> Result<Found, StartError> {
         let place = order.name.place();
         let found = self.gatherer.gather(world, order.pod, &place).await;
-        found.map_err(|error| pull_failure(order.named, "ErrImagePull", error.to_string()))
+        found.map_err(|error| {
+            pull_failure(order.named, WaitingReason::ErrImagePull, error.to_string())
+        })
     }
 
     /// Pulls, and keeps the records before and after.
@@ -274,7 +280,7 @@ impl Puller {
         order: &Order<'_>,
         candidates: &[Credential],
         tell: &ContainerEvents<'_>,
-    ) -> Result<ImageInfo, StartFailure> {
+    ) -> Result<ImageInfo, StartError> {
         let intent = match &self.records {
             Some(records) => match records.begin(order.named).await {
                 Ok(intent) => Some(intent),
@@ -283,7 +289,7 @@ impl Puller {
                     let message = format!(
                         "Failed to record image pull intent for container image {named:?}: {error}"
                     );
-                    return Err(pull_failure(named, "ErrImagePull", message));
+                    return Err(pull_failure(named, WaitingReason::ErrImagePull, message));
                 }
             },
             None => None,
@@ -308,7 +314,7 @@ impl Puller {
         order: &Order<'_>,
         candidates: &[Credential],
         tell: &ContainerEvents<'_>,
-    ) -> Result<Pulled, StartFailure> {
+    ) -> Result<Pulled, StartError> {
         let (named, queued) = (order.named, Instant::now());
         tell.say(Happened::Pulling(named.to_owned()));
         let pulled = self.wait_and_pull(order, candidates, tell, queued).await;
@@ -416,30 +422,32 @@ impl Puller {
 
 /// Why a pull did not work, for the event and for the status.
 struct Refusal {
-    reason: &'static str,
+    reason: WaitingReason,
     event: String,
     message: String,
 }
 
 impl Refusal {
     fn plain(message: String) -> Self {
-        Self { reason: "ErrImagePull", event: message.clone(), message }
+        Self { reason: WaitingReason::ErrImagePull, event: message.clone(), message }
     }
 
     /// One cause speaks for itself; several are listed.
     fn of(named: &str, causes: &[ImageError]) -> Self {
-        let because = |reason: &'static str, what: &str, detail: &str| Self {
+        let because = |reason: WaitingReason, what: &str, detail: &str| Self {
             reason,
             event: format!("{reason}: {detail}"),
             message: format!("image pull failed for {named} because {what}: {detail}"),
         };
         match causes {
             [ImageError::RegistryUnavailable(detail)] => {
-                because("RegistryUnavailable", "the registry is unavailable", detail)
+                because(WaitingReason::RegistryUnavailable, "the registry is unavailable", detail)
             }
-            [ImageError::SignatureValidationFailed(detail)] => {
-                because("SignatureValidationFailed", "the signature validation failed", detail)
-            }
+            [ImageError::SignatureValidationFailed(detail)] => because(
+                WaitingReason::SignatureValidationFailed,
+                "the signature validation failed",
+                detail,
+            ),
             [only] => Self::plain(only.to_string()),
             several => {
                 let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
@@ -449,8 +457,8 @@ impl Refusal {
     }
 }
 
-fn pull_failure(named: &str, reason: &'static str, message: String) -> StartFailure {
-    StartFailure { kind: FailureKind::ImagePull { image: named.to_owned() }, reason, message }
+fn pull_failure(named: &str, reason: WaitingReason, message: String) -> StartError {
+    StartError { kind: FailureKind::ImagePull { image: named.to_owned() }, reason, message }
 }
 
 /// To the millisecond, as the event shows it.

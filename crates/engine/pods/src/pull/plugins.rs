@@ -1,7 +1,9 @@
-//! Credentials from plugins: who is asked about an image, with which token, and how long an answer is remembered.
+//! Credentials from plugins: who is asked about an image, with which token, and how long an answer
+//! is remembered.
 //!
-//! Pods that want the same at the same time share one run. Memory: at most [`MOST_KEPT`] answers, each with its end.
-//! A plugin that fails costs its own credentials only; the pull goes on with what else there is.
+//! Pods that want the same at the same time share one run. Memory: at most [`MOST_KEPT`] answers,
+//! each with its end. A plugin that fails costs its own credentials only; the pull goes on with
+//! what else there is.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! How many pulls may begin in a second: a bucket of tokens, filled at `registryPullQPS`, holding `registryBurst`.
+//! How many pulls may begin in a second: a bucket of tokens, filled at `registryPullQPS`, holding
+//! `registryBurst`.
 
 use std::sync::Mutex;
 

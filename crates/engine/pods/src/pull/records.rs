@@ -1,8 +1,9 @@
-//! What was pulled and by whom, kept on disk: written around each pull, asked before a present image is used.
+//! What was pulled and by whom, kept on disk: written around each pull, asked before a present
+//! image is used.
 //!
-//! Owns the files below `image_manager`. A pull that was dropped half-way may still have fetched its image, so its intent
-//! stays until a pull of that name has succeeded: whoever comes next has to prove itself. Refuses: deciding; core's `images`
-//! does.
+//! Owns the files below `image_manager`. A pull that was dropped half-way may still have fetched
+//! its image, so its intent stays until a pull of that name has succeeded: whoever comes next has
+//! to prove itself. Refuses: deciding; core's `images` does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

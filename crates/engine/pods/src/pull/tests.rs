@@ -1,4 +1,5 @@
-//! Plugins and records on fakes, with paused time. Whole pods that pull are in `tests/loops/images.rs`.
+//! Plugins and records on fakes, with paused time. Whole pods that pull are in
+//! `tests/loops/images.rs`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -34,7 +35,8 @@ fn answer(scope: &str, duration: Option<&str>) -> String {
     )
 }
 
-/// 8.12, credential providers: the cache by image, registry or node, for the duration that the answer names.
+/// 8.12, credential providers: the cache by image, registry or node, for the duration that the
+/// answer names.
 #[tokio::test(start_paused = true)]
 async fn answers_are_kept_as_long_and_as_wide_as_they_say() {
     let check = async |scope: &'static str, duration: Option<&'static str>, n_runs: [usize; 4]| {
@@ -79,7 +81,8 @@ async fn pods_that_want_the_same_share_a_run_and_others_are_not_asked() {
     assert_eq!(logins.calls().len(), 1);
 }
 
-/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody; runs that failed are counted.
+/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody; runs that failed
+/// are counted.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_fails_or_babbles_has_nothing() {
     let logins = FakeLogins::default();
@@ -258,7 +261,7 @@ fn errors_of_a_pull_map_to_reasons() {
         (vec![plain("one"), plain("two")], "ErrImagePull", "[one, two]", "[one, two]"),
     ] {
         let refusal = Refusal::of("a/b", &causes);
-        let found = (refusal.reason, refusal.event.as_str(), refusal.message.as_str());
+        let found = (refusal.reason.as_str(), refusal.event.as_str(), refusal.message.as_str());
         assert_eq!(found, (reason, event, message), "{causes:?}");
     }
 }

@@ -1,8 +1,9 @@
 //! Whose turn it is to pull. Pure.
 //!
-//! Two limits: so many pulls at once, and so many from one registry. A free place goes to the registry with the fewest pulls
-//! under way, among equals to the one that has not had a turn for longest, and within a registry to who came first. So a
-//! registry that is slow, or asked for a hundred images, delays itself and nobody else.
+//! Two limits: so many pulls at once, and so many from one registry. A free place goes to the
+//! registry with the fewest pulls under way, among equals to the one that has not had a turn for
+//! longest, and within a registry to who came first. So a registry that is slow, or asked for a
+//! hundred images, delays itself and nobody else.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -125,7 +126,8 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// Lets everybody of `asked` join, gives out what can be given, then ends the pulls of `done` one by one.
+    /// Lets everybody of `asked` join, gives out what can be given, then ends the pulls of `done`
+    /// one by one.
     fn order(limits: PullLimits, asked: &[&str], done: &[&str]) -> Vec<String> {
         let mut turns = Turns::new(limits);
         let tickets: BTreeMap<Ticket, String> = asked

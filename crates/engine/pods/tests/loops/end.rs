@@ -126,11 +126,13 @@ async fn sidecars_share_the_pods_grace() {
     let began = world.now();
     agent.remove(&web).await;
     nothing_is_left(&world, &uid, secs(200)).await;
-    // Whoever is late still gets the two seconds that every container has, and nobody waits any longer for a turn then.
+    // Whoever is late still gets the two seconds that every container has, and nobody waits any
+    // longer for a turn then.
     assert_eq!(world.now().since(began).as_secs(), 32);
 }
 
-/// A sandbox is not taken from under a container that is being started: that would be told as a failure of the container.
+/// A sandbox is not taken from under a container that is being started: that would be told as a
+/// failure of the container.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
     let check = async |is_answered: bool, waited: u64| {
@@ -158,7 +160,8 @@ async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
     check(false, 10).await;
 }
 
-/// 8.7: every container's hook begins with the end of the pod; only the signal of a sidecar waits for its turn.
+/// 8.7: every container's hook begins with the end of the pod; only the signal of a sidecar waits
+/// for its turn.
 #[tokio::test(start_paused = true)]
 async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
     let world = world();
@@ -258,7 +261,8 @@ async fn what_an_ended_pod_left_is_slowed_down_while_its_volumes_stay() {
         world.fail_next(Call::ReleaseVolumes, 5, kind, "busy");
         world.fail_next(Call::LowerCpu, usize::MAX, kind, "read-only");
     };
-    // What is wrong with the volumes, and the weight after one, three and thirty seconds; `None` when the cgroup is gone.
+    // What is wrong with the volumes, and the weight after one, three and thirty seconds; `None`
+    // when the cgroup is gone.
     let (whole, least) = (Some(512), Some(2));
     let rows = [
         ("nothing", (|_, _| ()) as Trouble, [None, None, None]),
@@ -342,7 +346,8 @@ async fn a_stop_that_fails_again_and_again_does_not_spin() {
     check(Call::StopContainer, RestartPolicy::Never, ended).await;
 }
 
-/// 8.7: a hook has the whole grace, be it a single second, and its container then the shortest stop.
+/// 8.7: a hook has the whole grace, be it a single second, and its container then the shortest
+/// stop.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
     let check = async |grace: i64, hook: serde_json::Value, n_told: usize| {
@@ -377,7 +382,8 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
     check(5, serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
 }
 
-/// 8.11, pod being deleted: readiness goes on until the containers have stopped, and is told while they do.
+/// 8.11, pod being deleted: readiness goes on until the containers have stopped, and is told while
+/// they do.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_takes_long_to_end_shows_what_its_readiness_is_meanwhile() {
     let world = world();

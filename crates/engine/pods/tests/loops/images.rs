@@ -124,7 +124,8 @@ async fn pulls_wait_in_line() {
     assert_eq!(world.peak(Call::PullImage), 2);
 }
 
-/// 8.12, 8: besides upstream's events, whoever waits for long is told how long it has been, ever more rarely.
+/// 8.12, 8: besides upstream's events, whoever waits for long is told how long it has been, ever
+/// more rarely.
 #[tokio::test(start_paused = true)]
 async fn a_long_pull_and_a_long_wait_for_one_are_told_ever_more_rarely() {
     let world = world();

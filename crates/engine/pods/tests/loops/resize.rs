@@ -3,9 +3,10 @@
 use ferrolet_ports::Measured as _;
 use std::sync::Arc;
 
+use ferrolet_node::{NodeSettings, NodeState};
 use ferrolet_ports::RuntimeErrorKind;
-use ferrolet_resources::{AdmissionNode, Amounts, ClassBounds};
-use ferrolet_testkit::{Act, Call, ROOT_DIRECTORY, World, pod};
+use ferrolet_resources::ClassBounds;
+use ferrolet_testkit::{Act, Call, ROOT_DIRECTORY, World, pod, roomy_node};
 use ferrolet_types::{Pod, PodChange, PodUid, Quantity, pod::PodView as _};
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, PodCondition};
 
@@ -22,25 +23,21 @@ fn of_generation(pod: &Pod, generation: i64) -> Pod {
     Arc::new(pod)
 }
 
-fn node(cpu_milli: i64) -> AdmissionNode {
+fn node(cpu_milli: i64) -> NodeState {
     let amounts = [
         ("cpu", Quantity::from_milli(cpu_milli)),
         ("memory", Quantity::from_bytes(1 << 30)),
         ("pods", Quantity::from_value(10)),
     ];
-    AdmissionNode {
-        name: "node".to_owned(),
-        labels: Default::default(),
-        taints: Vec::new(),
-        allocatable: amounts
-            .into_iter()
-            .map(|(name, amount)| (name.to_owned(), amount))
-            .collect::<Amounts>(),
-        has_supplemental_groups_policy: true,
-        has_apparmor: false,
-        allowed_unsafe_sysctls: Vec::new(),
-        declared_features: Vec::new(),
-    }
+    let allocatable = amounts.map(|(name, amount)| (name.to_owned(), amount)).into();
+    NodeState { allocatable, ..declaring(Vec::new()) }
+}
+
+/// A node with room and with these features.
+fn declaring(declared_features: Vec<String>) -> NodeState {
+    let node = roomy_node();
+    let settings = NodeSettings { declared_features, ..(*node.settings).clone() };
+    NodeState { settings: Arc::new(settings), ..node }
 }
 
 fn condition(agent: &Agent, uid: &PodUid, kind: &str) -> Option<PodCondition> {
@@ -112,7 +109,8 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
     assert!(timed);
 }
 
-/// 8.10: an update for which the node lacks a feature is told, once for each, and a node that has it says nothing.
+/// 8.10: an update for which the node lacks a feature is told, once for each, and a node that has
+/// it says nothing.
 #[tokio::test(start_paused = true)]
 async fn an_update_that_the_node_cannot_do_is_told() {
     let whole = |cpu: &str, generation: i64| {
@@ -127,8 +125,7 @@ async fn an_update_that_the_node_cannot_do_is_told() {
     let missing = format!("Pod requires node features that are not available: {feature}");
     for (declared, expected) in [(vec![], vec![missing]), (vec![feature.to_owned()], vec![])] {
         let world = world();
-        let declaring = AdmissionNode { declared_features: declared, ..node(1000) };
-        let agent = Agent::with_node(&world, declaring);
+        let agent = Agent::with_node(&world, declaring(declared));
         let small = whole("100m", 1);
         let uid = small.uid();
         agent.add(&small).await;
@@ -267,7 +264,8 @@ async fn a_runtime_that_refuses_is_asked_again_and_the_pod_says_so() {
     assert_eq!(condition(&agent, &uid, "PodResizeInProgress"), None);
 }
 
-/// 8.10, actuation: the runtime hears of a resize first and may refuse it; one that does not know such calls refuses nothing.
+/// 8.10, actuation: the runtime hears of a resize first and may refuse it; one that does not know
+/// such calls refuses nothing.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_may_refuse_a_resize_before_anything_is_written() {
     for (kind, message, is_refused) in [

@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
+use ferrolet_node::{NodeState, RuntimeCondition, RuntimeHealth, RuntimeStatus};
 use ferrolet_pods::{
-    Board, Doors, Inputs, LoopHealth, NodeFacts, PullLimits, PullSettings, UserIds, World as Wiring,
+    Board, Doors, Inputs, LoopHealth, PodSettings, PullLimits, PullSettings, UserIds,
+    World as Wiring,
 };
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
-use ferrolet_resources::AdmissionNode;
-use ferrolet_spec::NodeDns;
-use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World};
+use ferrolet_spec::{NodeDns, SpecSettings};
+use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World, roomy_node};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp, VolumeHealthReport,
     hint::{Hint, News, Seen},
@@ -52,7 +53,7 @@ pub(crate) struct Agent {
     pub(crate) hooks: Arc<FakeHooks>,
     changes: mpsc::Sender<PodChanges>,
     hints: mpsc::Sender<Hint>,
-    network: watch::Sender<Option<Arc<str>>>,
+    node: watch::Sender<Arc<NodeState>>,
     evictions: mpsc::Sender<Eviction>,
     reports: mpsc::UnboundedSender<ProbeReport>,
     volume_health: mpsc::Sender<VolumeHealthReport>,
@@ -65,18 +66,18 @@ impl Agent {
     }
 
     pub(crate) fn with_events(world: &World, events: Arc<dyn Events>) -> Self {
-        Self::wire(world, events, None)
+        Self::wire(world, events, roomy_node())
     }
 
     /// On a node with bounds.
-    pub(crate) fn with_node(world: &World, node: AdmissionNode) -> Self {
-        Self::wire(world, world.events(), Some(node))
+    pub(crate) fn with_node(world: &World, node: NodeState) -> Self {
+        Self::wire(world, world.events(), node)
     }
 
-    fn wire(world: &World, events: Arc<dyn Events>, node: Option<AdmissionNode>) -> Self {
+    fn wire(world: &World, events: Arc<dyn Events>, node: NodeState) -> Self {
         let board = Arc::new(Board::default());
         let hooks = Arc::new(FakeHooks::default());
-        let (_, admission) = watch::channel(node);
+        let (node_sender, node) = watch::channel(Arc::new(node));
         let doors = Doors {
             runtime: world.runtime(),
             images: world.images(),
@@ -94,14 +95,13 @@ impl Agent {
             clock: world.clock(),
             events,
             board: board.clone(),
-            admission,
+            node,
         };
         let (change_sender, changes) = mpsc::channel(50);
         let (hint_sender, hints) = mpsc::channel(1000);
         let (report_sender, probes) = mpsc::unbounded_channel();
         let (eviction_sender, evictions) = mpsc::channel(8);
         let (health_sender, volume_health) = mpsc::channel(8);
-        let (network_sender, network) = watch::channel(None);
         let inputs = Inputs {
             changes,
             hints,
@@ -109,10 +109,9 @@ impl Agent {
             volumes_ready: mpsc::channel(1).1,
             volume_health,
             evictions,
-            network,
         };
         let mut tasks = JoinSet::new();
-        let wiring = Arc::new(Wiring::new(doors, self::node()));
+        let wiring = Arc::new(Wiring::new(doors, settings()));
         let pulse = Arc::new(LoopHealth::new(secs(60)));
         tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
         tasks.spawn(pass_events_on(world.clone(), hint_sender.clone()));
@@ -121,7 +120,7 @@ impl Agent {
             hooks,
             changes: change_sender,
             hints: hint_sender,
-            network: network_sender,
+            node: node_sender,
             evictions: eviction_sender,
             reports: report_sender,
             volume_health: health_sender,
@@ -191,8 +190,15 @@ impl Agent {
     }
 
     pub(crate) fn set_network(&self, is_ready: bool) {
-        let trouble = (!is_ready).then(|| "no plugin".into());
-        self.network.send_replace(trouble);
+        let network = RuntimeCondition {
+            is_ok: is_ready,
+            reason: "NetworkPluginNotReady".to_owned(),
+            message: "no plugin".to_owned(),
+        };
+        let status = RuntimeStatus { network, ..RuntimeStatus::example() };
+        self.node.send_modify(|node| {
+            Arc::make_mut(node).facts.runtime = RuntimeHealth::Answered(status);
+        });
     }
 
     pub(crate) fn status(&self, uid: &PodUid) -> Option<PodStatus> {
@@ -289,9 +295,9 @@ async fn pass_events_on(world: World, hints: mpsc::Sender<Hint>) {
     }
 }
 
-fn node() -> NodeFacts {
-    NodeFacts {
-        spec: ferrolet_spec::NodeFacts::example(),
+fn settings() -> PodSettings {
+    PodSettings {
+        spec: SpecSettings::example(),
         dns: NodeDns {
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),

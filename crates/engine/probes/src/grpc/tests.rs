@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use ::http::{HeaderMap, Request, Response};
-use ferrolet_testkit::FakeFarewell;
+use ferrolet_testkit::FakeOutbound;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioExecutor;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use super::{probe as probe_with, *};
 
 async fn probe(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
-    let dialer = Dialer::new(Arc::new(FakeFarewell::default()));
+    let dialer = Dialer::new(Arc::new(FakeOutbound::default()));
     probe_with(&dialer, host, port, service, timeout).await
 }
 
@@ -129,12 +129,12 @@ async fn a_port_that_nobody_serves_is_tried_until_the_time_is_over() {
 
 #[tokio::test]
 async fn the_connection_of_a_call_is_forgotten_soon() {
-    let farewell = Arc::new(FakeFarewell::default());
-    let dialer = Dialer::new(farewell.clone());
+    let outbound = Arc::new(FakeOutbound::default());
+    let dialer = Dialer::new(outbound.clone());
     let port = server(Says::Status(1)).await;
     for _ in 0..5 {
         let outcome = probe_with(&dialer, "127.0.0.1", port, "web", ENOUGH).await;
         assert_eq!(outcome, Outcome::Success);
     }
-    assert_eq!(farewell.n_told(), 5);
+    assert_eq!(outbound.n_told(), 5);
 }

@@ -1,7 +1,7 @@
 //! Commands in the fake world, requests to real servers on loopback.
 
 use ferrolet_ports::{ExecOutput, Measured as _, SampleValue};
-use ferrolet_testkit::{FakeFarewell, World, container_spec, pod, sandbox_spec};
+use ferrolet_testkit::{FakeOutbound, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::{ContainerId, Pod};
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPHeader, SleepAction, TCPSocketAction};
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ fn some_pod() -> Pod {
 
 async fn run(world: &World, handler: LifecycleHandler, id: &ContainerId) -> Result<(), String> {
     let runner =
-        HookRunner::new(world.runtime(), world.events(), Arc::new(FakeFarewell::default()));
+        HookRunner::new(world.runtime(), world.events(), Arc::new(FakeOutbound::default()));
     let answer = runner.run(&call(handler, &some_pod(), id)).await;
     answer.map_err(|error| error.to_string())
 }

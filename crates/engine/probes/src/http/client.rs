@@ -70,7 +70,8 @@ impl Client {
         Self { tls: Tls::new(), dialer }
     }
 
-    /// Asks, and judges the answer: 200 to 399 is well, and a redirect that is not followed a warning.
+    /// Asks, and judges the answer: 200 to 399 is well, and a redirect that is not followed a
+    /// warning.
     pub(crate) async fn probe(&self, request: Request, timeout: Duration) -> Outcome {
         match self.ask(request, Some(Instant::now() + timeout)).await {
             Ok(answer) => judged(&answer),

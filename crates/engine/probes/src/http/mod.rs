@@ -1,7 +1,8 @@
 //! Asking a web server: requests as specified, answers judged, errors in the words of Go's client.
 //!
-//! One connection per request, closed after it; the other side gets a moment to close first, so that its TIME_WAIT is not ours.
-//! Certificates are not verified: nobody knows what a pod's should be.
+//! One connection per request, closed after it; the other side gets a moment to close first, so
+//! that its TIME_WAIT is not ours. Certificates are not verified: nobody knows what a pod's should
+//! be.
 
 mod client;
 mod exchange;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrolet_testkit::FakeFarewell;
+use ferrolet_testkit::FakeOutbound;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -112,7 +112,7 @@ fn request(action: &HTTPGetAction) -> Request {
 }
 
 fn client() -> Client {
-    Client::new(Dialer::new(Arc::new(FakeFarewell::default())))
+    Client::new(Dialer::new(Arc::new(FakeOutbound::default())))
 }
 
 async fn probe(action: &HTTPGetAction) -> Outcome {
@@ -328,14 +328,14 @@ async fn ipv6_hosts_are_reached_and_named_in_brackets() {
 #[tokio::test]
 async fn a_server_that_never_closes_does_not_hold_up_its_probe() {
     for does in [Does::SaysAndStays, Does::SaysAndWaits] {
-        let farewell = Arc::new(FakeFarewell::default());
-        let client = Client::new(Dialer::new(farewell.clone()));
+        let outbound = Arc::new(FakeOutbound::default());
+        let client = Client::new(Dialer::new(outbound.clone()));
         let server = Server::start("127.0.0.1", does(answer("200 OK", "ok")), None).await;
         let timeout = Duration::from_secs(5);
         let probe = client.probe(request(&get(server.port, "/")), timeout);
         let in_time = tokio::time::timeout(Duration::from_secs(4), probe).await;
         assert_eq!(in_time, Ok(Outcome::Success));
         // So it is up to the kernel to forget the connection.
-        assert_eq!(farewell.n_told(), 1);
+        assert_eq!(outbound.n_told(), 1);
     }
 }

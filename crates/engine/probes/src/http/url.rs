@@ -68,7 +68,8 @@ impl Url {
         self
     }
 
-    /// Where a redirect from here leads, and whether its location is relative; `None` when it is no URL for us.
+    /// Where a redirect from here leads, and whether its location is relative; `None` when it is no
+    /// URL for us.
     pub(crate) fn redirected(&self, location: &str) -> Option<(Self, bool)> {
         if location.bytes().any(|it| it.is_ascii_control()) || location.starts_with(':') {
             return None;

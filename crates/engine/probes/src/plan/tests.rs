@@ -1,4 +1,5 @@
-//! The rules of spec 05, 8.11, as tables: pods are told, time passes, outcomes come in, launches and reports are compared.
+//! The rules of spec 05, 8.11, as tables: pods are told, time passes, outcomes come in, launches
+//! and reports are compared.
 
 use std::time::Duration;
 
@@ -84,7 +85,8 @@ impl Bench {
         self.tell(Some(running), ProbeStage::Running)
     }
 
-    /// Lets time pass; every probe ends at once as `judge` says. Answers with who ran when, and what was reported.
+    /// Lets time pass; every probe ends at once as `judge` says. Answers with who ran when, and
+    /// what was reported.
     fn pass(
         &mut self,
         seconds: f64,
@@ -241,7 +243,8 @@ fn results_of_containers_found_running_are_kept_over_a_restart_of_the_agent() {
             (Liveness, probe((0, 10, 3, 1))),
         ]
     };
-    // Uptime of the agent, age of the container, what was told; reports at first sight and who is probed in the first period.
+    // Uptime of the agent, age of the container, what was told; reports at first sight and who is
+    // probed in the first period.
     let check = |uptime, age, told, first: &[(ProbeKind, ProbeResult)], probed: &[ProbeKind]| {
         let mut bench = Bench::new(&all());
         bench.now = at(uptime);

@@ -1,4 +1,5 @@
-//! The loop with a prober of the test's own, in paused time; and with commands in the fake world's containers.
+//! The loop with a prober of the test's own, in paused time; and with commands in the fake world's
+//! containers.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -167,7 +168,8 @@ async fn a_probe_that_hangs_holds_up_nobody_else() {
     assert_eq!(hung.ran.lock().unwrap().len(), 50);
 }
 
-/// A worker and a ticker for each probe is what upstream has (8.11); here all of them share one task and one timer.
+/// A worker and a ticker for each probe is what upstream has (8.11); here all of them share one
+/// task and one timer.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_probes_cost_one_task_between_their_ticks() {
     let world = World::new();
@@ -264,7 +266,7 @@ async fn commands_run_in_the_container() {
             events: world.events(),
             clock: world.clock(),
             figures: Arc::default(),
-            farewell: Arc::new(ferrolet_testkit::FakeFarewell::default()),
+            outbound: Arc::new(ferrolet_testkit::FakeOutbound::default()),
         });
         tokio::spawn(probe_loop.run());
         handle.watch_pod(order(&pod, id.as_str(), &world));

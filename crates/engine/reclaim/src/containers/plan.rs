@@ -27,7 +27,8 @@ pub(super) struct Dead {
     pub(super) is_unknown: bool,
 }
 
-/// Dead containers beyond the limits, the oldest first. Pods that are not known are their workers' business.
+/// Dead containers beyond the limits, the oldest first. Pods that are not known are their workers'
+/// business.
 pub(super) fn excess(
     policy: &Policy,
     listing: &RuntimeListing,

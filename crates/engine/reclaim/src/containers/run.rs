@@ -59,7 +59,8 @@ async fn collect(doors: &Doors, policy: &Policy) -> Result<(), RoundError> {
     let known = doors.pods.pods().iter().map(|pod| pod.uid()).collect();
     for dead in excess(policy, &listing, &known, doors.clock.now()) {
         tracing::info!(container = %dead.id, "Removing dead container");
-        // One that the runtime will not let go of is no reason for the others to stay; it is asked for again with the next round.
+        // One that the runtime will not let go of is no reason for the others to stay; it is asked
+        // for again with the next round.
         if let Err(error) = remove(doors, &dead).await {
             tracing::error!(container = %dead.id, %error, "A dead container cannot be removed");
         }

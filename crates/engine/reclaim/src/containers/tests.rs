@@ -43,7 +43,8 @@ async fn dead_links_go_once_a_minute_and_a_runtime_that_is_away_is_reported() {
     task.abort();
 }
 
-/// 8.13, dead containers: upstream goes on with the next when one cannot be removed, and does not call that a failure of the round.
+/// 8.13, dead containers: upstream goes on with the next when one cannot be removed, and does not
+/// call that a failure of the round.
 #[tokio::test(start_paused = true)]
 async fn a_container_that_cannot_be_removed_holds_up_no_other() {
     let (world, logs) = (World::new(), FakeLogStore::default());

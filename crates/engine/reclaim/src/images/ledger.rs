@@ -73,7 +73,8 @@ impl Ledger {
     }
 }
 
-/// Which images are in use: by containers, dead ones too, and by pods of this node that have not ended.
+/// Which images are in use: by containers, dead ones too, and by pods of this node that have not
+/// ended.
 pub(super) fn used(
     images: &[ImageInfo],
     listing: &RuntimeListing,

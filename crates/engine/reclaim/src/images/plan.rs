@@ -1,7 +1,8 @@
 //! Which images go. Pure.
 //!
-//! Age first: what nobody has used for `maximum_age`. Then space: from the high mark down to the low one, what was used
-//! longest ago first. A plan is made whole before anything is removed, and knows what holds the space when it is not enough.
+//! Age first: what nobody has used for `maximum_age`. Then space: from the high mark down to the
+//! low one, what was used longest ago first. A plan is made whole before anything is removed, and
+//! knows what holds the space when it is not enough.
 
 use std::time::Duration;
 
@@ -182,7 +183,8 @@ pub(super) fn still_needed(policy: &Policy, space: DiskSpace) -> u64 {
     u64::try_from(missing).unwrap_or(u64::MAX)
 }
 
-/// The complaint about a disk that could not be made free enough: upstream's, and then what holds the space.
+/// The complaint about a disk that could not be made free enough: upstream's, and then what holds
+/// the space.
 pub(super) fn complaint(plan: &FreePlan, space: DiskSpace, freed: u64) -> String {
     let mut text = format!(
         "Insufficient free disk space on the node's image filesystem ({}% of {} used). \

@@ -167,7 +167,8 @@ impl Collector {
         Err(RoundError::TooFull(message))
     }
 
-    /// Removes what was planned, one at a time; images share layers, so the disk itself says when it is enough.
+    /// Removes what was planned, one at a time; images share layers, so the disk itself says when
+    /// it is enough.
     async fn execute(
         &self,
         plan: &FreePlan,

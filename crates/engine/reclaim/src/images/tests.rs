@@ -152,7 +152,8 @@ async fn an_image_that_cannot_be_removed_holds_up_no_other() {
     let by_age =
         Policy { maximum_age: Some(Duration::from_secs(3600)), high_percent: 100, ..POLICY };
     let by_both = Policy { high_percent: 85, ..by_age };
-    // The policy, what fills the disk meanwhile, and how many of three old images are left when one removal was refused.
+    // The policy, what fills the disk meanwhile, and how many of three old images are left when one
+    // removal was refused.
     for (policy, mebibytes, expected) in [(by_age, 0, 1), (by_both, 18, 0)] {
         let rig = start(&["used", "b", "c", "d"], 0, policy);
         tokio::time::sleep(Duration::from_secs(3590)).await;

@@ -1,7 +1,8 @@
 //! When to look at logs again, and what a rotation does. Pure.
 //!
-//! Looking costs a walk over the log directory, so it happens once in an interval; a log that grows fast is looked at when it
-//! should be full, alone. Names are upstream's: `0.log`, `0.log.20261116-013000`, `0.log.20261116-012000.gz`.
+//! Looking costs a walk over the log directory, so it happens once in an interval; a log that grows
+//! fast is looked at when it should be full, alone. Names are upstream's: `0.log`,
+//! `0.log.20261116-013000`, `0.log.20261116-012000.gz`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -181,7 +182,8 @@ pub(super) fn rotation(
     Rotation { remove, to: (!is_taken).then_some(to) }
 }
 
-/// What is to be compressed of the files beside a log: all but the newest, which a follower may still be reading.
+/// What is to be compressed of the files beside a log: all but the newest, which a follower may
+/// still be reading.
 pub(super) fn to_compress(mut beside: Vec<String>) -> Vec<String> {
     beside.retain(|it| !it.ends_with(COMPRESSED) && !it.ends_with(UNFINISHED));
     beside.sort();

@@ -171,7 +171,8 @@ impl Rotator {
         Ok(Outcome::Rotated)
     }
 
-    /// Lets the writer of a log that somebody removed begin a new one, as upstream does; false when it could not be done yet.
+    /// Lets the writer of a log that somebody removed begin a new one, as upstream does; false when
+    /// it could not be done yet.
     async fn find_writer_a_file(&self, path: &str) -> bool {
         let done = match self.writer(path).await {
             Ok(None) => return true,

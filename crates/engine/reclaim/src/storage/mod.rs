@@ -4,8 +4,8 @@
 //!  pods with limits ─► measure, each on its own and as rarely as it is expensive ─► resources::storage_breach ─► Eviction
 //! ```
 //!
-//! Only pods that have a limit are measured, and none that may not be evicted. Refuses: pressure of the node as a whole, which
-//! will be a neighbour of this.
+//! Only pods that have a limit are measured, and none that may not be evicted. Refuses: pressure of
+//! the node as a whole, which will be a neighbour of this.
 
 mod pace;
 mod run;

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use ferrolet_pod::{bare_container_id, container_statuses};
 use ferrolet_ports::{DiskUsage, PodsView, RuntimeDisk, Tally, Usage};
 use ferrolet_resources::{StorageUse, has_storage_limits, storage_breach};
 use ferrolet_types::{
     Eviction, GracePeriod, Pod, PodUid,
     pod::{Phase, PodView as _},
 };
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{ContainerStatus, Volume};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -82,7 +83,8 @@ fn is_limited(pod: &Pod) -> bool {
         && !pod.api_phase().is_some_and(Phase::is_terminal)
 }
 
-/// What containers wrote, by id, and whether that counts for them: where images live on a disk of their own, it does not.
+/// What containers wrote, by id, and whether that counts for them: where images live on a disk of
+/// their own, it does not.
 #[derive(Default)]
 struct Layers {
     written: BTreeMap<String, u64>,
@@ -108,7 +110,8 @@ impl Layers {
     }
 }
 
-/// True when the runtime's store is not on the node's own file system; `None` when it does not tell.
+/// True when the runtime's store is not on the node's own file system; `None` when it does not
+/// tell.
 async fn have_own_disk(doors: &Doors) -> Option<bool> {
     let store = doors.layers.stores().await.ok()?.images?;
     let store = doors.usage.room_at(&store.place).await.ok()?;
@@ -130,27 +133,27 @@ fn storage_use(pod: &Pod, uid: &PodUid, disk: &DiskUsage, layers: &Layers) -> St
         let source = named.iter().find(|it| it.name == volume.name);
         volume.uid == *uid && volume.is_on_node && source.is_some_and(is_local)
     });
-    let mut total: u64 = local.map(|volume| volume.room.used).sum();
-    total += disk
-        .pod_files
-        .iter()
-        .filter(|(owner, _)| owner == uid)
-        .map(|(_, used)| used.bytes)
-        .sum::<u64>();
+    // What could not be counted to its end is as much as a number can say.
+    let mut total = local.fold(0, |sum: u64, volume| sum.saturating_add(volume.room.used));
+    for (_, used) in disk.pod_files.iter().filter(|(owner, _)| owner == uid) {
+        total = total.saturating_add(used.bytes);
+    }
     let mut containers: BTreeMap<String, u64> = BTreeMap::new();
     for (owner, container, used) in &disk.container_logs {
         if owner == uid {
-            *containers.entry(container.clone()).or_default() += used.bytes;
-            total += used.bytes;
+            let own = containers.entry(container.clone()).or_default();
+            *own = own.saturating_add(used.bytes);
+            total = total.saturating_add(used.bytes);
         }
     }
     for (container, id) in container_ids(pod) {
         let Some(written) = layers.written.get(id) else {
             continue;
         };
-        total += written;
+        total = total.saturating_add(*written);
         if !layers.have_own_disk {
-            *containers.entry(container.to_owned()).or_default() += written;
+            let own = containers.entry(container.to_owned()).or_default();
+            *own = own.saturating_add(*written);
         }
     }
     StorageUse { volumes, containers: containers.into_iter().collect(), total }
@@ -168,16 +171,8 @@ fn container_ids(pod: &Pod) -> Vec<(&str, &str)> {
     let Some(status) = &pod.status else {
         return Vec::new();
     };
-    let lists = [
-        &status.init_container_statuses,
-        &status.container_statuses,
-        &status.ephemeral_container_statuses,
-    ];
-    let all = lists.into_iter().flatten().flatten();
-    all.filter_map(|it| {
-        let id = it.container_id.as_deref()?;
-        let id = id.split_once("://").map_or(id, |(_, id)| id);
-        Some((it.name.as_str(), id))
-    })
-    .collect()
+    fn named(it: &ContainerStatus) -> Option<(&str, &str)> {
+        Some((&it.name, bare_container_id(it.container_id.as_deref()?)))
+    }
+    container_statuses(status).filter_map(named).collect()
 }

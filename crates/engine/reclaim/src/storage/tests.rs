@@ -126,6 +126,16 @@ async fn a_pod_that_breaks_a_limit_is_evicted_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_could_not_be_counted_is_over_the_limit() {
+    let mut bench = bench(vec![pod("u", json!({}))]);
+    bench.set(u64::MAX, u64::MAX, u64::MAX, 1000);
+    let said = bench.next().await.unwrap();
+    assert_eq!(said, "Usage of EmptyDir volume \"cache\" exceeds the limit \"50\". ");
+    bench.set(0, u64::MAX, 1, 1000);
+    assert!(bench.next().await.unwrap().starts_with("Pod ephemeral"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_container_wrote_counts_for_it_unless_images_have_a_disk_of_their_own() {
     let main = json!({"/spec/containers": [
         {"name": "main", "resources": {"limits": {"ephemeral-storage": "40"}}},

@@ -19,7 +19,8 @@ use k8s_openapi::{
 pub struct StaticPods {
     /// Those that files and URLs ask for.
     pub pods: Vec<Pod>,
-    /// Names under which a static pod is still being stopped. Their mirrors show that end, so they stay.
+    /// Names under which a static pod is still being stopped. Their mirrors show that end, so they
+    /// stay.
     pub terminating: BTreeSet<PodKey>,
     /// True once every source has spoken; before that no mirror counts as orphaned.
     pub are_complete: bool,
@@ -47,7 +48,8 @@ pub struct Translations {
 }
 
 impl Translations {
-    /// The pod of ours that an identity from the API means: a mirror's static pod, else the pod itself.
+    /// The pod of ours that an identity from the API means: a mirror's static pod, else the pod
+    /// itself.
     pub fn to_local(&self, uid: &PodUid) -> PodUid {
         self.to_static.get(uid).unwrap_or(uid).clone()
     }
@@ -58,7 +60,8 @@ impl Translations {
     }
 }
 
-/// Plans what to do, deletions before creations. `api_pods` may hold other pods too; only mirrors count.
+/// Plans what to do, deletions before creations. `api_pods` may hold other pods too; only mirrors
+/// count.
 pub fn plan_mirrors(
     statics: &StaticPods,
     api_pods: &[Pod],
@@ -95,7 +98,8 @@ pub fn plan_mirrors(
     deletions
 }
 
-/// The mirror of a static pod; `None` while the node has no identity or is being deleted, since its owner must exist.
+/// The mirror of a static pod; `None` while the node has no identity or is being deleted, since its
+/// owner must exist.
 pub fn mirror_pod(pod: &Pod, node: &Node) -> Option<Pod> {
     let uid = node.metadata.uid.clone().filter(|uid| !uid.is_empty())?;
     if node.metadata.deletion_timestamp.is_some() {

@@ -1,10 +1,11 @@
-//! The loop that keeps the mirrors: looks at every change of the three views, does what the plan says, tries again later.
+//! The loop that keeps the mirrors: looks at every change of the three views, does what the plan
+//! says, tries again later.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use ferrolet_node::NodeState;
 use ferrolet_ports::{ApiError, ApiErrorKind, ClusterApi};
 use ferrolet_types::{GracePeriod, Pod, PodKey, PodUid, pod::PodView as _};
-use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -15,7 +16,8 @@ use super::plan::{MirrorAction, StaticPods, Translations, plan_mirrors, plan_tra
 /// First and longest pause after something failed.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(7);
-/// How long a mirror that was created may take to show in the watch before it counts as missing again.
+/// How long a mirror that was created may take to show in the watch before it counts as missing
+/// again.
 const SHOW_TIME: Duration = Duration::from_secs(5);
 
 /// What the loop sees and says.
@@ -27,7 +29,7 @@ pub struct MirrorDoors {
     /// The API's pods of this node; `None` until the first list.
     pub api_pods: watch::Receiver<Option<Vec<Pod>>>,
     /// This node.
-    pub node: watch::Receiver<Option<Arc<Node>>>,
+    pub node: watch::Receiver<Arc<NodeState>>,
     /// Which identities mean each other.
     pub translations: watch::Sender<Translations>,
 }
@@ -66,7 +68,7 @@ async fn turn(
     let statics = doors.statics.borrow_and_update().clone();
     // Before the first list a mirror that is missing may just not have been seen.
     let api_pods = doors.api_pods.borrow_and_update().clone()?;
-    let node = doors.node.borrow_and_update().clone();
+    let node = doors.node.borrow_and_update().object.clone();
     doors.translations.send_if_modified(|known| {
         let current = plan_translations(&statics, &api_pods);
         let is_new = *known != current;

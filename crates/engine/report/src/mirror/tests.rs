@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ferrolet_node::NodeState;
 use ferrolet_testkit::{FakeClusterApi, pod};
 use ferrolet_types::{
     Pod, PodUid, Timestamp,
@@ -143,12 +144,13 @@ async fn mirrors_are_made_remade_replaced_and_taken_away() {
             }
         }
     });
+    let (known, this_node) = watch::channel(Arc::new(NodeState::example()));
     let (translations, translated) = watch::channel(Translations::default());
     let task = tokio::spawn(run(MirrorDoors {
         api: Arc::new(api.clone()),
         statics: statics_seen,
         api_pods,
-        node: api.watch_node(),
+        node: this_node,
         translations,
     }));
     let key = static_pod("a").key();
@@ -158,7 +160,9 @@ async fn mirrors_are_made_remade_replaced_and_taken_away() {
 
     // The node registers while the server is shaky.
     api.refuse_next(ferrolet_ports::ApiErrorKind::Server);
-    api.put_node(&node());
+    known.send_modify(|known| {
+        Arc::make_mut(known).learn(Arc::new(node()));
+    });
     api.until("a mirror", PATIENCE, |api| made(api).is_some()).await;
     let first = made(&api).unwrap();
     sleep(Duration::from_millis(10)).await;

@@ -1,7 +1,8 @@
 //! When a status is sent although nothing changed. Pure: chance and time are handed in.
 //!
-//! After a change the next plain report comes at a random moment between half and one and a half periods, so that nodes which
-//! changed together do not report together; from then on the period is fixed.
+//! After a change the next plain report comes at a random moment between half and one and a half
+//! periods, so that nodes which changed together do not report together; from then on the period is
+//! fixed.
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
-//! The difference between two nodes as a patch of the status: labels, annotations and what changed in the status. Pure.
+//! The difference between two nodes as a patch of the status: labels, annotations and what changed
+//! in the status. Pure.
 
 use ferrolet_status::plan_difference;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use serde_json::{Map, Value, json};
 
-/// Plans the patch that leads from `old` to `new`; `None` when there is nothing to say. The specification is not compared.
+/// Plans the patch that leads from `old` to `new`; `None` when there is nothing to say. The
+/// specification is not compared.
 pub fn plan_node_patch(old: &Node, new: &Node) -> Option<Value> {
     let metadata = |node: &Node| {
         let labels = node.metadata.labels.clone().unwrap_or_default();
@@ -22,7 +24,8 @@ pub fn plan_node_patch(old: &Node, new: &Node) -> Option<Value> {
         as_map(serde_json::to_value(status).unwrap_or_default())
     };
     let (mut old, mut new) = (status(old), status(new));
-    // The API merges addresses by type, which two addresses of one type do not survive: they are replaced as a whole.
+    // The API merges addresses by type, which two addresses of one type do not survive: they are
+    // replaced as a whole.
     let (was, is) = (old.remove("addresses"), new.remove("addresses"));
     let mut difference = plan_difference(old, new, &[("conditions", "type")]);
     if was != is {

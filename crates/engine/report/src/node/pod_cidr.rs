@@ -1,8 +1,9 @@
-//! Hands the pods' network range to the runtime when the cluster gives one out. A loop of its own: a runtime that hangs must
-//! not keep the node's status from being sent.
+//! Hands the pods' network range to the runtime when the cluster gives one out. A loop of its own:
+//! a runtime that hangs must not keep the node's status from being sent.
 
 use std::{sync::Arc, time::Duration};
 
+use ferrolet_node::NodeState;
 use ferrolet_ports::Runtime;
 use k8s_openapi::api::core::v1::Node;
 use tokio::{sync::watch, time::sleep};
@@ -10,14 +11,15 @@ use tokio::{sync::watch, time::sleep};
 /// Pause before a runtime that refused is told again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Tells the runtime each range once, until the watch ends. `told` is what it knows already, from the configuration.
+/// Tells the runtime each range once, until the watch ends. `told` is what it knows already, from
+/// the configuration.
 pub async fn hand_over_pod_cidr(
     runtime: Arc<dyn Runtime>,
-    mut node: watch::Receiver<Option<Arc<Node>>>,
+    mut node: watch::Receiver<Arc<NodeState>>,
     mut told: Option<String>,
 ) {
     loop {
-        let cidr = node.borrow_and_update().as_deref().and_then(ranges);
+        let cidr = node.borrow_and_update().object.as_deref().and_then(ranges);
         let mut is_told = true;
         if let Some(cidr) = cidr.filter(|cidr| told.as_ref() != Some(cidr)) {
             match runtime.set_pod_cidr(&cidr).await {
@@ -31,7 +33,8 @@ pub async fn hand_over_pod_cidr(
                 }
             }
         }
-        // Both are cancel-safe: a change that is not seen stays, and a pause that is cut short is only a pause.
+        // Both are cancel-safe: a change that is not seen stays, and a pause that is cut short is
+        // only a pause.
         tokio::select! {
             changed = node.changed() => if changed.is_err() { return },
             () = sleep(RETRY), if !is_told => {}

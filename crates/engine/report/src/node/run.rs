@@ -1,11 +1,16 @@
 //! The loop of the node: register, report, and register again when somebody deletes the node.
 //!
-//! One request at a time. What the API has is known from the watch and from answers, whichever is newer; only after a failure is
-//! the node read before it is written. Every turn begins from the facts as they are, so nothing is lost by waiting.
+//! One request at a time. What the API has is known from the watch and from answers, whichever is
+//! newer; only after a failure is the node read before it is written. Every turn begins from the
+//! facts as they are, so nothing is lost by waiting.
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::{ApiError, ApiErrorKind, Clock, ClusterApi, Events};
+use ferrolet_node::{
+    NodePlan, NodeState, adopt_node, has_changed, is_ready, is_urgent, new_node, update_node,
+};
+use ferrolet_ports::{ApiError, ApiErrorKind, Clock, ClusterApi, Events, NodeCopies};
+use ferrolet_types::is_older;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use tokio::{
     sync::watch,
@@ -14,18 +19,25 @@ use tokio::{
 
 use super::{
     cadence::{Cadence, tick},
-    facts::{NodeFacts, NodeSettings},
-    object::{NodePlan, adopt_node, new_node, update_node},
     patch::plan_node_patch,
     say,
     startup::Startup,
-    status::{has_changed, is_ready, is_urgent},
 };
-use crate::version::is_older;
 
 /// First and longest pause after a failure, as upstream's for registration.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(7);
+
+/// Whether and how often the API is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportSettings {
+    /// True when we create our own node object.
+    pub must_register: bool,
+    /// How often the status is computed.
+    pub update_frequency: Duration,
+    /// How often it is sent although nothing changed.
+    pub report_frequency: Duration,
+}
 
 /// What the loop sees and says.
 pub struct NodeDoors {
@@ -35,14 +47,14 @@ pub struct NodeDoors {
     pub events: Arc<dyn Events>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
-    /// How the node presents itself.
-    pub settings: Arc<NodeSettings>,
-    /// What is true of it now.
-    pub facts: watch::Receiver<NodeFacts>,
+    /// Whether and how often the API is told.
+    pub report: ReportSettings,
+    /// The node as it is now.
+    pub node: watch::Receiver<Arc<NodeState>>,
     /// The watch of this node; `None` until it was seen, and when it is gone.
     pub watched: watch::Receiver<Option<Arc<Node>>>,
-    /// Where the latest known copy is shown to others.
-    pub known: watch::Sender<Option<Arc<Node>>>,
+    /// Where the API's copy is handed in.
+    pub copies: Arc<dyn NodeCopies>,
     /// When all this began.
     pub startup: Startup,
 }
@@ -50,8 +62,9 @@ pub struct NodeDoors {
 /// Keeps the node until one of the inputs ends.
 pub async fn run(doors: NodeDoors) {
     doors.events.record(say::starting());
+    let name = doors.node.borrow().settings.name.clone();
     let mut keeper = Keeper {
-        cadence: Cadence::new(doors.settings.report_frequency),
+        cadence: Cadence::new(doors.report.report_frequency),
         tick_at: Instant::now(),
         retry_at: None,
         n_failures: 0,
@@ -60,6 +73,7 @@ pub async fn run(doors: NodeDoors) {
         is_registered: false,
         is_unschedulable: false,
         has_said_rebooted: false,
+        name,
         doors,
     };
     // What the watch shows already is news to us.
@@ -69,7 +83,7 @@ pub async fn run(doors: NodeDoors) {
         let wake_at = keeper.retry_at.unwrap_or(keeper.tick_at);
         // Waiting for a change of a watch is cancel-safe: what is not seen stays changed.
         let goes_on = tokio::select! {
-            changed = keeper.doors.facts.changed() => changed.is_ok(),
+            changed = keeper.doors.node.changed() => changed.is_ok(),
             changed = keeper.doors.watched.changed() => {
                 keeper.take_watched();
                 changed.is_ok()
@@ -84,6 +98,7 @@ pub async fn run(doors: NodeDoors) {
 
 struct Keeper {
     doors: NodeDoors,
+    name: String,
     /// The newest copy we know.
     node: Option<Arc<Node>>,
     /// The identity that the watch showed last, so that its absence there means something.
@@ -139,18 +154,19 @@ impl Keeper {
     }
 
     async fn register(&mut self) -> Result<(), ApiError> {
-        if !self.doors.settings.must_register {
+        if !self.doors.report.must_register {
             if self.node.is_none() {
                 // Somebody else makes the node; the watch will show it.
-                self.tick_at = Instant::now() + self.doors.settings.update_frequency;
+                self.tick_at = Instant::now() + self.doors.report.update_frequency;
                 return Ok(());
             }
             self.is_registered = true;
             return self.report().await;
         }
-        let facts = self.doors.facts.borrow_and_update().clone();
-        let (settings, now) = (self.doors.settings.clone(), self.doors.clock.now());
-        let plan = new_node(&settings, &facts, now);
+        let state = self.doors.node.borrow_and_update().clone();
+        let NodeState { settings, facts, .. } = &*state;
+        let now = self.doors.clock.now();
+        let plan = new_node(settings, facts, now);
         let name = settings.name.as_str();
         tracing::info!(node = name, "Attempting to register node");
         self.doors.startup.attempted(now);
@@ -168,7 +184,7 @@ impl Keeper {
         }
         let existing = self.doors.api.get_node().await?;
         tracing::info!(node = name, "Node was previously registered");
-        let plan = adopt_node(&settings, &facts, &existing, now);
+        let plan = adopt_node(settings, facts, &existing, now);
         let node = match plan_node_patch(&existing, &plan.node) {
             Some(patch) => self.doors.api.patch_node_status(&patch).await?,
             None => existing,
@@ -195,9 +211,9 @@ impl Keeper {
         let Some(known) = self.node.clone() else {
             return Ok(());
         };
-        let facts = self.doors.facts.borrow_and_update().clone();
+        let state = self.doors.node.borrow_and_update().clone();
         let now = self.doors.clock.now();
-        let plan = update_node(&self.doors.settings, &facts, &known, now);
+        let plan = update_node(&state.settings, &state.facts, &known, now);
         let empty = NodeStatus::default();
         let old = known.status.as_ref().unwrap_or(&empty);
         let new = plan.node.status.as_ref().unwrap_or(&empty);
@@ -230,12 +246,12 @@ impl Keeper {
             self.doors.startup.ready(self.doors.clock.now());
         }
         self.cadence.sent(Instant::now(), is_changed, fastrand::f64());
-        for event in plan.events {
-            self.doors.events.record(event);
+        for reason in plan.events {
+            self.doors.events.record(say::status_is_now(&self.name, reason));
         }
         if let Some(boot_id) = plan.rebooted.filter(|_| !self.has_said_rebooted) {
             self.has_said_rebooted = true;
-            let event = say::rebooted(&self.doors.settings.name, &boot_id);
+            let event = say::rebooted(&self.name, &boot_id);
             self.doors.events.record(event);
         }
         if let Some(error) = plan.address_fault {
@@ -253,23 +269,23 @@ impl Keeper {
             node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
         if is_unschedulable != self.is_unschedulable {
             self.is_unschedulable = is_unschedulable;
-            let event = say::schedulable(&self.doors.settings.name, is_unschedulable);
+            let event = say::schedulable(&self.name, is_unschedulable);
             self.doors.events.record(event);
         }
         self.node = Some(node.clone());
-        self.doors.known.send_replace(Some(node));
+        self.doors.copies.learn(node);
     }
 
     fn lose(&mut self) {
         tracing::warn!("Node is gone from the API; it is registered again");
         self.node = None;
         self.is_registered = false;
-        self.doors.known.send_replace(None);
+        self.doors.copies.lose();
     }
 
     /// The next computation comes a period after this one ended.
     fn rest(&mut self) {
-        let pause = tick(self.doors.settings.update_frequency, fastrand::f64());
+        let pause = tick(self.doors.report.update_frequency, fastrand::f64());
         self.tick_at = Instant::now() + pause;
     }
 }

@@ -1,4 +1,5 @@
-//! What is said about the node, in upstream's words: the one place where events of the node are phrased.
+//! What is said about the node, in upstream's words: the one place where events of the node are
+//! phrased.
 
 use ferrolet_ports::{Event, EventKind, EventObject};
 

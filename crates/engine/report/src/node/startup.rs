@@ -4,8 +4,8 @@
 //!  boot ─ pre_kubelet ─► agent starts ─ pre_registration ─► first attempt ─ registration ─► node made ─ post_registration ─► ready
 //! ```
 //!
-//! Kept by the loop of the node. Only a node that this process made has these figures: one that was there already says nothing about
-//! how long nodes take.
+//! Kept by the loop of the node. Only a node that this process made has these figures: one that was
+//! there already says nothing about how long nodes take.
 
 use ferrolet_types::Timestamp;
 

@@ -1,8 +1,9 @@
 //! What is to be written, what is being written, and what waits for better times.
 //!
-//! A value without a clock: the loop says what time it is. Per pod it keeps the latest status and what the API had last; from
-//! these follows the one thing to do next. Two kinds of failure: the API is away, which holds back everybody but one scout,
-//! and a request of its own that failed, which holds back that pod alone.
+//! A value without a clock: the loop says what time it is. Per pod it keeps the latest status and
+//! what the API had last; from these follows the one thing to do next. Two kinds of failure: the
+//! API is away, which holds back everybody but one scout, and a request of its own that failed,
+//! which holds back that pod alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,14 +12,11 @@ use std::{
 
 use ferrolet_ports::{ApiError, ApiErrorKind, StatusUpdate};
 use ferrolet_status::{TransitionError, check_transition};
-use ferrolet_types::{Pod, PodUid, edited_places, pod::PodView as _};
+use ferrolet_types::{Pod, PodUid, edited_places, is_older, is_same, pod::PodView as _};
 use tokio::time::Instant;
 
 use super::plan::{Urgency, differs, may_delete, shown_pod, urgency};
-use crate::{
-    figures,
-    version::{is_older, is_same},
-};
+use crate::figures;
 
 /// First and longest pause after a request of one pod failed.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -274,7 +272,8 @@ impl Ledger {
         }
     }
 
-    /// How many statuses the API does not have yet, as far as we know; those without an API object aside.
+    /// How many statuses the API does not have yet, as far as we know; those without an API object
+    /// aside.
     pub(crate) fn n_pending(&self) -> usize {
         self.queue.len() + self.timers.len() + self.under_way.len()
     }
@@ -290,15 +289,16 @@ impl Ledger {
                 figures::status_arrived(now.duration_since(changed));
             }
             entry.last_write = Some(now);
-            // The watch may have shown a later copy than the answer: that one is still to be compared.
+            // The watch may have shown a later copy than the answer: that one is still to be
+            // compared.
             entry.must_compare &= is_overtaken;
             entry.pause = Duration::ZERO;
         }
         self.learn(&job.uid, pod);
     }
 
-    /// The patch was made from an old copy, and what came of it is not what was meant: once more, from the answer. Whoever
-    /// keeps writing against us meets longer and longer pauses.
+    /// The patch was made from an old copy, and what came of it is not what was meant: once more,
+    /// from the answer. Whoever keeps writing against us meets longer and longer pauses.
     fn compare_soon(&mut self, job: &Job, now: Instant) {
         if let Some(entry) = self.entry_of(job) {
             entry.must_compare = true;
@@ -310,7 +310,8 @@ impl Ledger {
         }
     }
 
-    /// Takes an answer's copy, unless the watch was faster. A pod that was forgotten meanwhile stays forgotten.
+    /// Takes an answer's copy, unless the watch was faster. A pod that was forgotten meanwhile
+    /// stays forgotten.
     fn learn(&mut self, uid: &PodUid, pod: Pod) {
         let Some(known) = self.api.get_mut(uid) else {
             return;
@@ -405,8 +406,8 @@ impl Ledger {
     }
 }
 
-/// Whether the answer says what was meant. A patch that changed nothing will not do better a second time: what is missing is not
-/// the server's to keep.
+/// Whether the answer says what was meant. A patch that changed nothing will not do better a second
+/// time: what is missing is not the server's to keep.
 fn is_met(job: &Job, answer: &Pod) -> bool {
     is_same(&answer.metadata, &job.api.metadata) || !differs(answer, &job.update)
 }

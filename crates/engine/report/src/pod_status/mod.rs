@@ -6,9 +6,10 @@
 //!  API pods ┘   latest per pod       └─► writer n                  ┘   done, again, later, gone
 //! ```
 //!
-//! [`Ledger`](ledger) is the whole policy: what to write next, when to try again, what is done. At most one writer is at work
-//! on a pod, so its statuses arrive in order; a newer status replaces one that waits. A status leaves the ledger when the API
-//! has it or the pod is gone, never because a request failed.
+//! [`Ledger`](ledger) is the whole policy: what to write next, when to try again, what is done. At
+//! most one writer is at work on a pod, so its statuses arrive in order; a newer status replaces
+//! one that waits. A status leaves the ledger when the API has it or the pod is gone, never because
+//! a request failed.
 
 mod ledger;
 mod plan;

@@ -1,6 +1,8 @@
-//! One pod's status against the API's copy: what to patch, whether the object may go, how much it hurries.
+//! One pod's status against the API's copy: what to patch, whether the object may go, how much it
+//! hurries.
 //!
-//! Pure. In: the API's pod as last seen and the status we want there. Out: a patch or nothing. Refuses: keeping anything.
+//! Pure. In: the API's pod as last seen and the status we want there. Out: a patch or nothing.
+//! Refuses: keeping anything.
 
 use ferrolet_ports::{Remains, StatusUpdate};
 use ferrolet_status::{
@@ -48,7 +50,8 @@ pub(crate) fn differs(api: &Pod, update: &StatusUpdate) -> bool {
     !is_same_for_kubelet(&old, &wanted(api, update, moment))
 }
 
-/// True when the API object has served its purpose: its deletion was asked for, it is over, and nothing of it is left here.
+/// True when the API object has served its purpose: its deletion was asked for, it is over, and
+/// nothing of it is left here.
 pub(crate) fn may_delete(api: &Pod, update: &StatusUpdate) -> bool {
     update.remains == Remains::Settled
         && api.deletion_time().is_some()
@@ -83,7 +86,8 @@ fn wanted(api: &Pod, update: &StatusUpdate, now: Timestamp) -> PodStatus {
     if api.is_mirror() {
         keep_times(old, &mut computed);
     }
-    // A container that is told to have ended may still have a successor, and a sandbox holds the pod's network.
+    // A container that is told to have ended may still have a successor, and a sandbox holds the
+    // pod's network.
     let running = match update.remains {
         Remains::Active => RunningContainers::Possible,
         Remains::Stopped | Remains::Settled => RunningContainers::Gone,
@@ -94,7 +98,8 @@ fn wanted(api: &Pod, update: &StatusUpdate, now: Timestamp) -> PodStatus {
     wanted
 }
 
-/// A static pod does not carry the API's status, so after a restart of ours its times begin anew; the mirror remembers them.
+/// A static pod does not carry the API's status, so after a restart of ours its times begin anew;
+/// the mirror remembers them.
 fn keep_times(old: &PodStatus, computed: &mut PodStatus) {
     if old.start_time.is_some() {
         computed.start_time.clone_from(&old.start_time);

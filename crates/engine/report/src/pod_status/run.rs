@@ -24,7 +24,8 @@ impl StatusReporter {
         Arc::default()
     }
 
-    /// The watch shows this copy of a pod; mirror pods too. Whoever says so also says when it is gone.
+    /// The watch shows this copy of a pod; mirror pods too. Whoever says so also says when it is
+    /// gone.
     pub fn note_api_pod(&self, pod: &Pod) {
         self.change(|ledger| ledger.note_api_pod(pod, Instant::now()));
     }
@@ -89,7 +90,8 @@ pub async fn run(
                 (job, outcome)
             });
         }
-        // When every writer is at work, only the end of one makes room: a due timer would wake us in vain, again and again.
+        // When every writer is at work, only the end of one makes room: a due timer would wake us
+        // in vain, again and again.
         let has_room = writers.len() < n_writers.max(1);
         let wake_at = reporter.quietly(|ledger| ledger.next_wake());
         let wake_at = wake_at.filter(|_| has_room);
@@ -100,7 +102,8 @@ pub async fn run(
             }
         };
         tokio::select! {
-            // A permit that was taken and lost is replaced by the look that the next turn begins with.
+            // A permit that was taken and lost is replaced by the look that the next turn begins
+            // with.
             () = reporter.has_news.notified() => {}
             // Joining is cancel-safe: a finished writer stays in the set until it is taken.
             Some(ended) = writers.join_next(), if !writers.is_empty() => match ended {

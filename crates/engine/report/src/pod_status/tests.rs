@@ -1,4 +1,5 @@
-//! Statuses on their way, in paused time: in order, in parallel, through outages, to the right object.
+//! Statuses on their way, in paused time: in order, in parallel, through outages, to the right
+//! object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -441,7 +442,8 @@ async fn a_change_that_overtakes_our_own_answer_is_repaired_too() {
     check(Some(copy("3", waiting())), true);
 }
 
-/// The watch is slow, as after an outage: meanwhile somebody else has marked the pod, and our patch is made from an old copy.
+/// The watch is slow, as after an outage: meanwhile somebody else has marked the pod, and our patch
+/// is made from an old copy.
 #[tokio::test(start_paused = true)]
 async fn a_patch_from_an_old_copy_is_followed_by_one_from_its_answer() {
     let copy = |version: &str, status: PodStatus| -> Pod {
@@ -481,7 +483,8 @@ async fn a_patch_from_an_old_copy_is_followed_by_one_from_its_answer() {
     assert_eq!(ledger.n_pending(), 0);
 }
 
-/// Twelve pods, a server that comes and goes and refuses at random, others who meddle: in the end every last word is there.
+/// Twelve pods, a server that comes and goes and refuses at random, others who meddle: in the end
+/// every last word is there.
 #[tokio::test(start_paused = true)]
 async fn no_last_word_is_lost_whatever_the_server_does() {
     let kinds = [

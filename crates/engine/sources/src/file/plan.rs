@@ -1,12 +1,13 @@
 //! What a reading of the manifest path means: which pods there are now, and what to tell.
 //!
-//! Holds, per file, the last good pod and the fault reported last. Pure: bytes in, an update and notices out.
+//! Holds, per file, the last good pod and the fault reported last. Pure: bytes in, an update and
+//! notices out.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use ferrolet_ports::{Gone, ManifestFile};
 use ferrolet_types::{SourceUpdate, SourcedPod, hash::fnv1a_128, pod::PodSource};
 
-use super::{Gone, ManifestFile};
 use crate::{Notice, Origin, read};
 
 /// The manifests of one path, as far as they are known.
@@ -79,8 +80,9 @@ impl FileSet {
         scanned
     }
 
-    /// The set without files that were taken away, if one of them had a pod. A manifest that is put back as it was is that pod started
-    /// anew: upstream sees the removal, and its tests want the restart.
+    /// The set without files that were taken away, if one of them had a pod. A manifest that is put
+    /// back as it was is that pod started anew: upstream sees the removal, and its tests want the
+    /// restart.
     pub fn forget(&mut self, gone: &Gone) -> Option<SourceUpdate> {
         let mut has_changed = false;
         self.files.retain(|path, known| {

@@ -2,16 +2,18 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use ferrolet_ports::{ChangeHints, Gone, ManifestFiles};
 use ferrolet_types::SourceUpdate;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{ChangeHints, FileSet, Gone, ManifestReader};
+use super::FileSet;
 use crate::Notice;
 
-/// An editor or a copy makes several hints at once; a reading waits until this long after the last of them …
+/// An editor or a copy makes several hints at once; a reading waits until this long after the last
+/// of them …
 const QUIET: Duration = Duration::from_millis(2);
 /// … but no longer than this after the first.
 const LONGEST_BURST: Duration = Duration::from_millis(50);
@@ -30,16 +32,16 @@ pub struct FileSource {
 /// Keeps sending the path's pods until nobody listens any more.
 pub async fn run(
     source: FileSource,
-    reader: Arc<dyn ManifestReader>,
-    mut hints: Box<dyn ChangeHints>,
+    manifests: Arc<dyn ManifestFiles>,
     updates: mpsc::Sender<SourceUpdate>,
 ) {
     let name = source.path.to_string_lossy().into_owned();
     let mut files = FileSet::new(&source.node);
+    let mut hints = manifests.watch(&source.path);
     let mut has_hints = true;
     loop {
         let due = Instant::now() + source.period;
-        let scanned = files.scan(&name, reader.read(&source.path).await);
+        let scanned = files.scan(&name, manifests.read(&source.path).await);
         scanned.notices.iter().for_each(Notice::log);
         if let Some(update) = scanned.update {
             tracing::debug!(path = name, n_pods = update.pods.len(), "manifests changed");

@@ -54,8 +54,8 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client for `url` that sends `headers`. `roots_pem` holds the certificates to trust servers by, as the system's bundle
-    /// has them; it matters for https only.
+    /// A client for `url` that sends `headers`. `roots_pem` holds the certificates to trust servers
+    /// by, as the system's bundle has them; it matters for https only.
     pub fn new<'h>(
         url: &str,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,

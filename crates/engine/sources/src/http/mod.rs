@@ -1,8 +1,9 @@
 //! The HTTP source: one URL that holds a pod or a list of pods.
 //!
-//! [`plan`](UrlSet) decides what an answer means (pure); [`run`](run()) asks, every period; [`HttpClient`] is the one outbound
-//! connection this crate makes. Matches upstream's: ten seconds per request, unchanged bodies skipped, an empty body is an
-//! empty set, anything else that goes wrong leaves the last good set in place.
+//! [`plan`](UrlSet) decides what an answer means (pure); [`run`](run()) asks, every period;
+//! [`HttpClient`] is the one outbound connection this crate makes. Matches upstream's: ten seconds
+//! per request, unchanged bodies skipped, an empty body is an empty set, anything else that goes
+//! wrong leaves the last good set in place.
 
 mod client;
 mod plan;

@@ -1,10 +1,13 @@
-//! A pod written out the way upstream's hash sees it: every field of every type by name, with its Go type.
+//! A pod written out the way upstream's hash sees it: every field of every type by name, with its
+//! Go type.
 //!
-//! The format is that of go-spew with `%#v`, sorted keys and no pointer addresses; a type is written before a value except for
-//! entries of lists and maps and behind pointers. One thing cannot be known here: a moment other than "never" is printed
-//! upstream together with the node's time-zone tables, so a manifest with, say, a `creationTimestamp` of its own gets a UID
-//! that differs from upstream's. The same holds for `managedFields` and for the long removed `scaleIO` volumes without a
-//! secret. Of 560 pods found in upstream's own and other projects' sources, all others that validate gave upstream's UID.
+//! The format is that of go-spew with `%#v`, sorted keys and no pointer addresses; a type is
+//! written before a value except for entries of lists and maps and behind pointers. One thing
+//! cannot be known here: a moment other than "never" is printed upstream together with the node's
+//! time-zone tables, so a manifest with, say, a `creationTimestamp` of its own gets a UID that
+//! differs from upstream's. The same holds for `managedFields` and for the long removed `scaleIO`
+//! volumes without a secret. Of 560 pods found in upstream's own and other projects' sources, all
+//! others that validate gave upstream's UID.
 
 use serde_json::{Map, Value};
 

@@ -1,8 +1,10 @@
-//! Who a static pod is: its UID, its name on this node, and the marks that tell it from pods of the API.
+//! Who a static pod is: its UID, its name on this node, and the marks that tell it from pods of the
+//! API.
 //!
-//! In: a pod after defaulting, where it was found, and the node's name. Out: the same pod as the rest of the agent and a mirror
-//! pod see it. The UID is upstream's to the bit, so a node can be switched between agents without a static pod restarting.
-//! Refuses: reading, defaulting, validation.
+//! In: a pod after defaulting, where it was found, and the node's name. Out: the same pod as the
+//! rest of the agent and a mirror pod see it. The UID is upstream's to the bit, so a node can be
+//! switched between agents without a static pod restarting. Refuses: reading, defaulting,
+//! validation.
 
 mod dump;
 pub(crate) mod quantity;

@@ -1,7 +1,9 @@
-//! Quantities as upstream holds them in memory: which of its two representations, with which scale, and whether it keeps the text.
+//! Quantities as upstream holds them in memory: which of its two representations, with which scale,
+//! and whether it keeps the text.
 //!
-//! Needed only because a static pod's UID is a hash over that memory. Arithmetic on quantities is `ferrolet_types::Quantity`'s.
-//! Matches `ParseQuantity` and `RoundUp` of `k8s.io/apimachinery/pkg/api/resource`.
+//! Needed only because a static pod's UID is a hash over that memory. Arithmetic on quantities is
+//! `ferrolet_types::Quantity`'s. Matches `ParseQuantity` and `RoundUp` of
+//! `k8s.io/apimachinery/pkg/api/resource`.
 
 /// Most decimal digits that the fast representation takes.
 const MAX_FAST_DIGITS: usize = 18;

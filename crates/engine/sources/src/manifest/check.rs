@@ -1,7 +1,9 @@
-//! The strict check of a manifest against the shape of a pod: unknown fields, wrong types, numbers out of range.
+//! The strict check of a manifest against the shape of a pod: unknown fields, wrong types, numbers
+//! out of range.
 //!
-//! Walks the whole value, so one message names every fault. On the way it makes the value what the typed reader takes: a
-//! quantity written as a number becomes text, an empty entry of a map or list of texts becomes the empty text, as in Go.
+//! Walks the whole value, so one message names every fault. On the way it makes the value what the
+//! typed reader takes: a quantity written as a number becomes text, an empty entry of a map or list
+//! of texts becomes the empty text, as in Go.
 
 use serde_json::{Map, Value};
 
@@ -45,7 +47,8 @@ pub(super) fn check(ty: &'static str, value: &mut Value, path: &str, faults: &mu
         (Shape::Quantity, Value::String(text)) => check_quantity(text.clone(), value, path, faults),
         (Shape::Quantity, Value::Number(number)) => {
             let text = match number.as_f64() {
-                // Go writes a whole floating-point number without a fraction, and reads the quantity from that.
+                // Go writes a whole floating-point number without a fraction, and reads the
+                // quantity from that.
                 Some(float) if number.is_f64() => format!("{float}"),
                 _ => number.to_string(),
             };

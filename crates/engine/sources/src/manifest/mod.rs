@@ -1,9 +1,10 @@
 //! Bytes to pods: what a manifest file or URL holds, read strictly.
 //!
-//! In: the bytes and whether a list may be among them. Out: the pods as written, nothing defaulted, or one error that names
-//! every fault with its field path and value. Stricter than upstream on purpose: a field that upstream drops in silence, a
-//! key written twice or a second document is an error here, because its author meant something by it.
-//! Refuses: files, defaults, validation of what the values mean.
+//! In: the bytes and whether a list may be among them. Out: the pods as written, nothing defaulted,
+//! or one error that names every fault with its field path and value. Stricter than upstream on
+//! purpose: a field that upstream drops in silence, a key written twice or a second document is an
+//! error here, because its author meant something by it. Refuses: files, defaults, validation of
+//! what the values mean.
 
 mod check;
 mod text;

@@ -1,7 +1,7 @@
 //! Text to a tree of values, with YAML 1.1's idea of numbers and truth, as Go reads it.
 //!
-//! JSON is tried first where the text looks like it; otherwise YAML. A key that occurs twice is an error in both. Aliases are
-//! expanded within a budget, so a small file cannot become a large one.
+//! JSON is tried first where the text looks like it; otherwise YAML. A key that occurs twice is an
+//! error in both. Aliases are expanded within a budget, so a small file cannot become a large one.
 
 use std::fmt;
 
@@ -40,7 +40,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, ManifestError> {
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str, ManifestError> {
-    // White space apart, no control character belongs into a manifest; a zero byte is the mark of binary junk.
+    // White space apart, no control character belongs into a manifest; a zero byte is the mark of
+    // binary junk.
     let stray = |byte: &u8| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r');
     if let Some(offset) = bytes.iter().position(stray) {
         let byte = bytes[offset];

@@ -30,7 +30,8 @@ fn apply(merger: &mut Merger, update: SourceUpdate) -> Merged {
     merger.apply(update, Timestamp::from_second(NOW))
 }
 
-/// The changes as words: `+a` added, `~a` updated, `!a` deleting, `-a` removed, `?a` reconcile; by UID.
+/// The changes as words: `+a` added, `~a` updated, `!a` deleting, `-a` removed, `?a` reconcile; by
+/// UID.
 fn words(merged: &Merged) -> Vec<String> {
     let word = |change: &PodChange| {
         let sign = match change {
@@ -229,7 +230,7 @@ async fn the_loop_passes_on_changes_and_first_sets_and_nothing_else() {
         to_merge.send(update).await.unwrap();
     }
     drop(to_merge);
-    run(merger, updates, changes, Arc::new(StoppedClock)).await;
+    run(merger, updates, changes, None, Arc::new(StoppedClock)).await;
     assert_eq!(merged.recv().await.unwrap().changes.len(), 0);
     assert_eq!(merged.recv().await.unwrap().changes.len(), 1);
     assert!(merged.recv().await.is_none());

@@ -1,8 +1,9 @@
-//! The cluster's doors with the books behind them: what passes is noted, and what the server does not answer is answered from
-//! the notes.
+//! The cluster's doors with the books behind them: what passes is noted, and what the server does
+//! not answer is answered from the notes.
 //!
-//! Objects and tokens are answered from the notes whenever the server gives no answer; its own no counts. Services and runtime
-//! classes only before its first set: later pods may name more than any copy knows.
+//! Objects and tokens are answered from the notes whenever the server gives no answer; its own no
+//! counts. Services and runtime classes only before its first set: later pods may name more than
+//! any copy knows.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -110,7 +111,8 @@ impl ClusterObjects for Objects {
         self.inner.get_service_account(namespace, name)
     }
 
-    /// A noted token may have expired: a pod with an old token file is better than none, and who holds it asks again soon.
+    /// A noted token may have expired: a pod with an old token file is better than none, and who
+    /// holds it asks again soon.
     fn get_token<'a>(&'a self, ask: &'a TokenAsk) -> Fut<'a, Result<Token, ApiError>> {
         let noted = self.shared.look(|ledger| ledger.token(ask));
         let asked = async move {

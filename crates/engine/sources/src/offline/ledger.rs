@@ -1,7 +1,7 @@
 //! What is known of the pods that may have to start from the disk, and which copies are due. Pure.
 //!
-//! Owned by [`super::Offline`], which holds it behind one lock. Memory: the pods of this node and what they name; objects are
-//! shared with whoever read them.
+//! Owned by [`super::Offline`], which holds it behind one lock. Memory: the pods of this node and
+//! what they name; objects are shared with whoever read them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,15 +10,13 @@ use std::{
 
 use ferrolet_ports::{Token, TokenAsk};
 use ferrolet_types::{
-    Pod, PodUid,
+    Pod, PodUid, References,
     pod::{Phase, PodView as _},
+    references,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, PodStatus, Secret, Service};
 
-use super::{
-    FindNames, Named,
-    record::{Record, visible},
-};
+use super::record::{Record, visible};
 
 /// An object's namespace and name.
 type Place = (String, String);
@@ -27,7 +25,6 @@ type Answers<T> = BTreeMap<Place, Option<Arc<T>>>;
 
 /// The books.
 pub(super) struct Ledger {
-    find_names: FindNames,
     pods: BTreeMap<PodUid, Known>,
     /// Pods that have a copy, readable or not, and what is in it when we know.
     stored: BTreeMap<PodUid, Option<u64>>,
@@ -40,7 +37,7 @@ pub(super) struct Ledger {
 
 struct Known {
     pod: Pod,
-    names: Named,
+    names: References,
     published: Option<PodStatus>,
     /// From the copy, until the cluster says otherwise.
     services: Vec<Arc<Service>>,
@@ -58,7 +55,8 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// What the cluster tells of itself, asked before the books are opened: whoever answers may look into them, too.
+/// What the cluster tells of itself, asked before the books are opened: whoever answers may look
+/// into them, too.
 pub(super) struct Told {
     pub(super) services: Option<Vec<Arc<Service>>>,
     /// Handlers by runtime class.
@@ -71,12 +69,11 @@ pub(super) enum Job {
     Remove(PodUid),
 }
 
-/// Decides about one pod's copy. A status that we published counts even if the API has never seen it.
+/// Decides about one pod's copy. A status that we published counts even if the API has never seen
+/// it.
 pub(super) fn judge(pod: &Pod, published: Option<&PodStatus>) -> Verdict {
-    let ours = published.and_then(|status| status.phase.as_deref());
-    let is_over =
-        [Phase::Succeeded, Phase::Failed].iter().any(|phase| ours == Some(phase.as_str()))
-            || pod.api_phase().is_some_and(Phase::is_terminal);
+    let phases = [published.and_then(Phase::of), pod.api_phase()];
+    let is_over = phases.into_iter().flatten().any(Phase::is_terminal);
     if pod.is_mirror() || pod.is_static() || pod.deletion_time().is_some() || is_over {
         return Verdict::Drop;
     }
@@ -87,9 +84,8 @@ pub(super) fn judge(pod: &Pod, published: Option<&PodStatus>) -> Verdict {
 }
 
 impl Ledger {
-    pub(super) fn new(find_names: FindNames) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            find_names,
             pods: BTreeMap::new(),
             stored: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -112,7 +108,7 @@ impl Ledger {
         self.tokens.extend(record.tokens);
         self.stored.insert(uid.clone(), Some(digest));
         let known = Known {
-            names: (self.find_names)(&pod),
+            names: references(&pod),
             published: None,
             services: record.services,
             runtime_handler: record.runtime_handler,
@@ -147,10 +143,10 @@ impl Ledger {
                 Some(known) if Arc::ptr_eq(&known.pod, pod) => known,
                 known => {
                     self.due.insert(uid.clone());
-                    let names = (self.find_names)(pod);
+                    let names = references(pod);
                     let known = known.unwrap_or_else(|| Known {
                         pod: pod.clone(),
-                        names: Named::default(),
+                        names: References::default(),
                         published: None,
                         services: Vec::new(),
                         runtime_handler: None,
@@ -309,7 +305,7 @@ impl Ledger {
         })
     }
 
-    fn mark(&mut self, namespace: &str, names_it: impl Fn(&Named) -> bool) {
+    fn mark(&mut self, namespace: &str, names_it: impl Fn(&References) -> bool) {
         let pods = self.pods.iter();
         let affected = pods
             .filter(|(_, it)| &*it.pod.key().namespace == namespace && names_it(&it.names))

@@ -1,7 +1,8 @@
-//! A copy of a pod as bytes: JSON with a version, so that a later agent can tell what it reads. Pure.
+//! A copy of a pod as bytes: JSON with a version, so that a later agent can tell what it reads.
+//! Pure.
 //!
-//! Left out is what changes without meaning (managed fields, resource versions, our own marks) and what nobody needs to start a
-//! pod (everything of an object but its data).
+//! Left out is what changes without meaning (managed fields, resource versions, our own marks) and
+//! what nobody needs to start a pod (everything of an object but its data).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -134,7 +135,8 @@ impl Record {
     }
 }
 
-/// The services that the pod's containers are told of: those of its namespace unless it declines, and `kubernetes`.
+/// The services that the pod's containers are told of: those of its namespace unless it declines,
+/// and `kubernetes`.
 pub(super) fn visible(pod: &ApiPod, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
     let namespace = pod.key().namespace;
     let has_links = pod.spec_ref().enable_service_links.unwrap_or(true);

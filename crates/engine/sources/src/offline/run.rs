@@ -16,15 +16,15 @@ use tokio::{
 };
 
 use super::{
-    FindNames, doors,
+    doors,
     ledger::{Job, Ledger, Told},
     record::Record,
 };
 
 /// How long the API is waited for before its pods start without it.
 const HEAD_START: Duration = Duration::from_secs(10);
-/// The pause between two rounds of writing: the first change is written at once, a crowd of them together. Short, because
-/// what is not written when the power fails is not there afterwards.
+/// The pause between two rounds of writing: the first change is written at once, a crowd of them
+/// together. Short, because what is not written when the power fails is not there afterwards.
 const PACE: Duration = Duration::from_millis(100);
 /// The pause after a store that refused.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -61,9 +61,10 @@ impl Shared {
 }
 
 impl Offline {
-    /// Reads what an earlier life left. A copy that cannot be read is named in a warning and passed over.
-    pub async fn open(store: Arc<dyn OfflineStore>, find_names: FindNames) -> Self {
-        let mut ledger = Ledger::new(find_names);
+    /// Reads what an earlier life left. A copy that cannot be read is named in a warning and passed
+    /// over.
+    pub async fn open(store: Arc<dyn OfflineStore>) -> Self {
+        let mut ledger = Ledger::new();
         match store.read_all().await {
             Ok(copies) => load(&mut ledger, copies),
             Err(error) => tracing::warn!(%error, "Copies of pods cannot be read"),

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    Named, Offline,
+    Offline,
     ledger::{Verdict, judge},
     record::{Record, visible},
 };
@@ -101,12 +101,6 @@ impl StatusSink for NoSink {
     fn forget(&self, _: &PodUid) {}
 }
 
-fn named_by(pod: &Pod) -> Named {
-    let volumes = pod.spec_ref().volumes.iter().flatten();
-    let secrets = volumes.filter_map(|it| it.secret.as_ref()?.secret_name.clone());
-    Named { secrets: secrets.collect(), ..Named::default() }
-}
-
 fn service(namespace: &str, name: &str) -> Arc<Service> {
     let mut service = Service {
         spec: Some(ServiceSpec {
@@ -132,7 +126,7 @@ struct Life {
 
 impl Life {
     async fn begin(store: &FakeStore, objects: &FakeObjects, is_server_there: bool) -> Self {
-        let offline = Offline::open(Arc::new(store.clone()), named_by).await;
+        let offline = Offline::open(Arc::new(store.clone())).await;
         let told = is_server_there.then(|| {
             vec![
                 service("default", "kubernetes"),

@@ -1,4 +1,5 @@
-//! Rules for containers: names, images, ports, variables, mounts, and what init containers may not have.
+//! Rules for containers: names, images, ports, variables, mounts, and what init containers may not
+//! have.
 
 use std::collections::BTreeSet;
 

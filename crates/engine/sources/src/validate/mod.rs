@@ -1,8 +1,9 @@
-//! What the API would refuse in a pod, and what a static pod may not have: every fault with its field path and value.
+//! What the API would refuse in a pod, and what a static pod may not have: every fault with its
+//! field path and value.
 //!
-//! In: a defaulted pod with its identity. Out: all faults, none for a good pod. Matches upstream's pod validation in what
-//! people get wrong; rules about scheduling (affinity, spread constraints, gates) are left out, because nothing on a node
-//! acts on them. Refuses: reading and repairing.
+//! In: a defaulted pod with its identity. Out: all faults, none for a good pod. Matches upstream's
+//! pod validation in what people get wrong; rules about scheduling (affinity, spread constraints,
+//! gates) are left out, because nothing on a node acts on them. Refuses: reading and repairing.
 
 mod containers;
 mod names;

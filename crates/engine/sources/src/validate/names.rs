@@ -24,7 +24,8 @@ pub(super) fn search_path(text: &str) -> Rule {
     rule(plain.len() <= 253 && plain.split('.').all(is_label), SUBDOMAIN)
 }
 
-/// A name with an optional DNS prefix: keys of labels, annotations and tolerations, names of resources.
+/// A name with an optional DNS prefix: keys of labels, annotations and tolerations, names of
+/// resources.
 pub(super) fn qualified(text: &str) -> Rule {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),

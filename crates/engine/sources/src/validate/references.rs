@@ -1,4 +1,5 @@
-//! What a static pod may not use: anything that lives in the API, because the pod must run where there is none.
+//! What a static pod may not use: anything that lives in the API, because the pod must run where
+//! there is none.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 

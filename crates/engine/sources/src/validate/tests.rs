@@ -1,6 +1,7 @@
 use crate::{Origin, read};
 
-/// Every fault of a manifest whose spec is `spec`, beside one good container unless the spec brings its own.
+/// Every fault of a manifest whose spec is `spec`, beside one good container unless the spec brings
+/// its own.
 fn faults(spec: &str) -> Vec<String> {
     let containers = if spec.contains("containers:") && !spec.contains("initContainers:") {
         ""

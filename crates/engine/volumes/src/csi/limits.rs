@@ -1,8 +1,10 @@
-//! How many of its volumes a driver lets this node have, asked again as often as the driver's object says.
+//! How many of its volumes a driver lets this node have, asked again as often as the driver's
+//! object says.
 //!
-//! The number may change while the driver runs: a slot of the machine is taken by something else. In: who is registered, and
-//! the periods of the cluster's `CSIDriver` objects. Out: calls; what a driver answers goes the way of its registration. A
-//! driver without a period is never asked, and then nothing here wakes up.
+//! The number may change while the driver runs: a slot of the machine is taken by something else.
+//! In: who is registered, and the periods of the cluster's `CSIDriver` objects. Out: calls; what a
+//! driver answers goes the way of its registration. A driver without a period is never asked, and
+//! then nothing here wakes up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,9 @@
-//! Tells the cluster which drivers this node has: the `CSINode` object, the node's annotation and its topology labels.
+//! Tells the cluster which drivers this node has: the `CSINode` object, the node's annotation and
+//! its topology labels.
 //!
-//! In: the registered drivers, each time they change. A driver that was never seen since the start is left in the object: it
-//! may only be late. What cannot be written is tried again with growing pauses.
+//! In: the registered drivers, each time they change. A driver that was never seen since the start
+//! is left in the object: it may only be late. What cannot be written is tried again with growing
+//! pauses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::{plan::PodPlan, provided::Provided};
+use ferrolet_ports::{MountAsk, VolumeSpec};
 
 /// What the cluster's administrator says of a driver, with the API's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub(crate) struct DriverRules {
     pub(crate) tokens_in_secrets: bool,
     pub(crate) tokens: Vec<(String, Option<i64>)>,
     pub(crate) group_policy: GroupPolicy,
-    /// How many volumes the node takes is asked from time to time, so a pod that finds it full had better go elsewhere.
+    /// How many volumes the node takes is asked from time to time, so a pod that finds it full had
+    /// better go elsewhere.
     pub(crate) tells_limit_again: bool,
     /// Its volumes can be mounted with an SELinux label.
     pub(crate) mounts_with_label: bool,
@@ -76,15 +77,15 @@ impl DriverRules {
     }
 
     /// True when the node has to give the volume to the pod's group.
-    pub(crate) fn gives_to_group(&self, provided: &Provided, file_system: &str) -> bool {
-        if provided.is_read_only {
+    pub(crate) fn gives_to_group(&self, spec: &VolumeSpec, file_system: &str) -> bool {
+        if spec.is_read_only {
             return false;
         }
         match self.group_policy {
             GroupPolicy::Never => false,
             GroupPolicy::Always => true,
             GroupPolicy::WithFileSystemAndOneWriter => {
-                let mut modes = provided.access_modes.iter();
+                let mut modes = spec.access_modes.iter();
                 let is_once = modes.any(|it| it == "ReadWriteOnce" || it == "ReadWriteOncePod");
                 !file_system.is_empty() && is_once
             }
@@ -117,7 +118,8 @@ pub(crate) fn hash(text: &str) -> String {
     shown
 }
 
-/// Why the volume may not be used yet: the node has not been heard to use it, or is not said to have it.
+/// Why the volume may not be used yet: the node has not been heard to use it, or is not said to
+/// have it.
 pub(crate) fn check_node(node: &Node, unique: &str) -> Result<(), String> {
     let status = node.status.as_ref();
     let used = status.and_then(|it| it.volumes_in_use.as_deref());
@@ -162,16 +164,12 @@ pub(crate) fn finds_no_room(attachment: &VolumeAttachment) -> bool {
 }
 
 /// What a driver learns of the pod.
-pub(crate) fn pod_attributes(
-    plan: &PodPlan,
-    service_account: &str,
-    is_inline: bool,
-) -> BTreeMap<String, String> {
+pub(crate) fn pod_attributes(ask: &MountAsk<'_>, is_inline: bool) -> BTreeMap<String, String> {
     let pairs = [
-        ("pod.name", plan.key.name.to_string()),
-        ("pod.namespace", plan.key.namespace.to_string()),
-        ("pod.uid", plan.uid.to_string()),
-        ("serviceAccount.name", service_account.to_owned()),
+        ("pod.name", ask.key.name.to_string()),
+        ("pod.namespace", ask.key.namespace.to_string()),
+        ("pod.uid", ask.uid.to_string()),
+        ("serviceAccount.name", ask.service_account.to_owned()),
         ("ephemeral", is_inline.to_string()),
     ];
     pairs.into_iter().map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value)).collect()
@@ -182,7 +180,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::provided::{Backing, Form};
+    use ferrolet_ports::{VolumeMode, VolumeSource};
 
     #[test]
     fn names_are_upstreams() {
@@ -227,22 +225,22 @@ mod tests {
             let (mode, file_system) = volume;
             let object = json!({"metadata": {}, "spec": {"fsGroupPolicy": policy}});
             let driver: CSIDriver = serde_json::from_value(object).unwrap();
-            let provided = Provided {
-                spec_name: "v".to_owned(),
-                backing: Backing::Unsupported("x"),
+            let spec = VolumeSpec {
+                name: "v".to_owned(),
+                source: VolumeSource::Unsupported("x"),
                 is_read_only: false,
-                options: Vec::new(),
+                mount_options: Vec::new(),
                 access_modes: vec![mode.to_owned()],
                 group: None,
                 capacity: None,
-                form: Form::Files,
+                mode: VolumeMode::Filesystem,
                 claim: None,
                 affinity_fault: None,
             };
             let rules = DriverRules::of(Some(&driver));
-            let found = rules.gives_to_group(&provided, file_system);
+            let found = rules.gives_to_group(&spec, file_system);
             assert_eq!(found, expected, "{policy} {volume:?}");
-            let read_only = Provided { is_read_only: true, ..provided };
+            let read_only = VolumeSpec { is_read_only: true, ..spec };
             assert!(!rules.gives_to_group(&read_only, file_system));
         };
         for volume in [("ReadWriteOnce", "ext4"), ("ReadWriteMany", "")] {

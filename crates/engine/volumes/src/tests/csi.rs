@@ -3,18 +3,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use ferrolet_ports::{
-    CsiAbilities, CsiError, CsiFate, CsiForm, DiskUsage, FileRoom, PathKind, PodVolumes as _,
-    ProvidedVolumes as _, RecordPlace, Usage, VolumePlace, VolumeUsage,
+    CsiAbilities, CsiError, CsiFate, CsiForm, DiskUsage, FileRoom, NodeMounts as _, PathKind,
+    PodVolumes as _, RecordPlace, RegisteredDriver, Usage, VolumePlace, VolumeUsage,
 };
 use ferrolet_testkit::FakeUsage;
 use ferrolet_types::{Pod, PodUid, Timestamp};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{engine::Bench, pod};
-use crate::{NamedUsage, VolumeFigures};
+use crate::{NamedUsage, VolumeStats, left_over::Search};
 
 const STAGES: CsiAbilities = CsiAbilities {
     stages: true,
@@ -79,7 +81,7 @@ async fn a_volume_is_staged_published_given_to_the_group_and_taken_back() {
     let asked = bench.drivers.look().last_publish.unwrap();
     assert_eq!(asked.stage.volume, "h");
     assert_eq!(asked.stage.attributes, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
-    assert_eq!(bench.mounts.look().gifts.len(), 1);
+    assert_eq!(bench.mounts.look().owners.len(), 1);
     let records = bench.mounts.look().records;
     let of_pod = records.iter().find(|(place, _)| matches!(place, RecordPlace::Pod(_)));
     let keys: Vec<&str> = of_pod.unwrap().1.keys().map(String::as_str).collect();
@@ -287,9 +289,9 @@ async fn what_was_staged_for_nobody_leaves_when_its_driver_comes() {
     assert_eq!(n_records(&bench), 1);
     bench.drivers.change(|state| state.faults.clear());
     let next = bench.again();
-    next.engine.sweep(&BTreeSet::from(["other".to_owned()])).await;
+    next.sweep(&["other"]).await;
     assert_eq!(n_records(&bench), 1);
-    next.engine.sweep(&BTreeSet::from(["d".to_owned()])).await;
+    next.sweep(&["d"]).await;
     assert_eq!(n_records(&bench), 0);
     assert!(bench.drivers.look().staged.is_empty());
 }
@@ -353,7 +355,7 @@ async fn a_group_that_could_not_be_given_is_given_by_the_next_try() {
     bench.mounts.change(|table| table.broken.clear());
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     bench.engine.ensure(&pod).await.unwrap();
-    assert_eq!(bench.mounts.look().gifts.len(), 1);
+    assert_eq!(bench.mounts.look().owners.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,7 +410,7 @@ async fn a_raw_device_is_staged_published_linked_and_taken_back_with_its_last_po
     assert_eq!(asked.stage.capability.form, CsiForm::Device);
     assert_eq!(asked.stage.path, "/csi/volumeDevices/publish/pv/uid-1");
     assert_eq!(asked.staging_path, "/csi/volumeDevices/staging/pv");
-    assert!(bench.mounts.look().gifts.is_empty());
+    assert!(bench.mounts.look().owners.is_empty());
     bench.engine.ensure(&raw_claimant("uid-2")).await.unwrap();
     // A new life finds what the old one had.
     let next = bench.again();
@@ -442,7 +444,7 @@ async fn a_raw_device_whose_publishing_failed_is_unpublished_unless_that_was_fin
             state.calls.clear();
         });
         bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
-        bench.engine.sweep(&BTreeSet::from(["d".to_owned()])).await;
+        bench.sweep(&["d"]).await;
         assert_eq!(bench.drivers.methods(), expected, "{is_final}");
         assert_eq!(n_records(&bench), 0);
     };
@@ -490,9 +492,9 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
     });
     let usage: Arc<dyn Usage> = Arc::new(usage);
     let figures = |volumes| NamedUsage::new(Arc::clone(&usage), bench.engine.clone(), volumes);
-    let hidden = figures(VolumeFigures::Hidden);
+    let hidden = figures(VolumeStats::Hidden);
     assert!(hidden.disk().await.unwrap().volumes.is_empty());
-    let named = figures(VolumeFigures::Shown);
+    let named = figures(VolumeStats::Shown);
     let told = named.disk().await.unwrap();
     let told: Vec<_> = told
         .volumes
@@ -504,7 +506,7 @@ async fn directories_get_their_volumes_names_and_drivers_say_how_full_theirs_are
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     assert_eq!(named.disk().await.unwrap().volumes.len(), 3);
     let fresh = Arc::new(FakeUsage::default());
-    let next = NamedUsage::new(fresh, bench.engine.clone(), VolumeFigures::Shown);
+    let next = NamedUsage::new(fresh, bench.engine.clone(), VolumeStats::Shown);
     assert!(next.disk().await.is_err());
 }
 
@@ -671,4 +673,79 @@ async fn a_volume_is_mounted_with_the_label_of_its_containers_where_the_driver_s
         bench.engine.release(&PodUid::new(uid)).await.unwrap();
     }
     bench.engine.ensure(&other).await.unwrap();
+}
+
+fn registered() -> RegisteredDriver {
+    RegisteredDriver { node_id: "n".to_owned(), max_volumes: 0, topology: BTreeMap::new() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_life_left_is_looked_for_until_it_could_be_read() {
+    let bench = bench();
+    set_driver(&bench, json!({"attachRequired": true}));
+    let stage = RecordPlace::Node { driver: "d".to_owned(), hash: crate::csi::hash_of("h") };
+    let record = [("driverName", "d"), ("volumeHandle", "h")];
+    let record = record.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    bench.mounts.change(|table| {
+        table.records.insert(stage, BTreeMap::from(record));
+        table.broken.insert("records".to_owned(), "input/output error".to_owned());
+    });
+    let in_use = bench.engine.volumes_in_use();
+    let (_drivers, followed) = watch::channel(BTreeMap::from([("d".to_owned(), registered())]));
+    let following = tokio::spawn(Arc::clone(&bench.engine).follow_drivers(followed));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((in_use.borrow().is_complete, n_records(&bench)), (false, 1));
+    bench.mounts.change(|table| table.broken.clear());
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!((in_use.borrow().is_complete, n_records(&bench)), (true, 0));
+    assert_eq!(bench.drivers.methods(), ["unstage"]);
+    following.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_a_driver_would_not_give_back_is_asked_for_again() {
+    let bench = bench();
+    let (_drivers, followed) = watch::channel(BTreeMap::from([("d".to_owned(), registered())]));
+    let following = tokio::spawn(Arc::clone(&bench.engine).follow_drivers(followed));
+    bench.drivers.change(|state| {
+        state.faults.insert("publish".to_owned(), fault(true));
+        state.faults.insert("unstage".to_owned(), fault(false));
+    });
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap_err();
+    bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    assert_eq!(n_records(&bench), 1);
+    bench.drivers.change(|state| state.faults.clear());
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(n_records(&bench), 0);
+    following.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_not_taken_from_the_node_while_a_record_cannot_be_read() {
+    let bench = bench();
+    bench.engine.ensure(&claimant("uid-1")).await.unwrap();
+    bench.engine.ensure(&claimant("uid-2")).await.unwrap();
+    let second = RecordPlace::Pod(VolumePlace {
+        uid: PodUid::new("uid-2"),
+        plugin: "kubernetes.io~csi".to_owned(),
+        name: "pv".to_owned(),
+    });
+    bench.mounts.change(|table| {
+        table.unreadable.insert(second);
+    });
+    // A new life knows nothing but what it can read.
+    let next = bench.again();
+    let error = next.engine.release(&PodUid::new("uid-1")).await.unwrap_err();
+    assert_eq!(error.reason, "FailedUnMount");
+    assert!(error.message.contains("cannot be read"), "{}", error.message);
+    next.sweep(&["d"]).await;
+    assert_eq!(next.engine.recall().await, Search::Unfinished);
+    assert!(!next.drivers.methods().iter().any(|it| it == "unstage"));
+    // The pod that has it writes it anew.
+    next.engine.ensure(&claimant("uid-2")).await.unwrap();
+    assert_eq!(next.engine.recall().await, Search::Done);
+    next.engine.release(&PodUid::new("uid-1")).await.unwrap();
+    next.engine.release(&PodUid::new("uid-2")).await.unwrap();
+    let methods = next.drivers.methods();
+    assert_eq!(methods[methods.len() - 2..], ["unpublish", "unstage"]);
 }

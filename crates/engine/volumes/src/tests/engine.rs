@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
-    ApiErrorKind, Clock, PathKind, PodVolumes as _, Retry, Room, SubPath, VolumePlace,
+    ApiErrorKind, Clock, EmptyDir, PathKind, PodVolumes as _, Retry, SubPath, VolumePlace,
 };
+use ferrolet_rare_volumes::{Attaching, RareDoors, Settings, plugins};
 use ferrolet_testkit::{
     FakeDrivers, FakeFlex, FakeMounts, FakeObjects, FakeStorage, FakeVolumeFiles, World,
 };
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{allocatable, pod};
-use crate::{Attaching, Doors, SelinuxNode, VolumeEngine};
+use crate::{Doors, SelinuxNode, VolumeEngine};
 
 pub(super) struct Bench {
     pub(super) world: World,
@@ -80,13 +81,19 @@ impl Bench {
         selinux: Option<SelinuxNode>,
     ) -> Self {
         let (sender, became_ready) = mpsc::channel(8);
+        let rare = RareDoors {
+            files: Arc::new(files.clone()),
+            mounts: Arc::new(mounts.clone()),
+            flex: Arc::new(flex.clone()),
+            storage: Some(Arc::new(storage.clone())),
+            settings: Settings { attaching: Attaching::ByController, node_name: "node".to_owned() },
+        };
         let engine = Arc::new(VolumeEngine::new(Doors {
             files: Arc::new(files.clone()),
             mounts: Arc::new(mounts.clone()),
             storage: Some(Arc::new(storage.clone())),
             drivers: Arc::new(drivers.clone()),
-            flex: Arc::new(flex.clone()),
-            attaching: Attaching::ByController,
+            plugins: plugins(rare),
             node_name: "node".to_owned(),
             objects: Some(Arc::new(objects.clone())),
             clock: world.clock(),
@@ -109,6 +116,14 @@ impl Bench {
             engine,
             became_ready,
             refresh,
+        }
+    }
+
+    /// Has everything taken away that nobody has, of these drivers and of whoever needs none.
+    pub(super) async fn sweep(&self, drivers: &[&str]) {
+        let drivers = drivers.iter().map(|it| (*it).to_owned()).collect();
+        for plugin in &self.engine.plugins {
+            self.engine.sweep(plugin.as_ref(), &drivers).await;
         }
     }
 
@@ -161,7 +176,7 @@ async fn volumes_are_ready_where_upstream_has_them() {
         ]
     );
     let disk = bench.files.look();
-    let markers: Vec<&str> = disk.rooms.values().map(|room| room.marker.as_str()).collect();
+    let markers: Vec<&str> = disk.empty_dirs.values().map(|room| room.marker.as_str()).collect();
     assert_eq!(markers, ["wrapped_c", "e", "wrapped_t"]);
     assert_eq!(bench.files.text("t", "token").unwrap(), "token-1");
 
@@ -208,7 +223,7 @@ async fn a_volume_that_fails_does_not_keep_its_neighbours_from_being_ready() {
         json!({}),
     );
     bench.refusal(&pod).await;
-    assert_eq!(bench.files.look().rooms.len(), 1);
+    assert_eq!(bench.files.look().empty_dirs.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,11 +359,11 @@ async fn release_takes_everything_away_and_ends_refreshing() {
 
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
     let disk = bench.files.look();
-    assert!(disk.rooms.is_empty() && disk.sub_paths.is_empty());
+    assert!(disk.empty_dirs.is_empty() && disk.sub_paths.is_empty());
     assert_eq!(bench.objects.registered().len(), 0);
     bench.objects.set_config_map("cm", Some(&[("k", "w")]));
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    assert!(bench.files.look().rooms.is_empty());
+    assert!(bench.files.look().empty_dirs.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,7 +382,7 @@ async fn after_a_restart_release_needs_no_memory_and_ensure_writes_nothing_twice
     second.refresh.abort();
     let third = Bench::on(second.world, second.files, second.objects);
     third.engine.release(&PodUid::new("uid-1")).await.unwrap();
-    assert!(third.files.look().rooms.is_empty());
+    assert!(third.files.look().empty_dirs.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,9 +395,9 @@ async fn only_what_a_pod_cannot_take_out_of_the_account_is_kept_account_of() {
             json!({"spec": {"hostUsers": host_users}}),
         );
         bench.engine.ensure(&pod).await.unwrap();
-        let rooms = bench.files.look().rooms;
+        let empty_dirs = bench.files.look().empty_dirs;
         let metered: Vec<(&str, bool)> =
-            rooms.iter().map(|(place, room)| (place.name.as_str(), room.is_metered)).collect();
+            empty_dirs.iter().map(|(place, room)| (place.name.as_str(), room.is_metered)).collect();
         assert_eq!(metered, [("c", false), ("e", expected)], "{host_users:?}");
     }
 }
@@ -396,18 +411,18 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
         name: "pv".to_owned(),
     };
     bench.files.change(|disk| {
-        let room = Room {
+        let room = EmptyDir {
             marker: String::new(),
             medium: ferrolet_ports::Medium::Disk,
             group: None,
             is_metered: false,
         };
-        disk.rooms.insert(place.clone(), room);
+        disk.empty_dirs.insert(place.clone(), room);
     });
     let error = bench.engine.release(&PodUid::new("uid-1")).await.unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     assert!(error.message.contains("kubernetes.io/rbd"), "{}", error.message);
-    assert!(bench.files.look().rooms.contains_key(&place));
+    assert!(bench.files.look().empty_dirs.contains_key(&place));
 }
 
 #[tokio::test(start_paused = true)]
@@ -435,13 +450,19 @@ pub(super) fn alone(mounts: FakeMounts, flex: FakeFlex) -> VolumeEngine {
     let world = World::new();
     let files = FakeVolumeFiles::default();
     files.beside(&mounts);
+    let rare = RareDoors {
+        files: Arc::new(files.clone()),
+        mounts: Arc::new(mounts.clone()),
+        flex: Arc::new(flex),
+        storage: None,
+        settings: Settings { attaching: Attaching::Ourselves, node_name: "node".to_owned() },
+    };
     VolumeEngine::new(Doors {
         files: Arc::new(files),
-        flex: Arc::new(flex),
         mounts: Arc::new(mounts),
         storage: None,
         drivers: Arc::new(FakeDrivers::default()),
-        attaching: Attaching::Ourselves,
+        plugins: plugins(rare),
         node_name: "node".to_owned(),
         objects: None,
         clock: world.clock(),

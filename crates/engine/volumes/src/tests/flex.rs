@@ -1,9 +1,10 @@
-//! Drivers of the old kind, on fakes.
+//! flexVolume drivers, on fakes.
 
 use std::time::Duration;
 
 use ferrolet_ports::{
-    FlexAbilities, FlexCommand, FlexPlace, GroupChange, MountAccess, PodVolumes as _, VolumePlace,
+    FlexAbilities, FlexCommand, FlexPlace, FsGroupChangePolicy, MountAccess, PodVolumes as _,
+    VolumePlace,
 };
 use ferrolet_testkit::{FakeFlex, FakeMounts};
 use ferrolet_types::{Pod, PodUid};
@@ -64,9 +65,9 @@ async fn a_driver_mounts_a_volume_for_its_pod_once_and_takes_it_away() {
     assert_eq!(told["kubernetes.io/mounterArgs.FsGroup"], "7");
     bench.engine.ensure(&own).await.unwrap();
     assert_eq!(bench.flex.take_commands(), ["mount"]);
-    let gifts = bench.mounts.look().gifts;
-    assert_eq!(gifts.len(), 1);
-    assert_eq!((gifts[0].1.group, gifts[0].1.change), (7, GroupChange::Always));
+    let owners = bench.mounts.look().owners;
+    assert_eq!(owners.len(), 1);
+    assert_eq!((owners[0].1.group, owners[0].1.policy), (7, FsGroupChangePolicy::Always));
 
     // A new life sees the mount, and needs nothing else to take it away.
     let bench = bench.again();
@@ -189,8 +190,8 @@ async fn a_volume_that_is_attached_is_mounted_for_the_node_once_and_leaves_with_
 
     // After a kill the volume is still said to be in use, and still shared.
     let bench = bench.again();
-    bench.engine.flex_shell().recall().await;
-    bench.engine.flex_shell().sweep().await;
+    bench.engine.recall().await;
+    bench.sweep(&[]).await;
     let used = bench.engine.volumes_in_use();
     assert!(used.borrow().names.contains("ours/disk/pv"));
     bench.engine.release(&PodUid::new("uid-1")).await.unwrap();
@@ -257,7 +258,7 @@ async fn a_volume_that_was_brought_and_never_mounted_leaves_with_its_pod_or_at_t
     assert!(bench.mounts.look().flex.is_empty());
     bench.engine.ensure(&claimant("uid-2")).await.unwrap_err();
     let bench = bench.again();
-    bench.engine.flex_shell().sweep().await;
+    bench.sweep(&[]).await;
     assert!(bench.mounts.look().flex.is_empty());
     assert_eq!(bench.flex.take_commands().last(), Some(&"unmountdevice"));
 }

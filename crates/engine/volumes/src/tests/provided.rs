@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
-    Disk, DiskKey, GroupChange, GroupGift, IscsiDisk, MountAccess, PathKind, PodVolumes as _,
-    TrustAsk, VolumePlace,
+    Disk, DiskKey, FsGroupChangePolicy, FsGroupOwner, IscsiDisk, MountAccess, PathKind,
+    PodVolumes as _, TrustAsk, VolumePlace,
 };
 use ferrolet_testkit::MountTable;
 use ferrolet_types::{Pod, PodUid};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{engine::Bench, pod};
 use crate::{
-    claims::{Claimant, bound_volume, provided_volume},
+    claims::{Claimant, bound_volume, claimed_spec},
     plan::{ClaimUse, Uses},
 };
 
@@ -75,7 +75,7 @@ fn a_volume_must_belong_to_the_claim_and_have_the_right_form() {
         let claim = serde_json::from_value(json!({"metadata": {"uid": "cu"}})).unwrap();
         let volume =
             serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
-        let found = provided_volume(&pod, ("data", uses), &claim_use, &claim, &volume);
+        let found = claimed_spec(&pod, ("data", uses), &claim_use, &claim, &volume);
         assert_eq!(found.err().as_deref(), expected);
     };
     let device = Uses { as_files: false, as_device: true };
@@ -125,8 +125,8 @@ async fn a_local_directory_is_shown_to_the_pod_and_taken_away_again() {
     let local = place("kubernetes.io~local-volume", "pv");
     let table = bench.mounts.look();
     assert_eq!(table.bound[&local], ("/disk".to_owned(), MountAccess::ReadWrite));
-    let gift = GroupGift { group: 7, change: GroupChange::OnRootMismatch };
-    assert_eq!(table.gifts, [(mounts["data"].host_path.clone(), gift)]);
+    let owner = FsGroupOwner { group: 7, policy: FsGroupChangePolicy::OnRootMismatch };
+    assert_eq!(table.owners, [(mounts["data"].host_path.clone(), owner)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,13 +193,13 @@ async fn a_local_volume_is_given_to_a_group_once_and_to_the_first_of_those_who_s
             json!({"metadata": {"uid": uid}, "spec": {"securityContext": {"fsGroup": group}}});
         pod(claim_volume(), more)
     };
-    let n_gifts = || bench.mounts.look().gifts.len();
+    let n_owners = || bench.mounts.look().owners.len();
     bench.engine.ensure(&claimant("uid-1", 7)).await.unwrap();
     bench.engine.ensure(&claimant("uid-1", 7)).await.unwrap();
-    assert_eq!(n_gifts(), 1);
+    assert_eq!(n_owners(), 1);
     bench.engine.ensure(&claimant("uid-2", 7)).await.unwrap();
     bench.engine.ensure(&claimant("uid-3", 8)).await.unwrap();
-    assert_eq!(n_gifts(), 1);
+    assert_eq!(n_owners(), 1);
     let events = bench.world.recorded_events().into_iter();
     let said: Vec<(String, String)> =
         events.map(|(_, event)| (event.reason, event.message)).collect();
@@ -210,7 +210,7 @@ async fn a_local_volume_is_given_to_a_group_once_and_to_the_first_of_those_who_s
         bench.engine.release(&PodUid::new(uid)).await.unwrap();
     }
     bench.engine.ensure(&claimant("uid-4", 8)).await.unwrap();
-    assert_eq!(n_gifts(), 2);
+    assert_eq!(n_owners(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -397,7 +397,7 @@ async fn a_disk_of_another_machine_is_brought_here_once_and_goes_with_its_last_p
     assert!(used.borrow().names.contains(unique));
     // A new life says so too, before anybody asks.
     let bench = bench.again();
-    bench.engine.recall_disks().await;
+    bench.engine.recall().await;
     let used = bench.engine.volumes_in_use();
     assert!(used.borrow().names.contains(unique));
     bench.engine.release(&PodUid::new("uid-2")).await.unwrap();

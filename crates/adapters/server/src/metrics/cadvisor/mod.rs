@@ -1,8 +1,10 @@
-//! `/metrics/cadvisor`: every cgroup with all its figures, under the names dashboards have asked for since cAdvisor. Pure.
+//! `/metrics/cadvisor`: every cgroup with all its figures, under the names dashboards have asked
+//! for since cAdvisor. Pure.
 //!
-//! In: one whole reading, the pods that lend names to cgroups, the machine. Out: Prometheus' text. [`table`] says which family
-//! shows what. One label text per cgroup is made once and used for all its families: at a hundred pods there are some fifteen
-//! thousand lines. Refuses: families that this kernel gives no figures for.
+//! In: one whole reading, the pods that lend names to cgroups, the machine. Out: Prometheus' text.
+//! [`table`] says which family shows what. One label text per cgroup is made once and used for all
+//! its families: at a hundred pods there are some fifteen thousand lines. Refuses: families that
+//! this kernel gives no figures for.
 
 mod table;
 #[cfg(test)]
@@ -133,7 +135,8 @@ impl Line<'_> {
     }
 }
 
-/// A number as Prometheus reads it. Nearly all are whole, and those are written without the care that fractions need.
+/// A number as Prometheus reads it. Nearly all are whole, and those are written without the care
+/// that fractions need.
 fn number(value: f64, out: &mut String) {
     const LARGEST: f64 = 9_007_199_254_740_992.0;
     if value.fract() != 0.0 || !(0.0..LARGEST).contains(&value) {

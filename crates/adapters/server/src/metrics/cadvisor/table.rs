@@ -1,4 +1,5 @@
-//! The families of `/metrics/cadvisor`, in the order of their names. Names and types are cAdvisor's; the help is our own.
+//! The families of `/metrics/cadvisor`, in the order of their names. Names and types are
+//! cAdvisor's; the help is our own.
 
 use ferrolet_ports::{
     CpuFigures, DeviceFigures, DiskFigures, InterfaceFigures, MemoryFigures, MemoryUsage, Pressure,

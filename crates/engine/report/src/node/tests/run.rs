@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::{ApiErrorKind, Measured as _};
+use ferrolet_node::{NodeFacts, NodeImage, NodeSettings, NodeState, RuntimeHealth, RuntimeStatus};
+use ferrolet_ports::{ApiErrorKind, Measured as _, NodeCopies};
 use ferrolet_testkit::{FakeClusterApi, World};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use tokio::{
@@ -11,15 +12,42 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{super::*, facts, runtime_status, settings};
+use super::super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node whose state a test changes.
+#[derive(Clone)]
+struct NodeInTest {
+    state: Arc<watch::Sender<Arc<NodeState>>>,
+}
+
+impl NodeInTest {
+    fn new(state: NodeState) -> Self {
+        Self { state: Arc::new(watch::Sender::new(Arc::new(state))) }
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut NodeFacts)) {
+        self.state.send_modify(|state| edit(&mut Arc::make_mut(state).facts));
+    }
+}
+
+impl NodeCopies for NodeInTest {
+    fn learn(&self, node: Arc<Node>) {
+        self.state.send_modify(|state| {
+            Arc::make_mut(state).learn(node);
+        });
+    }
+
+    fn lose(&self) {
+        self.state.send_modify(|state| Arc::make_mut(state).lose());
+    }
+}
 
 struct Scene {
     world: World,
     api: FakeClusterApi,
-    facts: watch::Sender<NodeFacts>,
-    known: watch::Receiver<Option<Arc<Node>>>,
+    node: NodeInTest,
     task: JoinHandle<()>,
 }
 
@@ -32,26 +60,26 @@ impl Drop for Scene {
 impl Scene {
     /// A loop at an API server that `prepare` had first.
     fn begin(
-        settings: NodeSettings,
+        report: ReportSettings,
         facts: NodeFacts,
         prepare: impl FnOnce(&FakeClusterApi),
     ) -> Self {
         let (world, api) = (World::new(), FakeClusterApi::new("lab-node"));
         prepare(&api);
-        let (facts, facts_seen) = watch::channel(facts);
-        let (known, known_seen) = watch::channel(None);
+        let settings = Arc::new(NodeSettings::example());
+        let node = NodeInTest::new(NodeState::at_start(settings, facts, world.now()));
         let doors = NodeDoors {
             api: Arc::new(api.clone()),
             events: world.events(),
             clock: world.clock(),
-            settings: Arc::new(settings),
-            facts: facts_seen,
+            report,
+            node: node.state.subscribe(),
             watched: api.watch_node(),
-            known,
+            copies: Arc::new(node.clone()),
             startup: Startup::new(None, world.now()),
         };
         let task = tokio::spawn(run(doors));
-        Self { world, api, facts, known: known_seen, task }
+        Self { world, api, node, task }
     }
 
     async fn until_ready(&self, status: &str) {
@@ -71,6 +99,18 @@ impl Scene {
     }
 }
 
+fn report() -> ReportSettings {
+    ReportSettings {
+        must_register: true,
+        update_frequency: Duration::from_secs(10),
+        report_frequency: Duration::from_secs(300),
+    }
+}
+
+fn facts() -> NodeFacts {
+    NodeFacts::example()
+}
+
 fn ready(api: &FakeClusterApi) -> Option<String> {
     let node = api.node()?;
     let list = node.status.as_ref()?.conditions.as_ref()?;
@@ -79,23 +119,23 @@ fn ready(api: &FakeClusterApi) -> Option<String> {
 }
 
 fn unasked(mut facts: NodeFacts, world_begins: ferrolet_types::Timestamp) -> NodeFacts {
-    facts.runtime = RuntimeAnswer::Never { since: world_begins };
+    facts.runtime = RuntimeHealth::Never { since: world_begins, error: None };
     facts
 }
 
-fn answered() -> RuntimeAnswer {
-    RuntimeAnswer::Answered(runtime_status())
+fn answered() -> RuntimeHealth {
+    RuntimeHealth::Answered(RuntimeStatus::example())
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_node_is_registered_at_once_and_ready_as_soon_as_the_runtime_answers() {
     let began = Instant::now();
     let facts = unasked(facts(), World::new().now());
-    let scene = Scene::begin(settings(), facts, |_| {});
+    let scene = Scene::begin(report(), facts, |_| {});
     scene.until_ready("False").await;
     assert_eq!(began.elapsed(), Duration::ZERO);
     sleep(Duration::from_millis(300)).await;
-    scene.facts.send_modify(|it| it.runtime = answered());
+    scene.node.change(|it| it.runtime = answered());
     scene.until_ready("True").await;
     assert_eq!(began.elapsed(), Duration::from_millis(300));
     sleep(Duration::from_millis(1)).await;
@@ -117,15 +157,15 @@ async fn the_node_is_registered_at_once_and_ready_as_soon_as_the_runtime_answers
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_reports_about_every_five_minutes_and_a_busy_one_every_ten_seconds() {
-    let scene = Scene::begin(settings(), facts(), |_| {});
+    let scene = Scene::begin(report(), facts(), |_| {});
     scene.until_ready("True").await;
     sleep(Duration::from_secs(3600)).await;
     let n = scene.n_requests("patch node status");
     assert!((10..=13).contains(&n), "{n} reports in an hour");
     for n in 0..60_u64 {
         sleep(Duration::from_secs(1)).await;
-        let images = [super::image(&["x:1"], n + 1)];
-        scene.facts.send_modify(|it| it.images = Some(images.into()));
+        let images = [NodeImage { id: "x".to_owned(), names: vec!["x:1".to_owned()], size: n + 1 }];
+        scene.node.change(|it| it.images = Some(images.into()));
     }
     let n = scene.n_requests("patch node status") - n;
     assert!((5..=7).contains(&n), "{n} patches in a busy minute");
@@ -133,18 +173,18 @@ async fn an_idle_node_reports_about_every_five_minutes_and_a_busy_one_every_ten_
 
 #[tokio::test(start_paused = true)]
 async fn pressure_and_readiness_do_not_wait() {
-    let scene = Scene::begin(settings(), facts(), |_| {});
+    let scene = Scene::begin(report(), facts(), |_| {});
     scene.until_ready("True").await;
     sleep(Duration::from_secs(11)).await;
     let began = Instant::now();
-    scene.facts.send_modify(|it| it.pressure.memory = true);
+    scene.node.change(|it| it.pressure.memory = true);
     let has_pressure = |api: &FakeClusterApi| {
         let node = api.node().unwrap();
         let list = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
         list[0].status == "True"
     };
     scene.api.until("memory pressure", PATIENCE, has_pressure).await;
-    scene.facts.send_modify(|it| it.loop_faults = vec!["PLEG is not healthy".to_owned()]);
+    scene.node.change(|it| it.loop_faults = vec!["PLEG is not healthy".to_owned()]);
     scene.until_ready("False").await;
     assert_eq!(began.elapsed(), Duration::ZERO);
     sleep(Duration::from_millis(1)).await;
@@ -154,7 +194,7 @@ async fn pressure_and_readiness_do_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_deleted_while_we_run_is_registered_again() {
-    let scene = Scene::begin(settings(), facts(), |_| {});
+    let scene = Scene::begin(report(), facts(), |_| {});
     scene.until_ready("True").await;
     sleep(Duration::from_secs(60)).await;
     let first = scene.api.node().unwrap().metadata.uid.clone();
@@ -166,18 +206,18 @@ async fn a_node_deleted_while_we_run_is_registered_again() {
     assert_ne!(second.metadata.uid, first);
     assert_eq!(ready(&scene.api).as_deref(), Some("True"));
     sleep(Duration::from_millis(1)).await;
-    let known = scene.known.borrow().clone().unwrap();
+    let known = scene.node.state.borrow().object.clone().unwrap();
     assert_eq!(known.metadata.uid, second.metadata.uid);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_there_already_is_adopted_without_a_flap() {
     let seen = World::new().now();
-    let begun = Scene::begin(settings(), facts(), |_| {});
+    let begun = Scene::begin(report(), facts(), |_| {});
     begun.until_ready("True").await;
     let existing = begun.api.node().unwrap();
     let facts = unasked(facts(), seen);
-    let scene = Scene::begin(settings(), facts, |api| {
+    let scene = Scene::begin(report(), facts, |api| {
         api.put_node(&existing);
         api.edit_node(|node| {
             let labels = node.metadata.labels.get_or_insert_default();
@@ -192,7 +232,7 @@ async fn a_node_that_is_there_already_is_adopted_without_a_flap() {
     };
     scene.api.until("the label", PATIENCE, is_adopted).await;
     sleep(Duration::from_secs(5)).await;
-    scene.facts.send_modify(|it| it.runtime = answered());
+    scene.node.change(|it| it.runtime = answered());
     sleep(Duration::from_secs(30)).await;
     assert_eq!(ready(&scene.api).as_deref(), Some("True"));
     assert_eq!(scene.said(), ["Starting", "Rebooted"]);
@@ -201,7 +241,7 @@ async fn a_node_that_is_there_already_is_adopted_without_a_flap() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_away_is_tried_until_it_is_back() {
-    let scene = Scene::begin(settings(), facts(), |api| api.set_down(true));
+    let scene = Scene::begin(report(), facts(), |api| api.set_down(true));
     sleep(Duration::from_secs(180)).await;
     let n = scene.api.requests().len();
     assert!((25..=40).contains(&n), "{n} requests in three minutes");
@@ -211,7 +251,7 @@ async fn an_api_server_that_is_away_is_tried_until_it_is_back() {
     // The same in mid-life: what changed meanwhile arrives.
     sleep(Duration::from_secs(20)).await;
     scene.api.set_down(true);
-    scene.facts.send_modify(|it| it.pressure.disk = true);
+    scene.node.change(|it| it.pressure.disk = true);
     sleep(Duration::from_secs(180)).await;
     scene.api.set_down(false);
     let has_arrived = |api: &FakeClusterApi| {
@@ -224,11 +264,10 @@ async fn an_api_server_that_is_away_is_tried_until_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_we_may_not_create_is_found_or_waited_for() {
-    let scene = Scene::begin(settings(), facts(), |api| api.refuse_next(ApiErrorKind::Forbidden));
+    let scene = Scene::begin(report(), facts(), |api| api.refuse_next(ApiErrorKind::Forbidden));
     scene.until_ready("True").await;
     assert_eq!(scene.n_requests("create node"), 2);
-    let mut unregistered = settings();
-    unregistered.must_register = false;
+    let unregistered = ReportSettings { must_register: false, ..report() };
     let scene = Scene::begin(unregistered, facts(), |_| {});
     sleep(Duration::from_secs(60)).await;
     assert_eq!(scene.api.requests(), []);
@@ -239,9 +278,9 @@ async fn a_node_we_may_not_create_is_found_or_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn cordoning_is_said_and_the_pod_range_reaches_the_runtime_once() {
-    let scene = Scene::begin(settings(), facts(), |_| {});
+    let scene = Scene::begin(report(), facts(), |_| {});
     scene.until_ready("True").await;
-    let range = hand_over_pod_cidr(scene.world.runtime(), scene.known.clone(), None);
+    let range = hand_over_pod_cidr(scene.world.runtime(), scene.node.state.subscribe(), None);
     let range = tokio::spawn(range);
     scene.world.fail_next(
         ferrolet_testkit::Call::SetPodCidr,

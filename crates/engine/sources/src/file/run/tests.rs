@@ -1,10 +1,9 @@
 use std::{collections::BTreeMap, path::Path, sync::Mutex};
 
-use ferrolet_ports::Fut;
+use ferrolet_ports::{Fut, ManifestFile};
 use ferrolet_types::pod::{PodSource, PodView as _};
 
 use super::*;
-use crate::file::ManifestFile;
 
 const PERIOD: Duration = Duration::from_secs(20);
 
@@ -20,6 +19,7 @@ fn manifest(name: &str, image: &str) -> Result<Vec<u8>, String> {
 struct FakeDirectory {
     files: Mutex<BTreeMap<PathBuf, Result<Vec<u8>, String>>>,
     fault: Mutex<Option<String>>,
+    hints: Mutex<Option<mpsc::Receiver<Gone>>>,
 }
 
 impl FakeDirectory {
@@ -39,9 +39,14 @@ impl FakeDirectory {
     }
 }
 
-impl ManifestReader for FakeDirectory {
+impl ManifestFiles for FakeDirectory {
     fn read<'a>(&'a self, _path: &'a Path) -> Fut<'a, Result<Vec<ManifestFile>, String>> {
         Box::pin(async { self.listing() })
+    }
+
+    fn watch(&self, _path: &Path) -> Box<dyn ChangeHints> {
+        let hints = self.hints.lock().unwrap().take();
+        Box::new(FakeHints(hints.expect("it is watched once")))
     }
 }
 
@@ -60,11 +65,11 @@ struct Running {
 }
 
 fn start(directory: FakeDirectory) -> Running {
-    let directory = Arc::new(directory);
     let (hints, hinted) = mpsc::channel(64);
+    let directory = Arc::new(FakeDirectory { hints: Mutex::new(Some(hinted)), ..directory });
     let (sender, updates) = mpsc::channel(8);
     let source = FileSource { path: "/m".into(), node: "node-a".to_owned(), period: PERIOD };
-    tokio::spawn(run(source, directory.clone(), Box::new(FakeHints(hinted)), sender));
+    tokio::spawn(run(source, directory.clone(), sender));
     Running { directory, hints, updates }
 }
 

@@ -123,7 +123,8 @@ async fn the_url_is_asked_every_period_and_a_hanging_request_is_given_up() {
     task.await.unwrap();
 }
 
-/// A server on loopback that answers each connection with the next of `answers` and hands back what it was asked.
+/// A server on loopback that answers each connection with the next of `answers` and hands back what
+/// it was asked.
 async fn serve(answers: Vec<String>) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/pods", listener.local_addr().unwrap());

@@ -1,0 +1,104 @@
+//! The list of parts.
+
+use std::sync::Arc;
+
+use ferrolet_node_engine::{RefreshDoors, refresh};
+use ferrolet_pods::{Board, Wakers};
+use ferrolet_ports::StatusSink;
+use ferrolet_sources::http::ClientError;
+
+use crate::{
+    Agent, Platform, Settings, Views,
+    cluster::{Cluster, NodeDescription, Talkers},
+};
+
+/// Puts an agent together. Nothing runs yet.
+pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agent, ClientError> {
+    let mut parts = std::mem::take(&mut platform.parts);
+    let (node, mut node_part) =
+        ferrolet_node_engine::build(settings.node.state, platform.node_doors());
+    let mut cluster = None;
+    if let Some(doors) = platform.cluster.take() {
+        let (opened, part) = Cluster::open(doors, node.subscribe(), platform.clock.clone()).await;
+        cluster = Some(opened);
+        parts.push(part);
+    }
+    let cluster = cluster;
+
+    let (sources, part) =
+        ferrolet_sources::build(settings.sources, platform.source_doors(cluster.as_ref()))?;
+    parts.push(part);
+    let (observed, part) = ferrolet_observe::build(platform.observe_doors());
+    parts.push(part);
+    let (probes, part) = ferrolet_probes::build(platform.probe_doors());
+    parts.push(part);
+    let volume_doors = platform.volume_doors(settings.rare_volumes, cluster.as_ref(), &mut parts);
+    let (volumes, part) = ferrolet_volumes::build(settings.volumes, volume_doors);
+    parts.push(part);
+
+    let board = Arc::new(Board::with_sinks(sinks(&mut platform, cluster.as_ref())));
+    let doors = platform.pod_doors(&board, (&probes, &volumes), cluster.as_ref(), node.subscribe());
+    let (pods, part) = ferrolet_pods::build(
+        settings.pods,
+        doors,
+        Wakers {
+            changes: sources.changes,
+            hints: observed.hints,
+            probes: probes.reports,
+            volumes_ready: volumes.ready,
+            volume_health: volumes.health,
+        },
+    );
+    parts.push(part);
+    let doors = platform.reclaim_doors(board.clone(), volumes.usage.clone(), &pods);
+    parts.push(ferrolet_reclaim::build(settings.reclaim, doors));
+    if settings.keeps_chains {
+        parts.push(ferrolet_chains::build(platform.packet_filter.clone()));
+    }
+
+    let mut views = Views {
+        pods: board.clone(),
+        board,
+        grants: pods.world.clone(),
+        usage: volumes.usage,
+        node: Arc::new(node.clone()),
+        node_state: node.subscribe(),
+        pulse: pods.pulse,
+        evictions: pods.evictions,
+    };
+    if let Some(cluster) = cluster {
+        views.pods = cluster.report.translated(views.board.clone());
+        let doors = RefreshDoors {
+            images: platform.runtime.images,
+            host: platform.network,
+            listing: observed.listing,
+        };
+        node_part.add_loop(refresh(node.clone(), doors));
+        let in_use = volumes.engine.volumes_in_use();
+        node_part.add_loop(node.clone().follow(in_use, |facts, used| {
+            if used.is_complete {
+                facts.volumes_in_use = Some(used.names.into_iter().collect());
+            }
+        }));
+        parts.push(cluster.part(Talkers {
+            description: NodeDescription {
+                node,
+                report: settings.node.report,
+                pod_cidr: settings.node.pod_cidr,
+                startup: settings.node.startup,
+            },
+            updates: sources.updates,
+            runtime: platform.runtime.runtime,
+            events: platform.events,
+            clock: platform.clock,
+        }));
+    }
+    parts.push(node_part);
+    Ok(Agent { parts, finished: pods.finished, views })
+}
+
+/// Who hears of every status: the cluster first.
+fn sinks(platform: &mut Platform, cluster: Option<&Cluster>) -> Vec<Arc<dyn StatusSink>> {
+    let cluster = cluster.map(|it| it.statuses.clone());
+    cluster.into_iter().chain(std::mem::take(&mut platform.sinks)).collect()
+}

@@ -1,0 +1,131 @@
+//! Which part of the world each part of the agent is handed.
+
+use std::sync::Arc;
+
+use ferrolet_node::NodeState;
+use ferrolet_pods::{Board, Pods};
+use ferrolet_ports::{Part, PodsView, Usage};
+use ferrolet_probes::Probes;
+use ferrolet_rare_volumes::RareDoors;
+use ferrolet_volumes::Volumes;
+use tokio::sync::watch;
+
+use crate::{Platform, cluster::Cluster};
+
+impl Platform {
+    pub(crate) fn source_doors(&self, cluster: Option<&Cluster>) -> ferrolet_sources::Doors {
+        ferrolet_sources::Doors {
+            manifests: self.manifests.clone(),
+            static_pods: cluster.map(|it| it.report.static_pods.clone()),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn node_doors(&self) -> ferrolet_node_engine::Doors {
+        ferrolet_node_engine::Doors {
+            runtime: self.runtime.runtime.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn observe_doors(&mut self) -> ferrolet_observe::Doors {
+        ferrolet_observe::Doors {
+            runtime: self.runtime.runtime.clone(),
+            kernel_log: self.kernel_log.take(),
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn probe_doors(&self) -> ferrolet_probes::Doors {
+        ferrolet_probes::Doors {
+            runtime: self.runtime.runtime.clone(),
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+            figures: Arc::default(),
+            outbound: self.outbound.clone(),
+        }
+    }
+
+    pub(crate) fn volume_doors(
+        &self,
+        rare: ferrolet_rare_volumes::Settings,
+        cluster: Option<&Cluster>,
+        parts: &mut Vec<Part>,
+    ) -> ferrolet_volumes::VolumeDoors {
+        let cluster = cluster.map(|it| {
+            let (doors, part) = it.volume_doors(&self.plugins);
+            parts.push(part);
+            doors
+        });
+        let rare = RareDoors {
+            settings: rare,
+            files: self.volume_files.clone(),
+            mounts: self.mounts.clone(),
+            flex: self.flex.clone(),
+            storage: cluster.as_ref().map(|it| it.storage.clone()),
+        };
+        ferrolet_volumes::VolumeDoors {
+            files: self.volume_files.clone(),
+            mounts: self.mounts.clone(),
+            plugins: ferrolet_rare_volumes::plugins(rare),
+            drivers: self.plugins.csi.clone(),
+            registered: self.plugins.registered.clone(),
+            usage: self.usage.clone(),
+            cluster,
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn pod_doors(
+        &self,
+        board: &Arc<Board>,
+        (probes, volumes): (&Probes, &Volumes),
+        cluster: Option<&Cluster>,
+        node: watch::Receiver<Arc<NodeState>>,
+    ) -> ferrolet_pods::Doors {
+        ferrolet_pods::Doors {
+            runtime: self.runtime.runtime.clone(),
+            images: self.runtime.images.clone(),
+            pulls: Some(self.pulls.clone()),
+            cgroups: self.cgroups.clone(),
+            files: self.files.clone(),
+            names: self.names.clone(),
+            state_files: self.state_files.clone(),
+            usage: Some(volumes.usage.clone()),
+            volumes: volumes.engine.clone(),
+            probing: probes.probing.clone(),
+            hooks: probes.hooks.clone(),
+            objects: cluster.map(|it| it.objects.clone()),
+            lookups: cluster.map(|it| it.lookups.clone()),
+            clock: self.clock.clone(),
+            events: self.events.clone(),
+            board: board.clone(),
+            node,
+        }
+    }
+
+    pub(crate) fn reclaim_doors(
+        &self,
+        pods: Arc<dyn PodsView>,
+        usage: Arc<dyn Usage>,
+        sync_loop: &Pods,
+    ) -> ferrolet_reclaim::Doors {
+        ferrolet_reclaim::Doors {
+            runtime: self.runtime.runtime.clone(),
+            images: self.runtime.images.clone(),
+            place: self.runtime.image_place.clone(),
+            disks: self.disks.clone(),
+            records: self.pulls.files.clone(),
+            logs: self.logs.clone(),
+            reopen: self.runtime.reopen.clone(),
+            layers: self.runtime.disk.clone(),
+            usage,
+            pods,
+            evictions: sync_loop.evictions.clone(),
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What is set about the node.
+
+use ferrolet_node::NodeState;
+use ferrolet_report::node::{ReportSettings, Startup};
+
+/// What is set about the node, and how it begins.
+pub struct NodeSlice {
+    /// The node before anybody but its machine was asked.
+    pub state: NodeState,
+    /// Whether and how often the cluster is told.
+    pub report: ReportSettings,
+    /// The range of pods' addresses, where the cluster does not say.
+    pub pod_cidr: Option<String>,
+    /// When all this began.
+    pub startup: Startup,
+}

@@ -1,0 +1,21 @@
+//! What the parts are told, a slice for each.
+
+use crate::NodeSlice;
+
+/// Everything that can be set, by part.
+pub struct Settings {
+    /// How the node presents itself.
+    pub node: NodeSlice,
+    /// Where pods come from.
+    pub sources: ferrolet_sources::Settings,
+    /// What pods are made by.
+    pub pods: ferrolet_pods::Settings,
+    /// How volumes are kept.
+    pub volumes: ferrolet_volumes::Settings,
+    /// How kinds of volumes are kept that few have.
+    pub rare_volumes: ferrolet_rare_volumes::Settings,
+    /// What is taken back, and when.
+    pub reclaim: ferrolet_reclaim::Settings,
+    /// The kubelet's chains are kept in the packet filter.
+    pub keeps_chains: bool,
+}

@@ -1,0 +1,240 @@
+//! One worker per pod: look, plan a turn, show, execute, and wait for the next reason to do it
+//! again.
+//!
+//! A wish that tightens interrupts what is being executed: dropping a runtime call abandons its
+//! answer, not its effect, and the look that follows finds whatever it left behind.
+
+mod act;
+mod look;
+mod show;
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_lifecycle::{PodState, Step, StepEvent};
+use ferrolet_ports::TRACED;
+use ferrolet_resources::PodResources;
+use ferrolet_types::Timestamp;
+use tokio::time::{Instant, sleep};
+use tracing::{Instrument as _, Span};
+
+use crate::{
+    World, figures,
+    grants::Assigned,
+    inbox::{Inbox, Orders},
+    memory::Memory,
+    probing::has_probes,
+    start::runtime_handler,
+    tell::{say_resize, say_step},
+    turn::{NodeNow, Turn, plan_turn},
+    working,
+};
+
+/// Serves one pod until nothing of it is left.
+pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
+    let mut worker = Worker { world, inbox, memory, has_update: false };
+    let (mut must_look, mut is_first) = (true, true);
+    let mut trace = Span::none();
+    worker.register_objects();
+    loop {
+        let orders = worker.take_orders();
+        let began = Instant::now();
+        if !orders.trace.is_none() {
+            trace = orders.trace.clone();
+        }
+        let span = worker.trace_turn(&trace);
+        let is_news = |worker: &Worker| orders.news.iter().any(|it| worker.memory.seen.is_news(it));
+        must_look |= orders.must_look || is_news(&worker);
+        if must_look {
+            worker.look().instrument(span.clone()).await;
+        }
+        worker.take_reports(&orders);
+        let step = worker.take_turn(&orders);
+        worker.publish();
+        worker.tell_probes();
+        let memory = &worker.memory;
+        working::stands(memory.asked.uid(), memory.state, memory.asked.pod(), orders.wish);
+        let is_update = std::mem::take(&mut worker.has_update);
+        let operation = figures::operation(step.next, std::mem::take(&mut is_first), is_update);
+        if step.next == PodState::Gone {
+            figures::turn(operation, began.elapsed());
+            return worker.forget();
+        }
+        must_look = !step.stages.is_empty();
+        if step.stages.is_empty() {
+            figures::turn(operation, began.elapsed());
+            worker.memory.made.effort.reset();
+            // What was told is in force: its trace is whole.
+            drop((span, orders));
+            trace = Span::none();
+            worker.wait(step.wake_at).await;
+        } else {
+            worker.execute(step, orders.wish).instrument(span).await;
+            figures::turn(operation, began.elapsed());
+        }
+    }
+}
+
+struct Worker {
+    world: Arc<World>,
+    inbox: Arc<Inbox>,
+    memory: Memory,
+    /// The pod was changed since the last turn.
+    has_update: bool,
+}
+
+impl Worker {
+    /// One turn of the worker in the trace of what it was told.
+    fn trace_turn(&self, trace: &Span) -> Span {
+        tracing::trace_span!(
+            target: TRACED,
+            parent: trace,
+            "syncPod",
+            k8s.pod.uid = %self.memory.asked.uid(),
+            k8s.pod = %self.memory.name(),
+        )
+    }
+
+    fn now(&self) -> Timestamp {
+        self.world.clock.now()
+    }
+
+    fn take_orders(&mut self) -> Orders {
+        let orders = self.inbox.take();
+        if let Some(assigned) = orders.pod.as_ref().filter(|it| self.memory.asked.is_news(it)) {
+            self.take_assignment(assigned.clone());
+            self.has_update = true;
+        }
+        orders
+    }
+
+    /// Takes another version of the pod, and notes what its resources have to do with the one
+    /// before.
+    fn take_assignment(&mut self, assigned: Assigned) {
+        let (now, world) = (self.now(), &self.world);
+        let granted = PodResources::of(&assigned.pod);
+        let old = self.memory.asked.pod();
+        let is_resize = old.is_some_and(|old| !PodResources::of(old).is_same(&granted));
+        let resizing = &mut self.memory.made.resizing;
+        let mut said = Vec::new();
+        if is_resize {
+            said.push(resizing.started(&assigned.pod, now));
+        }
+        said.extend(resizing.judged(&assigned.desired, assigned.pending.as_ref(), now));
+        for said in said {
+            say_resize(world, &assigned.pod, said);
+        }
+        if let Some(waited) = resizing.take_waited() {
+            figures::resize_waited(&assigned.pod, &waited);
+        }
+        if !self.memory.asked.is_rejected() {
+            world.records.grant(self.memory.asked.uid(), granted);
+        }
+        self.memory.take_assigned(assigned);
+    }
+
+    /// Takes in what probes and drivers said, and that volumes are ready.
+    fn take_reports(&mut self, orders: &Orders) {
+        if orders.volumes_became_ready {
+            self.memory.made.forget_pod_failure();
+        }
+        orders.reports.iter().for_each(|report| self.memory.seen.take_report(report));
+        for report in &orders.health {
+            let (volume, conditions) = (report.volume.clone(), report.conditions.clone());
+            self.memory.seen.note_volume_health(volume, conditions);
+        }
+    }
+
+    /// Plans a turn and takes in what it came to: verdict, state, what waits, what is told.
+    fn take_turn(&mut self, orders: &Orders) -> Step {
+        let turn =
+            self.with_node(|worker, node| plan_turn(&worker.memory, orders, node, worker.now()));
+        let Turn { step, resize } = turn;
+        let (world, memory) = (self.world.clone(), &mut self.memory);
+        if let Some(actuated) = resize.first_actuated {
+            world.records.put_in_force(memory.asked.uid(), &actuated);
+            memory.made.note_actuated(Some(actuated));
+        }
+        memory.made.resizing = resize.resizing;
+        if let Some(pod) = memory.asked.pod() {
+            resize.said.into_iter().for_each(|said| say_resize(&world, pod, said));
+            resize.waited.iter().for_each(|waited| figures::resize_waited(pod, waited));
+            let events: &[StepEvent] = &step.events;
+            events.iter().for_each(|event| say_step(world.events.as_ref(), pod, event));
+        }
+        if let Some(failure) = memory.made.pod_failure() {
+            tracing::debug!(pod = %memory.name(), message = %failure.message, "Pod waits after a failure");
+        } else if !step.stages.is_empty() {
+            tracing::trace!(pod = %memory.name(), stages = ?step.stages, "Pod step");
+        }
+        step.verdict.iter().for_each(|ending| memory.asked.end(ending.clone()));
+        memory.shown.take_waiting(&step);
+        let is_new_state = memory.state != step.next;
+        memory.state = step.next;
+        if is_new_state {
+            self.register_objects();
+        }
+        step
+    }
+
+    /// Asks something that depends on what is true of the node now.
+    fn with_node<T>(&self, ask: impl FnOnce(&Self, &NodeNow<'_>) -> T) -> T {
+        let (world, state) = (&self.world, self.world.node());
+        let pod = self.memory.asked.pod();
+        let handler = pod.and_then(|pod| runtime_handler(world, pod).ok()).unwrap_or_default();
+        let node = NodeNow {
+            resources: &world.settings.spec.resources,
+            host_ips: &state.host_ips,
+            back_off: world.settings.back_off,
+            n_dead_kept: world.settings.n_dead_kept,
+            has_recursive_read_only: world.knows_recursive_read_only(&handler),
+            shows_stop_signal: world.settings.spec.has_stop_signals,
+        };
+        ask(self, &node)
+    }
+
+    /// Keeps what the pod refers to at hand for as long as it may start containers.
+    fn register_objects(&self) {
+        if let (Some(objects), Some(pod)) = (&self.world.objects, self.memory.asked.pod()) {
+            match self.memory.state {
+                PodState::Running | PodState::Stopping { .. } | PodState::Stopped => {
+                    objects.register(pod)
+                }
+                PodState::Settled | PodState::Gone => {
+                    objects.unregister(self.memory.asked.uid());
+                }
+            }
+        }
+    }
+
+    /// Tells the probes what runs now.
+    fn tell_probes(&self) {
+        match self.memory.probed_pod(&self.world.node().host_ips) {
+            Some(pod) => self.world.probing.watch_pod(pod),
+            None if self.memory.asked.pod().is_some_and(has_probes) => {
+                self.world.probing.forget(self.memory.asked.uid())
+            }
+            None => {}
+        }
+    }
+
+    /// Nothing of the pod is left: nor of what all workers keep together.
+    fn forget(&self) {
+        let uid = self.memory.asked.uid();
+        figures::gone(uid);
+        working::gone(uid);
+        self.world.board.forget(uid);
+        self.world.records.forget(uid);
+        self.world.answers.retain(|known| known != uid);
+    }
+
+    /// Waits for a message or the time to decide again.
+    async fn wait(&self, wake_at: Option<Timestamp>) {
+        let pause = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
+        tokio::select! {
+            biased;
+            // Both are cancel-safe: a timer loses nothing, and a message stays in the inbox.
+            () = self.inbox.changed() => {}
+            () = async { match pause { Some(pause) => sleep(pause).await, None => std::future::pending().await } } => {}
+        }
+    }
+}

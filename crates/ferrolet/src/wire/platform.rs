@@ -1,0 +1,320 @@
+//! The real world: every port of the agent on this machine's adapters.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use ferrolet_agent::{ClusterDoors, Platform, PluginDoors, RuntimeDoors};
+use ferrolet_cluster::{
+    api::Pace,
+    certificates::CertificateFigures,
+    client::{Rate, request_figures},
+    joining::JoinSettings,
+    node_cluster::{self, ClusterSettings, NodeCluster},
+    objects::Strategy,
+};
+use ferrolet_config::{Loaded, config::ChangeDetection};
+use ferrolet_cri::{CriClient, Timeouts};
+use ferrolet_host::{
+    Iptables, KernelRecords, NodeOutbound, OperatorFiles, ThisMachine,
+    certificates::CertDirectory,
+    cgroups::{CgroupTree, CgroupTreeSettings},
+    files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
+    log_store::{NodeDisks, NodeLogStore},
+    manifests::ManifestDisk,
+    names::NameFiles,
+    offline::OfflineCopies,
+    state_files::NodeState,
+};
+use ferrolet_linux::{SystemClock, cgroups::CgroupLayout};
+use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
+use ferrolet_node::NodeSettings;
+use ferrolet_node_engine::look_up;
+use ferrolet_plugins::{PodNews, Registry, Sockets};
+use ferrolet_ports::{
+    CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Runtime as _, Usage,
+};
+use ferrolet_resources::ClassBounds;
+use ferrolet_server::RecentEvents;
+use ferrolet_types::Timestamp;
+use ferrolet_usage::{UsageReader, UsageSettings};
+use tokio::sync::watch;
+
+use super::{Machine, main_server, node_facts, pod_facts, pulls};
+use crate::say::LogEvents;
+
+/// How long a runtime that is there is given to say which cgroup driver it uses.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+/// How old a cached object may be before the node's own annotation says otherwise.
+const CACHE_AGE: Duration = Duration::from_secs(60);
+
+/// The adapters that servers talk to beside the agent.
+pub(super) struct Adapters {
+    pub(super) clock: Arc<dyn Clock>,
+    /// When the agent began.
+    pub(super) started: Timestamp,
+    pub(super) cri: Arc<CriClient>,
+    pub(super) cluster: Option<Arc<NodeCluster>>,
+    pub(super) recent_events: Arc<RecentEvents>,
+    pub(super) pod_news: Arc<PodNews>,
+    /// How the node presents itself.
+    pub(super) node_settings: Arc<NodeSettings>,
+    /// The addresses that the name service has for the node's name.
+    pub(super) by_name: Vec<IpAddr>,
+}
+
+/// Opens every door. Only the node's own directories and cgroups are made; nothing runs yet.
+pub(super) async fn open(
+    loaded: &Loaded,
+    machine: &Machine,
+) -> anyhow::Result<(Adapters, Platform)> {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let started = clock.now();
+    let cri = Arc::new(CriClient::connect_lazy(
+        &endpoint(&config.runtime.endpoint.socket),
+        &endpoint(&config.runtime.image_endpoint.socket),
+        Timeouts { request: config.runtime.request_timeout },
+        clock.clone(),
+    )?);
+    let node_settings = Arc::new(node_facts::settings(loaded, &machine.node_name, &machine.facts));
+    // Each may take a moment; the start waits for the longer one.
+    let (cgroups, by_name) = tokio::join!(
+        make_cgroups(loaded, &cri, machine.layout.clone()),
+        look_up(&node_settings, &ThisMachine),
+    );
+    let ((cgroups, driver), by_name) = (cgroups?, by_name.unwrap_or_default());
+    let files = NodeFiles::new(NodeFilesSettings {
+        root: flags.root_dir.clone(),
+        pod_logs: config.sources.pod_logs_dir.clone(),
+        container_links: PathBuf::from(CONTAINER_LINKS),
+    });
+    files.prepare().await.context("make the node's directories")?;
+    let mut parts = vec![runtime_part()];
+    let cluster = join(loaded, machine, &clock, &mut parts)?;
+    let events: Arc<dyn Events> = match &cluster {
+        Some(cluster) => cluster.events(),
+        None => Arc::new(LogEvents),
+    };
+    let recent_events = Arc::new(RecentEvents::new(events, clock.clone()));
+    let pod_news = Arc::new(PodNews::default());
+    let volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
+    let platform = Platform {
+        clock: clock.clone(),
+        events: recent_events.clone(),
+        runtime: RuntimeDoors {
+            runtime: cri.clone(),
+            images: cri.clone(),
+            image_place: cri.clone(),
+            reopen: cri.clone(),
+            disk: cri.clone(),
+        },
+        cgroups: Arc::new(cgroups),
+        files: Arc::new(files),
+        names: Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref())),
+        network: Arc::new(ThisMachine),
+        state_files: Arc::new(NodeState::new(&flags.root_dir)),
+        manifests: Arc::new(ManifestDisk),
+        pulls: pulls::doors(loaded),
+        usage: usage(loaded, machine, driver, &clock),
+        logs: Arc::new(NodeLogStore::new(
+            config.sources.pod_logs_dir.clone(),
+            PathBuf::from(CONTAINER_LINKS),
+        )),
+        disks: Arc::new(NodeDisks),
+        flex: Arc::new(NodeFlexDrivers::new(&config.volumes.plugin_dir, (*volumes).clone())),
+        volume_files: volumes.clone(),
+        mounts: volumes,
+        plugins: plugins(loaded, &mut parts),
+        outbound: Arc::new(NodeOutbound),
+        packet_filter: Arc::new(Iptables::of_node()),
+        kernel_log: kernel_log(),
+        cluster: cluster_doors(loaded, cluster.as_ref()).await,
+        sinks: vec![pod_news.clone()],
+        parts,
+    };
+    let adapters =
+        Adapters { clock, started, cri, cluster, recent_events, pod_news, node_settings, by_name };
+    Ok((adapters, platform))
+}
+
+fn endpoint(socket: &Path) -> String {
+    format!("unix://{}", socket.display())
+}
+
+fn runtime_part() -> Part {
+    Part::new("runtime").with_metrics(ferrolet_cri::call_figures())
+}
+
+/// The runtime knows best which driver is in use; one that is not there yet is taken to use the
+/// configured one.
+async fn make_cgroups(
+    loaded: &Loaded,
+    runtime: &CriClient,
+    layout: CgroupLayout,
+) -> anyhow::Result<(CgroupTree, CgroupDriver)> {
+    let cgroups = &loaded.config.cgroups;
+    let told = tokio::time::timeout(FIRST_ANSWER, runtime.status()).await;
+    let told = told.ok().and_then(Result::ok).and_then(|status| status.cgroup_driver);
+    let driver = told.unwrap_or(match cgroups.driver {
+        ferrolet_config::config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        ferrolet_config::config::CgroupDriver::Systemd => CgroupDriver::Systemd,
+    });
+    let classes =
+        ClassBounds::at_start(pod_facts::cgroup_mode(&layout), pod_facts::has_reservations(loaded));
+    let tree = CgroupTree::new(CgroupTreeSettings {
+        root: cgroups.root.clone(),
+        per_qos: cgroups.per_qos,
+        driver,
+        layout,
+    })?;
+    tree.ensure_node(classes).await.context("make the node's cgroups")?;
+    Ok((tree, driver))
+}
+
+fn usage(
+    loaded: &Loaded,
+    machine: &Machine,
+    driver: CgroupDriver,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn Usage> {
+    Arc::new(UsageReader::new(UsageSettings {
+        root: loaded.config.cgroups.root.clone(),
+        driver,
+        layout: machine.layout.clone(),
+        systems: main_server::system_cgroups(loaded),
+        root_dir: loaded.flags.root_dir.clone(),
+        pod_logs: loaded.config.sources.pod_logs_dir.clone(),
+        clock: clock.clone(),
+    }))
+}
+
+/// What the kernel says, where it may be read.
+fn kernel_log() -> Option<Box<dyn KernelLog>> {
+    match KernelRecords::open() {
+        Ok(log) => Some(Box::new(log)),
+        Err(error) => {
+            tracing::info!(%error, "Nobody will be told when the machine runs out of memory");
+            None
+        }
+    }
+}
+
+/// Drivers that introduce themselves. A node on its own has no use for them yet.
+fn plugins(loaded: &Loaded, parts: &mut Vec<Part>) -> PluginDoors {
+    let registry = Arc::new(Registry::default());
+    let mut part = Part::new("plugins")
+        .with_metrics(ferrolet_plugins::local_figures())
+        .with_metrics(ferrolet_plugins::driver_figures());
+    part.metrics.push(registry.clone());
+    if loaded.flags.kubeconfig.is_some() {
+        let (socket_sender, sockets) = watch::channel(Sockets::new());
+        let directory = loaded.flags.root_dir.join("plugins_registry");
+        part.add_loop(ferrolet_host::sockets::follow(directory, socket_sender));
+        let registering = registry.clone();
+        part.add_loop(async move { registering.run(sockets).await });
+    }
+    parts.push(part);
+    PluginDoors { registered: registry.registered(), csi: registry }
+}
+
+/// The node's place in its cluster, if it has one.
+fn join(
+    loaded: &Loaded,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+    parts: &mut Vec<Part>,
+) -> anyhow::Result<Option<Arc<NodeCluster>>> {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let Some(kubeconfig) = &flags.kubeconfig else {
+        // A node on its own counts what it asks of a cluster too: nothing.
+        let part = Part::new("cluster")
+            .with_metrics(request_figures())
+            .with_metrics(CertificateFigures::new(clock.clone()))
+            .with_metrics(ferrolet_report::figures());
+        parts.push(part);
+        return Ok(None);
+    };
+    let settings = ClusterSettings {
+        node_name: machine.node_name.clone(),
+        joining: JoinSettings {
+            kubeconfig: kubeconfig.clone(),
+            bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
+            rotates: config.tls.rotate_client_certificate,
+        },
+        pace: pace(loaded),
+        strategy: match config.volumes.change_detection {
+            ChangeDetection::Watch => Strategy::Watch,
+            ChangeDetection::Cache => Strategy::Cache(CACHE_AGE),
+            ChangeDetection::Get => Strategy::Get,
+        },
+        lease_duration: config.node.lease_duration,
+    };
+    let doors = node_cluster::ClusterDoors {
+        files: Arc::new(OperatorFiles),
+        certificates: Arc::new(certificates(loaded)?),
+        clock: clock.clone(),
+    };
+    let (cluster, part) = NodeCluster::build(settings, doors)?;
+    parts.push(part);
+    Ok(Some(cluster))
+}
+
+/// The certificate directory.
+pub(super) fn certificates(loaded: &Loaded) -> anyhow::Result<CertDirectory> {
+    let directory = &loaded.flags.cert_dir;
+    CertDirectory::at(directory)
+        .with_context(|| format!("resolve --cert-dir {}", directory.display()))
+}
+
+fn pace(loaded: &Loaded) -> Pace {
+    let config = &loaded.config;
+    let limited =
+        |per_second: u32, burst: u32| Rate::Limited { per_second: f64::from(per_second), burst };
+    Pace {
+        work: if config.api.per_second == 0 {
+            Rate::Unlimited
+        } else {
+            limited(config.api.per_second, config.api.burst)
+        },
+        events: config
+            .events
+            .per_second
+            .map_or(Rate::Unlimited, |rate| limited(rate, config.events.burst)),
+        heartbeat_timeout: config.node.status_update_frequency.min(config.node.lease_duration),
+    }
+}
+
+async fn cluster_doors(
+    loaded: &Loaded,
+    cluster: Option<&Arc<NodeCluster>>,
+) -> Option<ClusterDoors> {
+    let copies = copies(loaded).await;
+    let cluster = cluster?;
+    Some(ClusterDoors {
+        api: cluster.api(),
+        objects: cluster.objects(),
+        lookups: cluster.lookups(),
+        storage: cluster.storage(),
+        feeds: cluster.clone(),
+        joined: cluster.joined(),
+        copies,
+    })
+}
+
+/// Copies for `--offline-start`. Without the flag none stays behind: they hold secrets.
+async fn copies(loaded: &Loaded) -> Option<Arc<dyn OfflineStore>> {
+    let flags = &loaded.flags;
+    let copies = OfflineCopies::new(&flags.root_dir);
+    if flags.offline_start && flags.kubeconfig.is_some() {
+        return Some(Arc::new(copies));
+    }
+    if let Err(error) = copies.discard().await {
+        tracing::warn!(%error, "Copies of pods from an earlier --offline-start are still on disk");
+    }
+    None
+}

@@ -1,0 +1,143 @@
+//! What each part of the agent is told: the configuration and the machine, cut into slices.
+
+use std::{sync::Arc, time::Duration};
+
+use ferrolet_agent::{NodeSlice, Settings};
+use ferrolet_config::{Loaded, config::ChangeDetection};
+use ferrolet_host::{
+    ThisMachine,
+    machine::{read_boot_time, read_trust_bundle},
+    selinux::container_file_label,
+};
+use ferrolet_node::{HostAddresses, NodeFacts, NodeState};
+use ferrolet_ports::NodeHost as _;
+use ferrolet_rare_volumes::Attaching;
+use ferrolet_reclaim::{containers, images, logs};
+use ferrolet_report::node::Startup;
+use ferrolet_sources::{FileSettings, HttpSettings};
+use ferrolet_types::Amounts;
+use ferrolet_volumes::{SelinuxNode, VolumeStats};
+
+use super::{Machine, node_facts, platform::Adapters, pod_facts, pulls};
+
+/// How often drivers are asked for the health of volumes where usage is never measured.
+const HEALTH_PERIOD: Duration = Duration::from_secs(60);
+
+/// Cuts the configuration.
+pub(super) fn of(
+    loaded: &Loaded,
+    machine: &Machine,
+    adapters: &Adapters,
+) -> anyhow::Result<Settings> {
+    let (name, clock) = (&machine.node_name, adapters.clock.as_ref());
+    let addresses = HostAddresses { by_name: adapters.by_name.clone(), ..ThisMachine.addresses() };
+    let described = node_facts::describe(loaded, &machine.facts);
+    let facts = NodeFacts::at_start(described, addresses, clock.now());
+    // The node as it would register; with a cluster, the API's copy takes its place.
+    let state = NodeState::at_start(Arc::clone(&adapters.node_settings), facts, clock.now());
+    let pulls = pulls::settings(loaded)?;
+    Ok(Settings {
+        sources: sources(loaded, name),
+        pods: ferrolet_pods::Settings {
+            making: pod_facts::pod_settings(loaded, &machine.facts, &machine.layout, pulls)?,
+            sync_frequency: loaded.config.sources.sync_frequency,
+            resolv_conf: loaded.config.dns.resolv_conf.clone(),
+            once_within: loaded.flags.run_once_within,
+        },
+        volumes: volumes(loaded, name, state.allocatable.clone()),
+        rare_volumes: rare_volumes(loaded, name),
+        reclaim: reclaim(loaded),
+        keeps_chains: loaded.config.kernel.iptables.util_chains,
+        node: NodeSlice {
+            state,
+            report: node_facts::report_settings(loaded),
+            pod_cidr: loaded.config.node.pod_cidr.clone(),
+            startup: Startup::new(read_boot_time(), adapters.started),
+        },
+    })
+}
+
+fn sources(loaded: &Loaded, node_name: &str) -> ferrolet_sources::Settings {
+    let sources = &loaded.config.sources;
+    ferrolet_sources::Settings {
+        node_name: node_name.to_owned(),
+        file: sources
+            .static_pod_path
+            .clone()
+            .map(|path| FileSettings { path, period: sources.file_check_frequency }),
+        http: sources.static_pod_url.clone().map(|url| HttpSettings {
+            url,
+            period: sources.http_check_frequency,
+            headers: sources.static_pod_url_header.clone(),
+            roots: read_trust_bundle(),
+        }),
+        has_api: loaded.flags.kubeconfig.is_some(),
+    }
+}
+
+fn rare_volumes(loaded: &Loaded, node_name: &str) -> ferrolet_rare_volumes::Settings {
+    let is_attached_by_controller =
+        loaded.flags.kubeconfig.is_some() && loaded.config.volumes.controller_attach_detach;
+    ferrolet_rare_volumes::Settings {
+        node_name: node_name.to_owned(),
+        attaching: match is_attached_by_controller {
+            true => Attaching::ByController,
+            false => Attaching::Ourselves,
+        },
+    }
+}
+
+fn volumes(loaded: &Loaded, node_name: &str, allocatable: Amounts) -> ferrolet_volumes::Settings {
+    let (volumes, gates) = (&loaded.config.volumes, &loaded.config.gates);
+    ferrolet_volumes::Settings {
+        node_name: node_name.to_owned(),
+        allocatable,
+        meters_volumes: gates.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
+        selinux: container_file_label().map(|file_label| SelinuxNode {
+            file_label,
+            is_for_all_modes: gates.enabled("SELinuxMount"),
+        }),
+        // Changes that are not announced are looked for.
+        look_again: match volumes.change_detection {
+            ChangeDetection::Watch => None,
+            ChangeDetection::Cache | ChangeDetection::Get => {
+                Some(loaded.config.sources.sync_frequency)
+            }
+        },
+        shown: match volumes.stats_period {
+            Some(_) => VolumeStats::Shown,
+            None => VolumeStats::Hidden,
+        },
+        // Upstream asks even where usage is never measured.
+        health_period: gates
+            .enabled("CSIVolumeHealth")
+            .then(|| volumes.stats_period.unwrap_or(HEALTH_PERIOD)),
+    }
+}
+
+fn reclaim(loaded: &Loaded) -> ferrolet_reclaim::Settings {
+    let (config, flags) = (&loaded.config, &loaded.flags);
+    let collection = &config.images.collection;
+    let rotation = &config.container_logs;
+    let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    ferrolet_reclaim::Settings {
+        images: images::Policy {
+            minimum_age: collection.minimum_age,
+            maximum_age: collection.maximum_age,
+            high_percent: collection.high_threshold,
+            low_percent: collection.low_threshold,
+        },
+        logs: rotation.max_size.map(|max_size| logs::Policy {
+            max_size,
+            max_files: count(rotation.max_files),
+            max_workers: count(rotation.max_workers),
+            interval: rotation.monitor_interval,
+        }),
+        containers: containers::Policy {
+            minimum_age: flags.minimum_container_ttl,
+            per_container: flags.maximum_dead_containers_per_container.map(count),
+            in_all: flags.maximum_dead_containers.map(count),
+        },
+        keeps_storage_limits: config.volumes.local_storage_isolation,
+    }
+}
