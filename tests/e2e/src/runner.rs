@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
+use ferrolet_lab::parts::cache_directory;
 use ferrolet_lab::process::find_program;
+use ferrolet_lab::wait::{self, usual};
 use ferrolet_lab::{Bench, Part, Toolbox};
 
 use crate::Options;
-use crate::cases::{self, Case};
+use crate::cases::{self, Case, Kind};
 use crate::context::{Context, Shared};
 
 /// More failures than this are no accident.
@@ -34,23 +36,36 @@ struct Totals {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// Failed beside others and passed alone, with the first failure's first line.
+    flaky: Vec<(&'static str, String)>,
 }
 
 impl Totals {
+    /// The last lines. A run in which nothing ran is no success.
     fn print(&self) -> u8 {
+        for (name, failure) in &self.flaky {
+            println!("flaky   {name}: {failure}");
+        }
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-        u8::from(self.failed > 0)
+        u8::from(self.failed > 0 || self.passed == 0)
     }
+}
+
+/// A case that failed, and the first line of why.
+struct Failure {
+    case: Case,
+    text: String,
 }
 
 /// Runs what the options select; the exit code says whether all went well.
 pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u8> {
     let selected = select(options);
+    ensure!(!selected.is_empty(), "no test is called like {}", options.filters.join(" or "));
     let shared = Shared::new(bench, tools, options);
     println!("{} end-to-end tests on containerd {}", selected.len(), tools.containerd.version);
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(Totals::default());
-    let failed: Mutex<Vec<Case>> = Mutex::new(Vec::new());
+    let failed: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..options.n_jobs.max(1) {
             scope.spawn(|| {
@@ -58,8 +73,9 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
                     if bench.is_interrupted() {
                         return;
                     }
-                    if !run_one(&shared, case, &totals) {
-                        failed.lock().expect("no panic while the lock is held").push(*case);
+                    if let Err(text) = run_one(&shared, case, &totals) {
+                        let mut failed = failed.lock().expect("no panic while the lock is held");
+                        failed.push(Failure { case: *case, text });
                     }
                 }
             });
@@ -69,17 +85,35 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
     if options.n_jobs > 1 && failed.len() <= MOST_SECOND_TRIES && !bench.is_interrupted() {
         try_alone(&shared, &failed, &totals);
     }
+    if let Err(error) = tell_slow_waits() {
+        println!("how long waits took is not remembered: {error:#}");
+    }
     let totals = totals.into_inner().map_err(|_| anyhow!("a test thread broke off"))?;
     Ok(totals.print())
 }
 
-/// A test may fail because its neighbours left it no processor. Alone it has no such excuse, and what it does then counts.
-fn try_alone(shared: &Shared<'_>, failed: &[Case], totals: &Mutex<Totals>) {
-    for case in failed {
+/// A test may fail because its neighbours left it no processor. Alone it has no such excuse, and
+/// what it does then counts; but a test that passes only alone is told.
+fn try_alone(shared: &Shared<'_>, failed: &[Failure], totals: &Mutex<Totals>) {
+    for Failure { case, text } in failed {
         println!("again   {}, alone: it failed beside others", case.name);
         totals.lock().expect("the report is printed without panicking").failed -= 1;
-        run_one(shared, case, totals);
+        if run_one(shared, case, totals).is_ok() {
+            let mut totals = totals.lock().expect("the report is printed without panicking");
+            totals.flaky.push((case.name, text.clone()));
+        }
     }
+}
+
+/// Names the waits that took much longer than usual, and remembers all of them.
+fn tell_slow_waits() -> Result<()> {
+    let path = cache_directory()?.join("waits.json");
+    let mut history = usual::read(&path);
+    for slow in usual::compare(&mut history, &wait::take_noted()) {
+        let (took, usual) = (slow.took.as_secs_f32(), slow.usual.as_secs_f32());
+        println!("slow    {}: {took:.1} s, usually {usual:.1} s", slow.wait);
+    }
+    usual::write(&path, &history)
 }
 
 /// Nothing can run here: says why, once per case.
@@ -99,14 +133,19 @@ pub(crate) fn select(options: &Options) -> Vec<Case> {
         let is_named =
             |word: &String| case.name.contains(word.as_str()) || case.group.contains(word.as_str());
         (words.is_empty() || words.iter().any(is_named))
-            && (!case.is_long || options.wants_long || words.iter().any(|word| word == case.name))
+            && match case.kind {
+                Kind::Ordinary => true,
+                Kind::Long => options.wants_long || words.iter().any(|word| word == case.name),
+                Kind::Guest => words.iter().any(|word| word == case.name),
+            }
     };
     cases::all().into_iter().filter(wanted).collect()
 }
 
-/// Runs one case and reports it; false when it failed.
-fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> bool {
+/// Runs one case and reports it; the first line of its failure when it failed.
+fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> Result<(), String> {
     let began = Instant::now();
+    wait::in_test(case.name);
     let mut context = Context::new(shared, case.name);
     let result = match missing(case, shared.options) {
         Some(reason) => Ok(Ok(Outcome::Skipped(reason))),
@@ -122,12 +161,12 @@ fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> bool {
         Ok(Outcome::Passed) => {
             totals.passed += 1;
             println!("ok      {:<70} {took:6.1} s", case.name);
-            true
+            Ok(())
         }
         Ok(Outcome::Skipped(reason)) => {
             totals.skipped += 1;
             println!("skipped {}: {reason}", case.name);
-            true
+            Ok(())
         }
         Err(error) => {
             totals.failed += 1;
@@ -135,7 +174,7 @@ fn run_one(shared: &Shared<'_>, case: &Case, totals: &Mutex<Totals>) -> bool {
             if let Some(kept) = kept {
                 println!("{kept}");
             }
-            false
+            Err(format!("{error:#}").lines().next().unwrap_or_default().to_owned())
         }
     }
 }

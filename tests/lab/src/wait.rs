@@ -1,6 +1,12 @@
 //! Waiting on conditions, never for a fixed time.
+//!
+//! Each wait that ended well is noted under the name of the test that its thread runs
+//! ([`in_test`]), so that a runner can say which took much longer than usual ([`usual`]).
 
-use std::sync::OnceLock;
+pub mod usual;
+
+use std::cell::Cell;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,10 +27,33 @@ fn patience() -> u32 {
     })
 }
 
+thread_local! {
+    static TEST: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+static NOTED: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
+
+/// From now on the waits of this thread belong to this test.
+pub fn in_test(name: &'static str) {
+    TEST.set(Some(name));
+}
+
+/// The waits that were noted since the last call, each as `test: what`.
+pub fn take_noted() -> Vec<(String, Duration)> {
+    std::mem::take(&mut *NOTED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn note(what: &str, took: Duration) {
+    if let Some(test) = TEST.get() {
+        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.push((format!("{test}: {what}"), took));
+    }
+}
+
 /// Calls `attempt` until it gives a value or `timeout` has passed.
 ///
-/// `Ok(None)` and `Err` both mean "not yet"; the last error becomes part of the failure, so conditions should say
-/// what they saw.
+/// `Ok(None)` and `Err` both mean "not yet"; the last error becomes part of the failure, so
+/// conditions should say what they saw.
 pub fn wait_until<T>(
     what: &str,
     timeout: Duration,
@@ -35,7 +64,10 @@ pub fn wait_until<T>(
     let mut last = None;
     loop {
         match attempt() {
-            Ok(Some(value)) => return Ok(value),
+            Ok(Some(value)) => {
+                note(what, began.elapsed());
+                return Ok(value);
+            }
             Ok(None) => {}
             Err(error) => last = Some(error),
         }
