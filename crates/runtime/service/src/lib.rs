@@ -1,0 +1,19 @@
+//! The embedded runtime as a CRI v1 server.
+//!
+//! ```text
+//!  socket ─ serve ─► images: the store and the puller of `runtime/images`
+//!                    upkeep: brings to disk what was pulled, empties the trash
+//! ```
+//!
+//! In: CRI's requests. Out: CRI's answers; errors as gRPC codes that a kubelet understands, with the whole chain of
+//! causes in the message. What an answer says is computed by pure functions (`images::answer`); the rest waits and calls.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod images;
+mod serve;
+mod upkeep;
+
+pub use images::{ImageServer, WallClock};
+pub use serve::{ServeError, serve};
+pub use upkeep::{Upkeep, UpkeepHandle};
