@@ -13,7 +13,6 @@ use ferrolet_lab::cluster::Access;
 use ferrolet_lab::containerd::PodNetwork;
 use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::process::{keep, tail};
-use ferrolet_lab::vm::{Ended, Job};
 use ferrolet_lab::{
     Bench, Cluster, ClusterNode, ClusterOptions, Containerd, Node, NodeOptions, Part, Toolbox,
     cgroups, mounts,
@@ -105,14 +104,6 @@ impl<'a> Context<'a> {
     /// Upstream's programs.
     pub(crate) fn control_plane(&self) -> Result<&'a ControlPlane> {
         self.shared.control_plane()
-    }
-
-    /// Boots a virtual machine for one job; it is gone when this returns.
-    pub(crate) fn run_in_machine(&self, job: &Job) -> Result<Ended> {
-        match &self.options.machine {
-            Part::Available(machine) => machine.run(self.bench, &self.short, job),
-            Part::Missing(reason) => Err(anyhow!(reason.clone())),
-        }
     }
 
     /// The control plane that the tests share.

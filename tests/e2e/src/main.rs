@@ -16,6 +16,7 @@ mod cluster;
 mod context;
 mod curl;
 mod driver;
+mod guest;
 mod look;
 mod runner;
 mod session;
@@ -36,7 +37,9 @@ usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
   --keep DIR    where logs of failed tests are kept (default target/e2e-failures)
   --long        run the tests that take minutes too
   --list        print the names of all tests and end
-  NAME…         run the tests whose name or group contains one of these words; a long one only under its full name";
+  NAME…         run the tests whose name or group contains one of these words; a long one only under its full name
+
+Tests of the guest run in one virtual machine, beside the others.";
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -83,6 +86,7 @@ fn drive() -> Result<u8> {
                 Kind::Ordinary => "",
                 Kind::Long => " (long)",
                 Kind::Guest => " (guest)",
+                Kind::Both => " (here and in the guest)",
             };
             println!("{} {}{remark}", case.group, case.name);
         }

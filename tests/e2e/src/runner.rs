@@ -13,8 +13,9 @@ use ferrolet_lab::wait::{self, usual};
 use ferrolet_lab::{Bench, Part, Toolbox};
 
 use crate::Options;
-use crate::cases::{self, Case, Kind};
+use crate::cases::{self, Case, Kind, Place};
 use crate::context::{Context, Shared};
+use crate::guest::{self, Told};
 
 /// More failures than this are no accident.
 const MOST_SECOND_TRIES: usize = 5;
@@ -37,7 +38,7 @@ struct Totals {
     failed: usize,
     skipped: usize,
     /// Failed beside others and passed alone, with the first failure's first line.
-    flaky: Vec<(&'static str, String)>,
+    flaky: Vec<(String, String)>,
 }
 
 impl Totals {
@@ -63,10 +64,15 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
     ensure!(!selected.is_empty(), "no test is called like {}", options.filters.join(" or "));
     let shared = Shared::new(bench, tools, options);
     println!("{} end-to-end tests on containerd {}", selected.len(), tools.containerd.version);
+    let (guests, selected): (Vec<Case>, Vec<Case>) =
+        selected.into_iter().partition(|case| case.place == Place::Guest);
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(Totals::default());
     let failed: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
+        if !guests.is_empty() {
+            scope.spawn(|| run_in_guest(&shared, &guests, &totals));
+        }
         for _ in 0..options.n_jobs.max(1) {
             scope.spawn(|| {
                 while let Some(case) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -100,7 +106,43 @@ fn try_alone(shared: &Shared<'_>, failed: &[Failure], totals: &Mutex<Totals>) {
         totals.lock().expect("the report is printed without panicking").failed -= 1;
         if run_one(shared, case, totals).is_ok() {
             let mut totals = totals.lock().expect("the report is printed without panicking");
-            totals.flaky.push((case.name, text.clone()));
+            totals.flaky.push((case.name.to_owned(), text.clone()));
+        }
+    }
+}
+
+/// Runs the guest's tests in it and reports them as if they had run here. The guest itself gives a
+/// failed one its second try.
+fn run_in_guest(shared: &Shared<'_>, cases: &[Case], totals: &Mutex<Totals>) {
+    if let Part::Missing(reason) = &shared.options.machine {
+        let mut totals = totals.lock().expect("the report is printed without panicking");
+        for case in cases {
+            println!("skipped {} (guest): {reason}", case.name);
+            totals.skipped += 1;
+        }
+        return;
+    }
+    let told = guest::run(shared, cases, &mut |line| println!("guest   | {line}"));
+    let mut totals = totals.lock().expect("the report is printed without panicking");
+    let told = told.unwrap_or_else(|error| {
+        let failed = Told::Failed(format!("    {error:#}\n"));
+        cases.iter().map(|case| (case.name, failed.clone())).collect()
+    });
+    for (name, told) in told {
+        match told {
+            Told::Passed => totals.passed += 1,
+            Told::Flaky(reason) => {
+                totals.passed += 1;
+                totals.flaky.push((format!("{name} (guest)"), reason));
+            }
+            Told::Skipped(reason) => {
+                println!("skipped {name} (guest): {reason}");
+                totals.skipped += 1;
+            }
+            Told::Failed(why) => {
+                println!("FAILED  {name} (guest)\n{why}");
+                totals.failed += 1;
+            }
         }
     }
 }
@@ -126,20 +168,27 @@ pub(crate) fn skip_all(options: &Options, reason: &str) -> u8 {
     totals.print()
 }
 
-/// The tests that the command line asks for.
+/// The tests that the command line asks for, and where each runs.
 pub(crate) fn select(options: &Options) -> Vec<Case> {
     let words = &options.filters;
+    if guest::is_inside() {
+        let here = |case: Case| Case { place: Place::Here, ..case };
+        let is_named = |case: &Case| words.iter().any(|word| word == case.name);
+        return cases::all().into_iter().filter(is_named).map(here).collect();
+    }
     let wanted = |case: &Case| {
         let is_named =
             |word: &String| case.name.contains(word.as_str()) || case.group.contains(word.as_str());
         (words.is_empty() || words.iter().any(is_named))
-            && match case.kind {
-                Kind::Ordinary => true,
-                Kind::Long => options.wants_long || words.iter().any(|word| word == case.name),
-                Kind::Guest => words.iter().any(|word| word == case.name),
-            }
+            && (case.kind != Kind::Long
+                || options.wants_long
+                || words.iter().any(|word| word == case.name))
     };
-    cases::all().into_iter().filter(wanted).collect()
+    let places = |case: Case| {
+        let there = Case { place: Place::Guest, ..case };
+        [Some(case), (case.kind == Kind::Both).then_some(there)]
+    };
+    cases::all().into_iter().filter(wanted).flat_map(places).flatten().collect()
 }
 
 /// Runs one case and reports it; the first line of its failure when it failed.

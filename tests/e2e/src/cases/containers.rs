@@ -17,7 +17,6 @@ cases![
     a_limit_that_is_not_set_is_what_the_node_has,
     command_arguments_and_working_directory_are_obeyed,
     a_container_port_and_a_host_port_answer,
-    limits_arrive_in_the_cgroups,
     quality_of_service_chooses_the_cgroup,
     a_host_network_pod_has_the_nodes_address,
     logs_and_links_are_where_upstream_puts_them,
@@ -29,6 +28,7 @@ cases![
     a_static_pod_does_not_swap_although_its_class_may,
     a_burstable_pod_of_the_api_swaps_by_its_share_of_the_memory,
     a_machine_without_memory_says_whom_it_cost,
+    ; both: limits_arrive_in_the_cgroups,
 ];
 
 /// Runs a pod to its end and gives what its container wrote.

@@ -19,9 +19,9 @@ use crate::context::Context;
 use crate::runner::Outcome;
 
 cases![
-    a_working_pod_is_seen_in_the_summary_and_by_dashboards,
     prometheus_has_nothing_to_say_against_any_endpoint,
     prometheus_scrapes_every_endpoint_without_a_warning,
+    ; both: a_working_pod_is_seen_in_the_summary_and_by_dashboards,
 ];
 
 /// Where figures are.

@@ -57,7 +57,7 @@ mod local_services;
 mod page;
 mod reclaim;
 mod registries;
-mod remote;
+pub(crate) mod remote;
 mod restarts;
 mod surface;
 
@@ -83,8 +83,16 @@ pub(crate) enum Kind {
     Ordinary,
     /// Takes minutes: runs only with `--long` or under its full name.
     Long,
-    /// Needs a machine that we do not build on: a test of `cgroup_v2` takes it into a virtual one,
-    /// by its full name.
+    /// Needs a machine that we do not build on, and runs in a virtual one ([`crate::guest`]).
+    Guest,
+    /// Runs here, and in the virtual machine too: what it looks at differs there.
+    Both,
+}
+
+/// Where a test runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Here,
     Guest,
 }
 
@@ -95,6 +103,7 @@ pub(crate) struct Case {
     /// Its module, by which it can be chosen too.
     pub(crate) group: &'static str,
     pub(crate) kind: Kind,
+    pub(crate) place: Place,
     pub(crate) run: fn(&mut Context<'_>) -> Result<Outcome>,
 }
 
@@ -124,14 +133,14 @@ impl Case {
         self.name.contains("users_of_its_own")
     }
 
-    /// Whether it boots a virtual machine.
+    /// Whether it runs in a virtual machine.
     pub(crate) fn needs_machine(&self) -> bool {
-        self.group == "cgroup_v2"
+        self.place == Place::Guest
     }
 
     /// Whether it mounts directories of a server.
     pub(crate) fn needs_nfs_server(&self) -> bool {
-        self.needs_machine() && self.name.contains("directory_of_a_server")
+        self.needs_machine() && self.group == "remote"
     }
 
     /// Whether it looks at a page in a browser.
@@ -141,12 +150,13 @@ impl Case {
 }
 
 /// Makes the list of a module from its functions' names; those after `long:` take minutes, those
-/// after `guest:` run in virtual machines only.
+/// after `guest:` run in a virtual machine only, those after `both:` here and there.
 macro_rules! cases {
     (
         $($name:ident),* $(,)?
         $(; long: $($long:ident),* $(,)?)?
         $(; guest: $($guest:ident),* $(,)?)?
+        $(; both: $($both:ident),* $(,)?)?
     ) => {
         pub(crate) fn cases() -> Vec<$crate::cases::Case> {
             use $crate::cases::Kind;
@@ -154,12 +164,17 @@ macro_rules! cases {
                 name,
                 group: module_path!().rsplit("::").next().unwrap_or_default(),
                 kind,
+                place: match kind {
+                    Kind::Guest => $crate::cases::Place::Guest,
+                    _ => $crate::cases::Place::Here,
+                },
                 run,
             };
             vec![
                 $(case(stringify!($name), $name, Kind::Ordinary),)*
                 $($(case(stringify!($long), $long, Kind::Long),)*)?
                 $($(case(stringify!($guest), $guest, Kind::Guest),)*)?
+                $($(case(stringify!($both), $both, Kind::Both),)*)?
             ]
         }
     };

@@ -1,5 +1,5 @@
 //! Directories of other machines: NFS, from a server on loopback that whoever prepared this machine
-//! has started. A kernel without NFS skips this; `cgroup_v2` runs it in a virtual machine.
+//! has started. The kernels of the machines that we build on have no NFS; the guest's has.
 
 use std::fs;
 use std::net::TcpStream;
@@ -18,9 +18,9 @@ use crate::runner::Outcome;
 cases![; guest: what_a_server_exports_is_mounted_written_and_let_go];
 
 /// What the server exports.
-pub(super) const EXPORTED: &str = "/srv/exported";
+pub(crate) const EXPORTED: &str = "/srv/exported";
 /// Where it listens.
-pub(super) const PORT: u16 = 2049;
+pub(crate) const PORT: u16 = 2049;
 
 fn what_a_server_exports_is_mounted_written_and_let_go(
     context: &mut Context<'_>,

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! The guest holds copies of the named files at the same paths, with the libraries that they need,
-//! so a program that finds its way here finds it there. Each [`Machine::run`] is a boot of its own;
-//! the emulator is a child of the bench and ends with it. Refuses: hardware acceleration
-//! (`/dev/kvm` opens on machines where no guest boots), and a disk that could outlive the run.
+//! so a program that finds its way here finds it there. Each [`Machine::run`] is a boot of its own,
+//! and a boot is dear: one job does everything that needs a guest. The emulator is a child of the
+//! bench and ends with it. Refuses: hardware acceleration (`/dev/kvm` opens on machines where no
+//! guest boots), and a disk that could outlive the run.
 
 mod archive;
 mod files;
@@ -83,10 +84,16 @@ fn find_machine() -> Result<Machine> {
 
 impl Machine {
     /// Boots a guest named `name`, runs the job in it and gives how it ended; everything of it is
-    /// removed again.
-    pub fn run(&self, bench: &Bench, name: &str, job: &Job) -> Result<Ended> {
+    /// removed again. What the job says is handed to `heard` line by line as it comes.
+    pub fn run(
+        &self,
+        bench: &Bench,
+        name: &str,
+        job: &Job,
+        heard: &mut dyn FnMut(&str),
+    ) -> Result<Ended> {
         let directory = bench.directory(&format!("vm-{name}"))?;
-        let ended = self.boot(&directory, job, || bench.is_interrupted());
+        let ended = self.boot(&directory, job, || bench.is_interrupted(), heard);
         fs::remove_dir_all(&directory)
             .with_context(|| format!("remove {}", directory.display()))?;
         ended
@@ -97,6 +104,7 @@ impl Machine {
         directory: &Path,
         job: &Job,
         is_interrupted: impl Fn() -> bool,
+        heard: &mut dyn FnMut(&str),
     ) -> Result<Ended> {
         let initramfs = directory.join("initramfs");
         self.write_initramfs(&initramfs, job)?;
@@ -116,8 +124,11 @@ impl Machine {
             .arg("-serial")
             .arg(format!("file:{}", output.display()));
         let mut daemon = Daemon::spawn("qemu", command, &directory.join("qemu.log"))?;
+        let mut n_heard = 0;
         // An interruption ends the wait like an end does.
         let ended = wait_until("the virtual machine to end", job.patience, || {
+            let told = fs::read(&output).unwrap_or_default();
+            n_heard += hear(told.get(n_heard..).unwrap_or_default(), heard);
             Ok(match (daemon.ended()?, is_interrupted()) {
                 (None, false) => None,
                 seen => Some(seen.0),
@@ -177,6 +188,13 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Hands on the complete lines, and says how many bytes they were.
+fn hear(told: &[u8], heard: &mut dyn FnMut(&str)) -> usize {
+    let end = told.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    String::from_utf8_lossy(&told[..end]).lines().for_each(heard);
+    end
+}
+
 /// What came over the serial line: output, and the line that ends it.
 fn parse(told: &[u8]) -> Result<Ended> {
     let text = String::from_utf8_lossy(told).replace("\r\n", "\n");
@@ -198,6 +216,15 @@ mod tests {
         assert_eq!((ended.code, ended.output.as_str()), (3, "one\ntwo"));
         assert!(parse(b"one\r\n").is_err());
         assert!(parse(b"ferrolet-guest ended with ").is_err());
+    }
+
+    #[test]
+    fn only_complete_lines_are_heard() {
+        let mut lines = Vec::new();
+        let mut note = |line: &str| lines.push(line.to_owned());
+        assert_eq!(hear(b"one\r\ntwo\r\nthr", &mut note), 10);
+        assert_eq!(hear(b"thr", &mut note), 0);
+        assert_eq!(lines, ["one", "two"]);
     }
 
     #[test]
