@@ -153,7 +153,7 @@ mod tests {
         keyring
     }
 
-    /// 8.12, 4: credentials, one after another.
+    /// Credentials, one after another.
     #[test]
     fn the_most_specific_entry_that_fits_comes_first() {
         let ring = keyring(&[

@@ -189,7 +189,7 @@ fn is_digest(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// 8.12, 1: the default tag.
+    /// The default tag.
     #[test]
     fn names_get_their_default_tag() {
         let digest = format!("busybox@sha256:{}", "ab".repeat(32));
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// 8.12, 1: `InvalidImageName`.
+    /// `InvalidImageName`.
     #[test]
     fn what_is_no_name_is_refused_in_upstreams_words() {
         let check = |name: &str, message: &str| {

@@ -162,7 +162,7 @@ mod tests {
         credential(Source::Secret(named(name)), password)
     }
 
-    /// 8.12, credential verification: the policies.
+    /// Credential verification: the policies.
     #[test]
     fn policies_say_which_images_need_proof() {
         use Verification as V;
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// 8.12, credential verification: open to every pod of the node.
+    /// Credential verification: open to every pod of the node.
     #[test]
     fn a_record_alone_may_be_enough() {
         let record = |credentials: PullCredentials| PulledRecord {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(look("b.test/app:1", Some(&open), false), "pull");
     }
 
-    /// 8.12, credential verification: by hash, by coordinates, by service account.
+    /// Credential verification: by hash, by coordinates, by service account.
     #[test]
     fn credentials_are_compared_by_content_and_by_name() {
         let mut known = PullCredentials::of(Some(&secret("pull", "p")));
@@ -247,7 +247,7 @@ mod tests {
         check(&[other, robot], "pull");
     }
 
-    /// 8.12, credential verification: a hundred entries.
+    /// Credential verification: a hundred entries.
     #[test]
     fn a_full_record_takes_nothing_in_and_an_unknown_content_proves_nothing() {
         let mut known = PullCredentials::default();

@@ -15,7 +15,7 @@ fn node() -> NodeResources {
     }
 }
 
-/// 8.10: the stored allocation replaces the specification.
+/// The stored allocation replaces the specification.
 #[test]
 fn a_specification_gives_way_to_what_was_granted() {
     let small = pod([container("a", &[("cpu", "100m")], &[]), container("b", &[], &[])]);
@@ -34,7 +34,7 @@ fn a_specification_gives_way_to_what_was_granted() {
     );
 }
 
-/// 8.10, pending queue: what increases requests.
+/// Pending queue: what increases requests.
 #[test]
 fn only_more_cpu_or_memory_makes_a_resize_grow() {
     let of =
@@ -48,7 +48,7 @@ fn only_more_cpu_or_memory_makes_a_resize_grow() {
     check(&of("1m", "65Mi"), true);
 }
 
-/// 8.10, infeasible causes.
+/// Infeasible causes.
 #[test]
 fn what_this_node_can_never_resize_is_infeasible() {
     let check = |old: &Pod, new: &Pod, rules: ResizeRules<'_>, expected: &str| {
@@ -111,7 +111,7 @@ fn what_this_node_can_never_resize_is_infeasible() {
     );
 }
 
-/// 8.10, the actuated copy: a container without a limit is bounded by its pod's, and the record
+/// The actuated copy: a container without a limit is bounded by its pod's, and the record
 /// says so, as upstream's does.
 #[test]
 fn what_a_container_starts_with_includes_its_pods_limits() {

@@ -73,7 +73,7 @@ fn the_recorded_class_wins_over_the_computed_one() {
     assert_eq!(pod_qos(&recorded), Qos::Guaranteed);
 }
 
-/// 8.21, memory quality of service (v2): what pods and the classes above them are protected by and
+/// Memory quality of service (v2): what pods and the classes above them are protected by and
 /// throttled at.
 #[test]
 fn memory_is_reserved_by_class_and_throttled_where_the_pod_has_limits_of_its_own() {
@@ -128,7 +128,7 @@ fn memory_is_reserved_by_class_and_throttled_where_the_pod_has_limits_of_its_own
     assert_eq!(plain.burstable.memory_low, None);
 }
 
-/// 8.21, memory quality of service (v2): what another policy left is taken back when the agent
+/// Memory quality of service (v2): what another policy left is taken back when the agent
 /// starts.
 #[test]
 fn protection_that_nobody_asks_for_any_more_is_taken_back_at_the_start() {

@@ -95,7 +95,7 @@ mod tests {
         OomKill { process: "tail".to_owned(), pid: 4242, shortage }
     }
 
-    /// 8.21, OOM watcher: victims of the whole node are told apart from those of a limit.
+    /// OOM watcher: victims of the whole node are told apart from those of a limit.
     #[test]
     fn kills_are_read_whoever_was_short() {
         let of_pod = || Shortage::Cgroup("/kubepods/besteffort/pod1".to_owned());
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// 8.21, OOM watcher: the end of a kill whose beginning nobody read says too little.
+    /// OOM watcher: the end of a kill whose beginning nobody read says too little.
     #[test]
     fn half_a_story_is_none() {
         let mut log = OomLog::default();

@@ -62,7 +62,7 @@ fn check(old: &Pod, new: &Pod, running: &str, expected: &[&str]) {
     assert_eq!(told(&plan), expected);
 }
 
-/// 8.10, actuation: the pod cgroup is raised before and lowered after.
+/// Actuation: the pod cgroup is raised before and lowered after.
 #[test]
 fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
     let small = sure(&[("a", "100m", "32Mi")]);
@@ -93,7 +93,7 @@ fn the_pod_grows_before_its_containers_and_shrinks_after_them() {
     );
 }
 
-/// 8.10, actuation: with memory that is reserved, protection is written where the limit is, and the
+/// Actuation: with memory that is reserved, protection is written where the limit is, and the
 /// runtime knows it from the first step.
 #[test]
 fn protection_of_memory_goes_along_with_the_limit() {
@@ -128,7 +128,7 @@ fn protection_of_memory_goes_along_with_the_limit() {
     assert_eq!(before, announced);
 }
 
-/// 8.10, actuation: decreases before increases, memory before CPU.
+/// Actuation: decreases before increases, memory before CPU.
 #[test]
 fn containers_that_shrink_make_room_first_and_each_resource_goes_its_own_way() {
     let old = sure(&[("a", "100m", "32Mi"), ("b", "100m", "32Mi")]);
@@ -180,7 +180,7 @@ fn resources_of_the_pod_itself_bound_containers_without_limits() {
     );
 }
 
-/// 8.10, actuation: the runtime is told the overhead apart from the rest.
+/// Actuation: the runtime is told the overhead apart from the rest.
 #[test]
 fn a_runtime_hears_of_a_pods_bounds_without_its_overhead() {
     let with = |cpu: &str, memory: &str| {
@@ -207,7 +207,7 @@ fn a_runtime_hears_of_a_pods_bounds_without_its_overhead() {
     );
 }
 
-/// 8.10: a memory limit below the usage.
+/// A memory limit below the usage.
 #[test]
 fn limits_below_what_may_be_in_use_are_named() {
     let (large, small) = (sure(&[("a", "1", "64Mi")]), sure(&[("a", "1", "32Mi")]));
@@ -219,7 +219,7 @@ fn limits_below_what_may_be_in_use_are_named() {
     assert_eq!((plan.pod_memory, plan.container_memory), (None, Vec::new()));
 }
 
-/// 8.10, actuation: `RestartContainer`.
+/// Actuation: `RestartContainer`.
 #[test]
 fn a_change_asks_for_a_restart_only_where_the_policy_does() {
     let with = |cpu: &str, memory: &str| {

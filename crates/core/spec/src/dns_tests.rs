@@ -37,7 +37,7 @@ const CLUSTER: &str =
     "10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local corp.example | ndots:5";
 const HOST: &str = "1.1.1.1 | corp.example cluster.local | edns0";
 
-/// 8.21, DNS: the policies.
+/// DNS: the policies.
 #[test]
 fn the_policy_chooses_between_cluster_node_and_nothing() {
     for (spec, expected) in [
@@ -70,7 +70,7 @@ fn the_pods_own_configuration_is_merged_in() {
     );
 }
 
-/// 8.21, DNS: `MissingClusterDNS`.
+/// DNS: `MissingClusterDNS`.
 #[test]
 fn a_node_without_cluster_dns_falls_back_and_says_so() {
     let lonely = NodeDns { cluster_dns: Vec::new(), ..node() };
@@ -93,7 +93,7 @@ fn without_a_resolver_lookups_go_to_the_node_itself() {
     check(json!({"dnsPolicy": "Default"}), &NodeDns::default(), "127.0.0.1 | . | ");
 }
 
-/// 8.21, DNS: three servers, 32 search paths, 2048 characters; `DNSConfigForming`.
+/// DNS: three servers, 32 search paths, 2048 characters; `DNSConfigForming`.
 #[test]
 fn what_exceeds_the_limits_is_cut_with_a_warning() {
     let many: Vec<String> = (0..40).map(|n| format!("d{n}.example")).collect();
@@ -147,7 +147,7 @@ fn text_of(conf: &ResolvConf) -> String {
     })
 }
 
-/// 8.21, DNS: the resolver file is checked.
+/// DNS: the resolver file is checked.
 #[test]
 fn a_resolver_file_that_does_not_fit_is_named() {
     let many = |n: usize, chars: usize| vec!["x".repeat(chars); n];

@@ -36,7 +36,7 @@ pub fn container_hash_text(container: &Container) -> String {
 mod tests {
     use super::*;
 
-    /// 8.5, spec hash.
+    /// Spec hash.
     #[test]
     fn the_hash_equals_upstreams() {
         let busybox = "docker.io/library/busybox:latest";

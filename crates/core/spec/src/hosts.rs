@@ -157,7 +157,7 @@ mod tests {
         kernel_hostname(pod, hostname).map_err(|e| e.to_string())
     }
 
-    /// 8.21, hostname.
+    /// Hostname.
     #[test]
     fn pods_are_named_by_their_specification() {
         let long = "a".repeat(62);
@@ -207,7 +207,7 @@ mod tests {
         );
     }
 
-    /// 8.21, /etc/hosts.
+    /// /etc/hosts.
     #[test]
     fn the_hosts_file_lists_addresses_and_aliases() {
         let with_aliases =

@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// 8.21, sysctls: runtimes know dots only.
+    /// Sysctls: runtimes know dots only.
     #[test]
     fn kernel_parameters_are_named_with_dots() {
         let pod: Pod = serde_json::from_value(

@@ -66,7 +66,7 @@ fn the_image_names_the_user_when_nobody_else_does() {
     assert_eq!(user(ImageUser::Name("www".to_owned())), (None, "www".to_owned()));
 }
 
-/// 8.21, runAsNonRoot.
+/// RunAsNonRoot.
 #[test]
 fn non_root_is_checked_by_number() {
     let settings = SpecSettings::example();
@@ -112,7 +112,7 @@ fn non_root_is_checked_by_number() {
     );
 }
 
-/// 8.21, seccomp.
+/// Seccomp.
 #[test]
 fn seccomp_profiles_lie_under_the_nodes_directory() {
     let mut settings = SpecSettings::example();
@@ -135,7 +135,7 @@ fn seccomp_profiles_lie_under_the_nodes_directory() {
     assert_eq!(profile(json!({}), &settings), Ok(SeccompProfile::RuntimeDefault));
 }
 
-/// 8.21, AppArmor: field, then annotation.
+/// AppArmor: field, then annotation.
 #[test]
 fn apparmor_comes_from_the_container_the_annotation_or_the_pod() {
     let local =

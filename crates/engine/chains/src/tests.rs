@@ -1,4 +1,4 @@
-//! 8.21, iptables: what is made, with which words, in which order, and when it is made again.
+//! Iptables: what is made, with which words, in which order, and when it is made again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -61,7 +61,7 @@ mod tests {
         }
     }
 
-    /// 8.21, OOM watcher: `SystemOOM` for victims of the whole node only.
+    /// OOM watcher: `SystemOOM` for victims of the whole node only.
     #[tokio::test(start_paused = true)]
     async fn a_node_without_memory_says_whom_it_cost() {
         let world = World::new();

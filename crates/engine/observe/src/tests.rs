@@ -75,7 +75,7 @@ fn brief(hints: &[Hint]) -> String {
     lines.join(", ")
 }
 
-/// 8.4, states and events: what a listing means against the one before; sandboxes count as
+/// States and events: what a listing means against the one before; sandboxes count as
 /// containers.
 #[test]
 fn a_listing_tells_what_differs_from_the_one_before() {
@@ -96,7 +96,7 @@ fn a_listing_tells_what_differs_from_the_one_before() {
     check("s=ready", "", "s Removed, []");
 }
 
-/// 8.4, evented: an event that the listing already told is no news.
+/// Evented: an event that the listing already told is no news.
 #[test]
 fn an_event_tells_what_the_map_does_not_know() {
     use RuntimeEventKind::{Created, Deleted, Started, Stopped};
@@ -196,7 +196,7 @@ async fn started(world: &World, pod: &Pod) -> ContainerId {
     id
 }
 
-/// 8.4, full relist: ours is rare while events come.
+/// Full relist: ours is rare while events come.
 #[tokio::test(start_paused = true)]
 async fn with_events_news_come_at_once_and_listings_once_a_minute() {
     let mut bench = Bench::start(|_| {});
@@ -211,7 +211,7 @@ async fn with_events_news_come_at_once_and_listings_once_a_minute() {
     assert_eq!(times[2] - times[1], secs(60));
 }
 
-/// 8.4: what no event told is found by the listing.
+/// What no event told is found by the listing.
 #[tokio::test(start_paused = true)]
 async fn a_lost_event_is_found_by_the_next_listing() {
     let mut bench = Bench::start(|_| {});
@@ -224,7 +224,7 @@ async fn a_lost_event_is_found_by_the_next_listing() {
     assert!(late > secs(50) && late <= secs(60), "{late:?}");
 }
 
-/// 8.4, on demand: one pod is looked at without waiting for the listing.
+/// On demand: one pod is looked at without waiting for the listing.
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_hangs_holds_no_event_up() {
     let mut bench = Bench::start(|_| {});
@@ -274,7 +274,7 @@ async fn what_ran_before_the_watch_began_is_told() {
     assert!(bench.hears(&id, Seen::Running).await < millis(10));
 }
 
-/// 8.4, full relist: measured from the end of the one before, faster while something happens.
+/// Full relist: measured from the end of the one before, faster while something happens.
 #[tokio::test(start_paused = true)]
 async fn without_events_listings_follow_changes_quickly_and_quiet_slowly() {
     let mut bench = Bench::start(World::disable_events);
@@ -289,7 +289,7 @@ async fn without_events_listings_follow_changes_quickly_and_quiet_slowly() {
     assert_eq!(steps, [100, 200, 400, 800, 1000], "{times:?}");
 }
 
-/// 8.4, evented: a stream that ends; ours never gives up.
+/// Evented: a stream that ends; ours never gives up.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_is_opened_again_with_growing_pauses() {
     let mut bench = Bench::start(|_| {});
@@ -311,7 +311,7 @@ async fn a_stream_that_ends_is_opened_again_with_growing_pauses() {
     assert_eq!(times[1] - times[0], secs(60));
 }
 
-/// 8.1, 8.4: healthy while the last listing is younger than three minutes.
+/// Healthy while the last listing is younger than three minutes.
 #[tokio::test(start_paused = true)]
 async fn the_listing_is_unhealthy_before_the_first_and_three_minutes_after_the_last() {
     let bench = Bench::start(World::runtime_down);

@@ -159,7 +159,7 @@ fn is_below(limit: i64, usage: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// 8.10, actuation: a runtime without the call does not hold a resize up.
+    /// Actuation: a runtime without the call does not hold a resize up.
     #[test]
     fn a_runtime_may_have_no_such_call() {
         for (kind, message, expected) in [

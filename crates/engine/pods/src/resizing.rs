@@ -293,7 +293,7 @@ mod tests {
         Timestamp::from_second(second)
     }
 
-    /// 8.10: deferred, granted, failed, done.
+    /// Deferred, granted, failed, done.
     #[test]
     fn the_life_of_a_resize_is_told_in_conditions_and_events() {
         let mut resizing = Resizing::default();
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(resizing, Resizing::default());
     }
 
-    /// 8.10: how long a resize was deferred is counted once, by how that ended; what cannot be
+    /// How long a resize was deferred is counted once, by how that ended; what cannot be
     /// never waited.
     #[test]
     fn a_wait_for_room_ends_in_one_of_three_ways() {

@@ -83,7 +83,7 @@ fn removed(pod: &Pod) -> Happens {
     Change(PodChange::Removed(pod.clone()))
 }
 
-/// 8.2: one worker for each UID.
+/// One worker for each UID.
 #[test]
 fn a_pod_gets_one_worker_which_then_hears_of_changes() {
     let web = web("a").build();
@@ -99,7 +99,7 @@ fn a_pod_gets_one_worker_which_then_hears_of_changes() {
     ]);
 }
 
-/// 8.2, grace period: a deletion brings its own.
+/// Grace period: a deletion brings its own.
 #[test]
 fn a_deletion_carries_its_grace() {
     let now = ferrolet_types::Timestamp::from_second(0);
@@ -111,7 +111,7 @@ fn a_deletion_carries_its_grace() {
     ]);
 }
 
-/// 8.2, static pods: one UID of a full name at a time.
+/// Static pods: one UID of a full name at a time.
 #[test]
 fn static_pods_of_one_name_take_turns() {
     let [a, b, c] = ["a", "b", "c"].map(|it| web(it).static_file().build());
@@ -128,13 +128,13 @@ fn static_pods_of_one_name_take_turns() {
     ]);
 }
 
-/// 8.2, static pods: only they wait.
+/// Static pods: only they wait.
 #[test]
 fn pods_of_the_api_do_not_wait_for_a_name() {
     check(vec![(added(&web("a").build()), "start a"), (added(&web("b").build()), "start b")]);
 }
 
-/// 8.2, `create` for a UID that is terminating.
+/// `create` for a UID that is terminating.
 #[test]
 fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
     let (a, b) = (web("a").static_file().build(), web("b").static_file().build());
@@ -151,7 +151,7 @@ fn a_pod_that_comes_back_too_early_starts_when_it_is_gone() {
     ]);
 }
 
-/// 8.2, housekeeping: what nobody knows, and not before every source has spoken.
+/// Housekeeping: what nobody knows, and not before every source has spoken.
 #[test]
 fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
     let a = web("a").build();
@@ -168,7 +168,7 @@ fn what_nobody_asked_for_is_taken_down_once_every_source_has_spoken() {
     ]);
 }
 
-/// 8.2, static pods, over a restart.
+/// Static pods, over a restart.
 #[test]
 fn a_static_pod_waits_for_what_an_earlier_life_made_of_its_manifest() {
     const OLD: &str = "0123456789abcdef0123456789abcdef";
@@ -217,7 +217,7 @@ fn a_pod_whose_worker_panicked_gets_another() {
     ]);
 }
 
-/// 8.10, pending queue: no more, then priority, then class, then how long it waits.
+/// Pending queue: no more, then priority, then class, then how long it waits.
 #[test]
 fn resizes_are_judged_in_upstreams_order() {
     use k8s_openapi::{
@@ -271,7 +271,7 @@ fn resizes_are_judged_in_upstreams_order() {
     assert!(!grants.has_line());
 }
 
-/// 8.10, retry triggers and infeasible causes: what is counted, and by which word.
+/// Retry triggers and infeasible causes: what is counted, and by which word.
 #[test]
 fn resizes_that_waited_are_counted_by_what_made_room() {
     use ferrolet_node::NodeState;

@@ -267,7 +267,7 @@ mod tests {
         UserIds { first, n_ids, per_pod: UNIT }
     }
 
-    /// 8.21, user namespaces: the range.
+    /// User namespaces: the range.
     #[test]
     fn a_range_must_hold_whole_blocks_for_every_pod_and_none_of_the_nodes() {
         let check = |ids: UserIds, expected: &str| {
@@ -288,7 +288,7 @@ mod tests {
         check(odd, "kubelet user namespace length 1000 is not a multiple of 65536");
     }
 
-    /// 8.21, user namespaces: the first free slot.
+    /// User namespaces: the first free slot.
     #[test]
     fn no_two_pods_have_one_block_and_a_block_comes_back() {
         let ranges = UserRanges::new(ids(UNIT, 2 * UNIT));
@@ -305,7 +305,7 @@ mod tests {
         assert!(ranges.record(&a, 2 * UNIT, 7).is_err());
     }
 
-    /// 8.21, user namespaces: what is kept.
+    /// User namespaces: what is kept.
     #[test]
     fn the_file_is_upstreams() {
         assert_eq!(parse(&written(UNIT, UNIT)), Ok((UNIT, UNIT)));

@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// 8.11, exec: only literal values are expanded.
+    /// Exec: only literal values are expanded.
     #[test]
     fn only_literal_variables_are_expanded() {
         let variable = |name: &str, value: Option<&str>| EnvVar {
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(expanded(&command, &container), expected);
     }
 
-    /// 8.11, exec: 10 KiB of output.
+    /// Exec: 10 KiB of output.
     #[test]
     fn a_flood_of_output_is_cut() {
         let output =

@@ -31,7 +31,7 @@ mod tests {
 
     const ENOUGH: Duration = Duration::from_secs(5);
 
-    /// 8.11, tcpSocket: connect only.
+    /// TcpSocket: connect only.
     #[tokio::test]
     async fn whoever_listens_is_well() {
         let dialer = Dialer::new(Arc::new(FakeOutbound::default()));
@@ -43,7 +43,7 @@ mod tests {
         }
     }
 
-    /// 8.11, dialer: nothing stays in TIME_WAIT.
+    /// Dialer: nothing stays in TIME_WAIT.
     #[tokio::test]
     async fn a_visit_ends_politely_and_is_forgotten_soon() {
         let outbound = Arc::new(FakeOutbound::default());

@@ -6,7 +6,7 @@
 //! `EXDEV` for another mount).
 //!
 //! Must never happen: following a symbolic link, leaving the tree, crossing a mount point, blocking
-//! on a FIFO. Two thirds of the kubelet's published holes were one of these (spec 10). The root
+//! on a FIFO. Two thirds of the kubelet's published holes were one of these. The root
 //! itself is opened by name and may be a link: its path comes from the operator, not from a pod.
 
 mod remove;

@@ -1,4 +1,4 @@
-//! The directories and log files of pods, in upstream's layout (spec 04, 7.1 and 7.3).
+//! The directories and log files of pods, in upstream's layout.
 //!
 //! [`NodeFiles`] implements the port `PodFiles`; `names` spells, `tail` reads logs from their end.
 //! Owned by the pod workers. Names and uids come from manifests and paths come back from the

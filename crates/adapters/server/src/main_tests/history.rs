@@ -1,4 +1,4 @@
-//! Rows of the security history (spec 10) that concern the server, each with a test that names it.
+//! Published holes of kubelets that concern the server, each with a test that names it.
 //!
 //! | row | test |
 //! | --- | --- |

@@ -112,7 +112,7 @@ fn gates_decide_about_two_defaults() {
     load_flags(&["--feature-gates=KubeletCrashLoopBackOffMax=false"]).unwrap();
 }
 
-/// 8.5, crash-loop back-off: its first and its longest wait.
+/// Crash-loop back-off: its first and its longest wait.
 #[test]
 fn the_waits_of_a_crash_loop_follow_two_gates_and_a_field() {
     let reduced = "ReduceDefaultCrashLoopBackOffDecay: true";

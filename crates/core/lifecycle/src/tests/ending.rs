@@ -20,7 +20,7 @@ fn ended(wish: Wish) -> Scene {
     scene
 }
 
-/// 8.2 and 8.3: terminating, terminated, finished; 8.13: nothing is left of it.
+/// Terminating, terminated, finished; nothing is left of it.
 #[test]
 fn a_forgotten_pod_goes_step_by_step() {
     let mut scene = ended(Wish::Forget { grace: None });
@@ -33,7 +33,7 @@ fn a_forgotten_pod_goes_step_by_step() {
     assert_eq!(scene.step(), Step::rest(PodState::Gone));
 }
 
-/// 8.2: a terminal phase ends the pod; 8.13: the newest dead container of each name stays.
+/// A terminal phase ends the pod; the newest dead container of each name stays.
 #[test]
 fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     let mut scene = Scene::new(pod("Never", vec![], vec![container("c")]))
@@ -46,7 +46,7 @@ fn a_terminal_pod_is_taken_down_but_keeps_its_corpses() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
-/// 8.13, dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and
+/// Dead containers, sandboxes and pod log directories: an evicted pod loses all of them, and
 /// stays known.
 #[test]
 fn an_evicted_pod_keeps_nothing_but_its_status() {
@@ -67,7 +67,7 @@ fn an_evicted_pod_keeps_nothing_but_its_status() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
-/// 8.2, grace period: lowered, never raised, at least a second.
+/// Grace period: lowered, never raised, at least a second.
 #[test]
 fn a_second_kill_cannot_buy_more_time() {
     let check = |asked: Option<i64>, grace: i64| {
@@ -82,7 +82,7 @@ fn a_second_kill_cannot_buy_more_time() {
     check(Some(0), 1);
 }
 
-/// 8.2: a pod that only the runtime knows gets a second; 8.7: the runtime is told two.
+/// A pod that only the runtime knows gets a second; the runtime is told two.
 #[test]
 fn what_nobody_asked_for_gets_a_second() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
@@ -92,7 +92,7 @@ fn what_nobody_asked_for_gets_a_second() {
     assert_eq!(scene.plan(), "stop c-0 1s PodEnds; stop s-0");
 }
 
-/// 8.2, `create` for a UID that is terminating: the next life finds the containers of this one, and
+/// `create` for a UID that is terminating: the next life finds the containers of this one, and
 /// counts on.
 #[test]
 fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
@@ -100,7 +100,7 @@ fn a_pod_that_begins_anew_ends_and_keeps_its_corpses() {
     assert_eq!(scene.step(), Step::rest(PodState::Gone));
 }
 
-/// 8.2: there is no way back from terminating.
+/// There is no way back from terminating.
 #[test]
 fn nothing_starts_once_a_pod_has_left_running() {
     let states = [stopping(5), PodState::Stopped, PodState::Settled, PodState::Gone];
@@ -117,7 +117,7 @@ fn nothing_starts_once_a_pod_has_left_running() {
     }
 }
 
-/// 8.2, enter terminating: each of upstream's causes, and nothing else.
+/// Enter terminating: each of upstream's causes, and nothing else.
 #[test]
 fn each_of_upstreams_causes_ends_a_pod() {
     type Cause = (&'static str, fn(&mut Scene));
@@ -150,7 +150,7 @@ fn each_of_upstreams_causes_ends_a_pod() {
     }
 }
 
-/// 8.2, grace period: the deletion's, else the specification's; lowered by who asks for less; at
+/// Grace period: the deletion's, else the specification's; lowered by who asks for less; at
 /// least a second.
 #[test]
 fn the_grace_is_the_least_that_anybody_asks_for() {
@@ -176,7 +176,7 @@ fn the_grace_is_the_least_that_anybody_asks_for() {
     check(Some(60), Some(0), None, 1);
 }
 
-/// 8.2, first sight of a pod that has ended: nothing runs, so there is nothing to stop.
+/// First sight of a pod that has ended: nothing runs, so there is nothing to stop.
 #[test]
 fn a_pod_that_was_over_before_it_was_seen_is_cleaned_up_at_once() {
     for phase in [Phase::Succeeded, Phase::Failed] {
@@ -191,7 +191,7 @@ fn a_pod_that_was_over_before_it_was_seen_is_cleaned_up_at_once() {
     }
 }
 
-/// 8.21, active deadline: counted from the start of the pod, and none without one.
+/// Active deadline: counted from the start of the pod, and none without one.
 #[test]
 fn a_deadline_counts_from_the_start_of_the_pod() {
     let check = |secs: Option<i64>, due: Option<i64>| {
@@ -205,7 +205,7 @@ fn a_deadline_counts_from_the_start_of_the_pod() {
     check(Some(-1), Some(NOW));
 }
 
-/// 8.13, pod cgroups: while volumes are still there the cgroup stays, and what may be left in it
+/// Pod cgroups: while volumes are still there the cgroup stays, and what may be left in it
 /// gets little of the processors.
 #[test]
 fn a_pod_whose_volumes_stay_keeps_its_cgroup_and_loses_its_weight() {
@@ -230,7 +230,7 @@ fn a_pod_whose_volumes_stay_keeps_its_cgroup_and_loses_its_weight() {
     check(Presence::Absent, again(), "remove cgroup");
 }
 
-/// 8.7, 8.13: what the runtime will not remove holds up nobody who is wanted, and is asked for
+/// What the runtime will not remove holds up nobody who is wanted, and is asked for
 /// again where it is all that is left.
 #[test]
 fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
@@ -245,7 +245,7 @@ fn a_refused_removal_holds_up_only_what_nobody_asked_for() {
     }
 }
 
-/// 8.7: hook and order take whole seconds of the grace; two seconds are the shortest stop, whatever
+/// Hook and order take whole seconds of the grace; two seconds are the shortest stop, whatever
 /// was asked for.
 #[test]
 fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
@@ -265,7 +265,7 @@ fn a_hook_takes_whole_seconds_of_the_grace_and_leaves_the_shortest_stop() {
     }
 }
 
-/// 8.2, kill waiters: ten seconds, or one and a half times the grace when that is longer.
+/// Kill waiters: ten seconds, or one and a half times the grace when that is longer.
 #[test]
 fn a_kill_is_overdue_after_half_as_much_again_as_its_grace() {
     for (grace, secs) in [(0, 10), (1, 10), (6, 10), (8, 12), (30, 45)] {

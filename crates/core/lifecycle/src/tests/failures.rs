@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 8.12, 5: back-off of pulls, 10 s doubled to 300 s.
+/// Back-off of pulls, 10 s doubled to 300 s.
 #[test]
 fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     let check = |failed_ago: i64, count: u32, reason: &str, plan: &str| {
@@ -27,7 +27,7 @@ fn a_failed_pull_shows_its_error_then_backs_off_then_is_tried_again() {
     check(20, 2, "ErrImagePull", "start c");
 }
 
-/// 8.12, 5: the back-off is an image's, whether a container runs from it or mounts it; an image
+/// The back-off is an image's, whether a container runs from it or mounts it; an image
 /// that is not wanted any more holds nobody.
 #[test]
 fn a_failed_pull_holds_up_whoever_needs_that_image() {
@@ -70,7 +70,7 @@ fn a_failed_pull_holds_up_whoever_needs_that_image() {
     check("an-earlier-one", false);
 }
 
-/// 8.3, step 12: the last start error of each container is what status shows.
+/// Step 12: the last start error of each container is what status shows.
 #[test]
 fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
     let mut scene = Scene::new(simple()).with(vec![]);
@@ -83,7 +83,7 @@ fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
     assert_eq!(step.wake_at, Some(at(NOW + 3)));
 }
 
-/// 8.2, requeue after an error; ours begins with a second.
+/// Requeue after an error; ours begins with a second.
 #[test]
 fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
     let check = |count: u32, ago: i64, plan: &str| {
@@ -100,7 +100,7 @@ fn a_failed_sandbox_is_tried_again_after_a_growing_pause() {
     check(40, 10, "sandbox 0");
 }
 
-/// 8.13, on the death of a container: as many dead instances of each stay as the node's limit says,
+/// On the death of a container: as many dead instances of each stay as the node's limit says,
 /// and at least one.
 #[test]
 fn old_corpses_are_removed_with_their_logs() {
@@ -122,7 +122,7 @@ fn old_corpses_are_removed_with_their_logs() {
     }
 }
 
-/// 8.3, steps 6 to 9, for a pod of an earlier life.
+/// Steps 6 to 9, for a pod of an earlier life.
 #[test]
 fn a_restarted_agent_makes_sure_of_the_set_up_of_a_running_pod_and_touches_no_container() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 8.6: the last init container with a status says how far the pod is.
+/// The last init container with a status says how far the pod is.
 #[test]
 fn init_containers_run_one_after_the_other() {
     let two =
@@ -16,7 +16,7 @@ fn init_containers_run_one_after_the_other() {
     assert_eq!(two().with(vec![seen_container("c", 0, running())]).plan(), "");
 }
 
-/// 8.6: a failed init container restarts, or ends the pod.
+/// A failed init container restarts, or ends the pod.
 #[test]
 fn a_failed_init_container_is_tried_again_unless_the_policy_forbids_it() {
     let check = |policy: &str, plan: &str| {
@@ -29,7 +29,7 @@ fn a_failed_init_container_is_tried_again_unless_the_policy_forbids_it() {
     check("Never", "stop s-0");
 }
 
-/// 8.6: a sidecar is done when it runs and its startup probe succeeded.
+/// A sidecar is done when it runs and its startup probe succeeded.
 #[test]
 fn a_sidecar_counts_as_done_once_it_runs_and_has_started() {
     let scene = |probe: bool| {
@@ -45,7 +45,7 @@ fn a_sidecar_counts_as_done_once_it_runs_and_has_started() {
     assert_eq!(started.plan(), "start i");
 }
 
-/// 8.6: sidecars restart at any time, whatever the pod's policy.
+/// Sidecars restart at any time, whatever the pod's policy.
 #[test]
 fn a_sidecar_comes_back_at_any_time() {
     let spec = || pod("Never", vec![sidecar("s"), container("i")], vec![container("c")]);
@@ -58,7 +58,7 @@ fn a_sidecar_comes_back_at_any_time() {
     assert_eq!(forgotten.plan(), "start s");
 }
 
-/// 8.5: nothing kept and nothing to start ends the pod, sidecars included.
+/// Nothing kept and nothing to start ends the pod, sidecars included.
 #[test]
 fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     let scene = Scene::new(pod("Never", vec![sidecar("s")], vec![container("c")])).with(vec![
@@ -68,7 +68,7 @@ fn sidecars_do_not_keep_a_pod_alive_whose_work_is_done() {
     assert_eq!(scene.plan(), "stop s-0 30s PodEnds; stop s-0");
 }
 
-/// 8.7: everybody's end begins at once; sidecars are signalled after the others, the last first, on
+/// Everybody's end begins at once; sidecars are signalled after the others, the last first, on
 /// what is left of the grace.
 #[test]
 fn sidecars_stop_last_and_in_reverse_order() {
@@ -95,7 +95,7 @@ fn sidecars_stop_last_and_in_reverse_order() {
     assert_eq!(scene.plan(), "stop s-0");
 }
 
-/// 8.7: a sidecar serves the regular containers; init containers that still run, and ephemeral
+/// A sidecar serves the regular containers; init containers that still run, and ephemeral
 /// ones, keep it from nothing.
 #[test]
 fn sidecars_wait_for_regular_containers_and_later_sidecars_only() {
@@ -109,7 +109,7 @@ fn sidecars_wait_for_regular_containers_and_later_sidecars_only() {
     );
 }
 
-/// 8.6: out of memory and an unknown state are failures too, whatever the exit code.
+/// Out of memory and an unknown state are failures too, whatever the exit code.
 #[test]
 fn an_init_container_that_ran_out_of_memory_or_sight_has_failed() {
     let out_of_memory = ContainerState::Exited(Exit {
@@ -131,7 +131,7 @@ fn an_init_container_that_ran_out_of_memory_or_sight_has_failed() {
     check("Never", &lost, "stop s-0");
 }
 
-/// 8.6: sidecars are killed and restarted on a startup failure, another specification or a liveness
+/// Sidecars are killed and restarted on a startup failure, another specification or a liveness
 /// failure, in this order, after initialisation too and whatever the pod's policy. Nothing else is
 /// looked at before the startup probe has spoken.
 #[test]
@@ -162,7 +162,7 @@ fn a_sidecar_that_changed_or_is_not_well_is_replaced() {
     check(true, Some(probes(failed, Verdict::Pending)), "");
 }
 
-/// 8.6: a sidecar that has started lets the next one begin, also when it is about to be replaced.
+/// A sidecar that has started lets the next one begin, also when it is about to be replaced.
 #[test]
 fn a_sidecar_that_changed_holds_nobody_up_once_it_has_started() {
     let mut side = seen_container("s", 0, running());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 8.5, 8.10: running containers take new bounds, those whose policy says so restart, and the pod's
+/// Running containers take new bounds, those whose policy says so restart, and the pod's
 /// bounds follow before starts.
 #[test]
 fn granted_resources_are_put_in_force_before_anything_starts() {
@@ -26,7 +26,7 @@ fn granted_resources_are_put_in_force_before_anything_starts() {
     check("b", "", vec![runs("a"), done], "");
 }
 
-/// 8.10: the pod's own resources need no container's.
+/// The pod's own resources need no container's.
 #[test]
 fn resources_of_the_pod_itself_are_put_in_force_too() {
     let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
@@ -34,7 +34,7 @@ fn resources_of_the_pod_itself_are_put_in_force_too() {
     assert_eq!(scene.plan(), "resize ");
 }
 
-/// 8.10: a resize that failed is tried again after a pause, and nothing else waits for it.
+/// A resize that failed is tried again after a pause, and nothing else waits for it.
 #[test]
 fn a_failed_resize_waits_alone() {
     let two = pod("Always", vec![], vec![container("a"), container("b")]);
@@ -46,7 +46,7 @@ fn a_failed_resize_waits_alone() {
     assert_eq!(step.wake_at, Some(at(NOW + 1)));
 }
 
-/// 8.6: a sidecar and an init container that runs are resized like any other.
+/// A sidecar and an init container that runs are resized like any other.
 #[test]
 fn init_containers_and_sidecars_are_resized() {
     let list = pod("Always", vec![sidecar("s"), container("i")], vec![container("c")]);

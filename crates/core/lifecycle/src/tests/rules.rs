@@ -18,7 +18,7 @@ fn resets(name: &str) -> Container {
     }
 }
 
-/// 8.5, 8.6: everything is removed without grace, the containers that asked for it last; sandbox,
+/// Everything is removed without grace, the containers that asked for it last; sandbox,
 /// volumes and logs stay.
 #[test]
 fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
@@ -40,7 +40,7 @@ fn a_pod_that_starts_anew_in_place_is_cleared_of_containers_first() {
     assert_eq!(scene.plan(), "start i");
 }
 
-/// 8.5, 8.6: no back-off holds a reset up, but one that is asked for at once is done when the
+/// No back-off holds a reset up, but one that is asked for at once is done when the
 /// container would be a second old.
 #[test]
 fn a_pod_that_always_starts_anew_does_so_once_a_second() {

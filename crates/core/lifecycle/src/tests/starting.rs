@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 8.3, steps 6, 8 and 9: cgroup, directories and volumes come before the sandbox.
+/// Steps 6, 8 and 9: cgroup, directories and volumes come before the sandbox.
 #[test]
 fn a_new_pod_is_set_up_before_its_sandbox() {
     let mut scene = Scene::new(simple());
@@ -12,7 +12,7 @@ fn a_new_pod_is_set_up_before_its_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
-/// 8.3, step 4: without a network only pods on the node's own go on.
+/// Step 4: without a network only pods on the node's own go on.
 #[test]
 fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let mut scene = Scene::new(simple());
@@ -24,7 +24,7 @@ fn without_a_network_only_host_network_pods_get_a_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
-/// 8.5, order: ours overlap where upstream starts one after the other; nobody can tell but by the
+/// Order: ours overlap where upstream starts one after the other; nobody can tell but by the
 /// time.
 #[test]
 fn regular_containers_start_side_by_side() {
@@ -33,7 +33,7 @@ fn regular_containers_start_side_by_side() {
     assert_eq!(scene.plan(), "start a, start b");
 }
 
-/// 8.5: when a sandbox must be made anew.
+/// When a sandbox must be made anew.
 #[test]
 fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
     let check = |sandboxes: Vec<ObservedSandbox>, plan: &str| {
@@ -49,7 +49,7 @@ fn a_sandbox_is_replaced_for_each_of_upstreams_reasons() {
     );
 }
 
-/// 8.5, new sandbox needed: not for a pod that is done.
+/// New sandbox needed: not for a pod that is done.
 #[test]
 fn a_pod_that_is_done_gets_no_new_sandbox() {
     let dead = |code| vec![seen_container("c", 0, exited(code, NOW - 20, NOW - 10))];
@@ -64,7 +64,7 @@ fn a_pod_that_is_done_gets_no_new_sandbox() {
     check("Always", 0, "sandbox 1");
 }
 
-/// 8.5, new sandbox needed; 8.6: a container's own policy and rules stand above the pod's.
+/// New sandbox needed; a container's own policy and rules stand above the pod's.
 #[test]
 fn a_container_that_comes_back_gets_a_new_sandbox_whatever_the_pods_policy() {
     let check = |own: Option<&str>, state: ContainerState, plan: &str| {
@@ -84,7 +84,7 @@ fn a_container_that_comes_back_gets_a_new_sandbox_whatever_the_pods_policy() {
     check(Some("Always"), running(), "stop c-0 30s PodEnds");
 }
 
-/// 8.5, new sandbox needed: what was never started has not existed.
+/// New sandbox needed: what was never started has not existed.
 #[test]
 fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
     let made = vec![seen_container("c", 0, ContainerState::Created)];
@@ -93,7 +93,7 @@ fn a_pod_whose_containers_were_only_made_has_yet_to_run() {
     assert_eq!(scene.plan(), "sandbox 1");
 }
 
-/// 8.5, order (2): init containers are purged when the sandbox is made anew.
+/// Order (2): init containers are purged when the sandbox is made anew.
 #[test]
 fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
     let scene = Scene::new(pod("Always", vec![container("i")], vec![container("c")]))
@@ -105,7 +105,7 @@ fn init_containers_of_a_dead_sandbox_are_removed_before_they_run_again() {
     assert_eq!(scene.plan(), "remove i-0; sandbox 1");
 }
 
-/// 8.5, regular container not running; 8.6, should it be restarted.
+/// Regular container not running; should it be restarted.
 #[test]
 fn restart_policies_decide_who_comes_back() {
     // Long ago, so that no back-off applies.
@@ -125,7 +125,7 @@ fn restart_policies_decide_who_comes_back() {
     check("Never", 1, "");
 }
 
-/// 8.6, should it be restarted: not once it is deleted.
+/// Should it be restarted: not once it is deleted.
 #[test]
 fn a_deleted_pod_restarts_nothing() {
     let mut scene =
@@ -134,7 +134,7 @@ fn a_deleted_pod_restarts_nothing() {
     assert_eq!(scene.plan(), "stop s-0");
 }
 
-/// 8.5, crash-loop back-off: 10 s, doubled, at most 300 s, from the end of the container.
+/// Crash-loop back-off: 10 s, doubled, at most 300 s, from the end of the container.
 #[test]
 fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container() {
     let check = |streak: u32, finished_ago: i64, wake_in: Option<i64>| {
@@ -160,7 +160,7 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
     check(40, 1, Some(299));
 }
 
-/// 8.3, step 12: the error of a start is known after the look that showed the end, so a watcher
+/// Step 12: the error of a start is known after the look that showed the end, so a watcher
 /// sees both.
 #[test]
 fn the_end_of_a_container_is_shown_before_its_wait_is() {
@@ -184,7 +184,7 @@ fn the_end_of_a_container_is_shown_before_its_wait_is() {
     check(1, 0, half, None);
 }
 
-/// 8.5, crash-loop back-off: the waiting reason and its message.
+/// Crash-loop back-off: the waiting reason and its message.
 #[test]
 fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
     let scene =
@@ -193,7 +193,7 @@ fn the_message_of_a_crash_loop_names_wait_container_and_pod() {
     assert_eq!(message, "back-off 20s restarting failed container=c pod=p_default(u)");
 }
 
-/// 8.5, crash-loop back-off: forgotten after 600 s.
+/// Crash-loop back-off: forgotten after 600 s.
 #[test]
 fn ten_good_minutes_end_a_crash_loop() {
     let check = |ran: i64, plan: &str| {
@@ -205,7 +205,7 @@ fn ten_good_minutes_end_a_crash_loop() {
     check(601, "start c#8~1");
 }
 
-/// 8.5, crash-loop back-off, for containers that were handed over.
+/// Crash-loop back-off, for containers that were handed over.
 #[test]
 fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_in() {
     let mut dead = seen_container("c", 3, exited(1, NOW - 2, NOW - 1));
@@ -213,7 +213,7 @@ fn a_container_of_upstreams_kubelet_has_no_streak_and_its_restart_count_stands_i
     assert_eq!(Scene::new(simple()).with(vec![dead]).step().wake_at, Some(at(NOW + 39)));
 }
 
-/// 8.5, crash-loop back-off: its key has the image in it, and the resources.
+/// Crash-loop back-off: its key has the image in it, and the resources.
 #[test]
 fn another_image_and_other_resources_leave_the_crash_loop_behind() {
     let mut dead = seen_container("c", 7, exited(1, NOW - 1, NOW));
@@ -225,7 +225,7 @@ fn another_image_and_other_resources_leave_the_crash_loop_behind() {
     assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
 }
 
-/// 8.3, step 6: containers without their pod's cgroup are killed once; the cgroup is made for what
+/// Step 6: containers without their pod's cgroup are killed once; the cgroup is made for what
 /// may run again.
 #[test]
 fn a_pod_that_lost_its_cgroup_is_killed_and_made_anew_there() {
@@ -249,21 +249,21 @@ fn a_pod_that_lost_its_cgroup_is_killed_and_made_anew_there() {
     }
 }
 
-/// 8.6, should it be restarted: one that was only made is.
+/// Should it be restarted: one that was only made is.
 #[test]
 fn a_container_that_never_started_is_removed_and_made_again_with_the_same_count_and_streak() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 2, ContainerState::Created)]);
     assert_eq!(scene.plan(), "remove c-2; start c#2~2");
 }
 
-/// 8.5, regular container not running: in an unknown state it is killed first.
+/// Regular container not running: in an unknown state it is killed first.
 #[test]
 fn a_container_the_runtime_lost_is_stopped_first() {
     let scene = Scene::new(simple()).with(vec![seen_container("c", 0, ContainerState::Unknown)]);
     assert_eq!(scene.plan(), "stop c-0 30s Unknown; start c#1~0");
 }
 
-/// 8.5, regular container running: another specification always restarts it.
+/// Regular container running: another specification always restarts it.
 #[test]
 fn a_changed_container_is_stopped_whatever_its_restart_policy() {
     let mut old = seen_container("c", 0, running());
@@ -272,7 +272,7 @@ fn a_changed_container_is_stopped_whatever_its_restart_policy() {
     assert_eq!(scene.plan(), "stop c-0 30s Changed; start c#1~0");
 }
 
-/// 8.5, regular container running; 8.7, grace: liveness and startup failures.
+/// Regular container running; grace: liveness and startup failures.
 #[test]
 fn failing_probes_stop_a_container_with_the_probes_own_grace() {
     let check = |verdicts: ContainerProbes, plan: &str| {
@@ -288,7 +288,7 @@ fn failing_probes_stop_a_container_with_the_probes_own_grace() {
     check(probes(Verdict::Pending, failed), "stop c-0 30s NotStarted; start c#1~0");
 }
 
-/// 8.5, ephemeral containers: started when they have no status, never again.
+/// Ephemeral containers: started when they have no status, never again.
 #[test]
 fn ephemeral_containers_start_once() {
     use k8s_openapi::api::core::v1::EphemeralContainer;
@@ -319,7 +319,7 @@ fn ephemeral_containers_start_once() {
     assert_eq!(ended.plan(), "");
 }
 
-/// 8.5: every start first checks the crash-loop back-off.
+/// Every start first checks the crash-loop back-off.
 #[test]
 fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     // As upstream: the wait is that of the streak, counted from the end of the container before.
@@ -346,7 +346,7 @@ fn a_container_that_we_stop_waits_for_the_one_that_died_before_it() {
     check_after(600, 5, Some(602), "stop c-5 30s NotLive; start c#6~6");
 }
 
-/// 8.5, order (7), and postStart: who follows a container with a hook starts when the hook is done.
+/// Order (7), and postStart: who follows a container with a hook starts when the hook is done.
 #[test]
 fn a_container_waits_for_the_hook_that_greets_the_one_before_it() {
     use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler};
@@ -368,7 +368,7 @@ fn a_container_waits_for_the_hook_that_greets_the_one_before_it() {
     );
 }
 
-/// 8.5, regular container running: a policy that forbids the restart leaves the stop; nothing to
+/// Regular container running: a policy that forbids the restart leaves the stop; nothing to
 /// keep then ends the pod.
 #[test]
 fn a_failing_probe_ends_a_container_that_may_not_restart() {
@@ -385,7 +385,7 @@ fn a_failing_probe_ends_a_container_that_may_not_restart() {
     check("Never", "stop c-0 30s NotLive");
 }
 
-/// 8.5, nothing kept and nothing to start: the pod is killed.
+/// Nothing kept and nothing to start: the pod is killed.
 #[test]
 fn a_pod_with_nothing_left_to_do_ends() {
     let check = |policy: &str, codes: [i32; 2], plan: &str| {
@@ -399,7 +399,7 @@ fn a_pod_with_nothing_left_to_do_ends() {
     check("OnFailure", [0, 1], "start c#1~1");
 }
 
-/// 8.5, execution order: stops, then the resize, then ephemeral containers, then init containers in
+/// Execution order: stops, then the resize, then ephemeral containers, then init containers in
 /// the order of their list, then the rest.
 #[test]
 fn one_step_does_everything_in_upstreams_order() {

@@ -206,7 +206,7 @@ fn taints_that_evict_must_be_tolerated_but_not_by_static_pods() {
     check(&from_file, &node, &[], None);
 }
 
-/// 8.21, sysctls.
+/// Sysctls.
 #[test]
 fn sysctls_are_safe_or_allowed_or_refused() {
     let setting = |name: &str, host: bool| {
@@ -265,7 +265,7 @@ fn what_the_node_does_not_declare_is_not_promised() {
     }
 }
 
-/// 8.10: an update that needs a feature which the node does not declare.
+/// An update that needs a feature which the node does not declare.
 #[test]
 fn an_update_that_the_node_cannot_do_names_the_missing_features() {
     let whole = |cpu: &str| {
@@ -306,7 +306,7 @@ fn an_update_that_the_node_cannot_do_names_the_missing_features() {
     }
 }
 
-/// 8.21, AppArmor: validated at admission.
+/// AppArmor: validated at admission.
 #[test]
 fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
     let local = |name: &str| serde_json::json!({"type": "Localhost", "localhostProfile": name});

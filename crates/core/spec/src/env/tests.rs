@@ -98,7 +98,7 @@ fn amount_of(resource: &str, divisor: &str) -> Value {
     from(json!({"resourceFieldRef": {"resource": resource, "divisor": divisor}}))
 }
 
-/// 8.21, service env: `$(VAR)`.
+/// Service env: `$(VAR)`.
 #[test]
 fn variables_refer_to_earlier_ones_and_to_services() {
     check(
@@ -109,7 +109,7 @@ fn variables_refer_to_earlier_ones_and_to_services() {
     );
 }
 
-/// 8.21, service env: envFrom, then env, then services.
+/// Service env: envFrom, then env, then services.
 #[test]
 fn whole_objects_come_first_with_their_prefix_and_are_overridden() {
     check(
@@ -135,7 +135,7 @@ fn single_keys_come_from_objects_and_files() {
     );
 }
 
-/// 8.21, env sources: a missing key.
+/// Env sources: a missing key.
 #[test]
 fn what_is_missing_is_named_as_upstream_does() {
     refuse(
@@ -236,7 +236,7 @@ fn amounts_are_divided_and_rounded_up_and_the_node_stands_in_for_limits() {
     refuse(amount_of("cpu", "1"), "unsupported container resource : cpu");
 }
 
-/// 8.21, service env: which services.
+/// Service env: which services.
 #[test]
 fn services_of_the_namespace_are_announced_unless_the_pod_declines() {
     let mut objects = objects();

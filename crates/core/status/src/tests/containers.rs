@@ -25,7 +25,7 @@ fn was_running(name: &str) -> PodStatus {
     serde_json::from_value(status).unwrap()
 }
 
-/// 8.8, container states: ContainerCreating and PodInitializing.
+/// Container states: ContainerCreating and PodInitializing.
 #[test]
 fn what_was_never_made_waits_for_creation_or_for_initialisation() {
     let check = |world: World, reason: &str| {
@@ -36,7 +36,7 @@ fn what_was_never_made_waits_for_creation_or_for_initialisation() {
     check(layered(), "PodInitializing");
 }
 
-/// 8.8, container states: the newest and the one before it.
+/// Container states: the newest and the one before it.
 #[test]
 fn the_two_newest_containers_of_a_name_are_told() {
     let check = |seen: Vec<ObservedContainer>, expected: &str| {
@@ -49,7 +49,7 @@ fn the_two_newest_containers_of_a_name_are_told() {
     check(vec![container("c", 0, ContainerState::Created)], "waiting , -, 0");
 }
 
-/// 8.8: ContainerStatusUnknown, exit code 137.
+/// ContainerStatusUnknown, exit code 137.
 #[test]
 fn a_running_container_that_vanished_ended_in_an_unknown_way() {
     let world = World::of_one("Always").after(was_running("c"));
@@ -66,7 +66,7 @@ fn a_running_container_that_vanished_ended_in_an_unknown_way() {
     assert_eq!(brief(of(&deleted.status(), "c")), expected);
 }
 
-/// 8.8: what the API was told of an end stays.
+/// What the API was told of an end stays.
 #[test]
 fn an_end_once_told_outlives_the_container() {
     let ended = World::of_one("Never").seeing(vec![exited("c", 0, 3)]).status();
@@ -74,7 +74,7 @@ fn an_end_once_told_outlives_the_container() {
     assert_eq!(of(&status, "c"), of(&ended, "c"));
 }
 
-/// 8.8: ContainerStatusUnknown for what the runtime lost.
+/// ContainerStatusUnknown for what the runtime lost.
 #[test]
 fn a_container_the_runtime_lost_sight_of_failed_if_it_ran() {
     let seen = || vec![container("c", 4, ContainerState::Unknown)];
@@ -84,7 +84,7 @@ fn a_container_the_runtime_lost_sight_of_failed_if_it_ran() {
     assert_eq!(brief(of(&status, "c")), "waiting , -, 4");
 }
 
-/// 8.6: a regular container proves that every init container was done.
+/// A regular container proves that every init container was done.
 #[test]
 fn a_lost_init_container_counts_as_done_once_a_regular_one_exists() {
     let status = layered().seeing(vec![running("c", 0)]).status();
@@ -93,7 +93,7 @@ fn a_lost_init_container_counts_as_done_once_a_regular_one_exists() {
     assert_eq!(brief(of(&status, "side")), "waiting PodInitializing, -, 0");
 }
 
-/// 8.3, step 12: the reason cache shows only where something will start.
+/// Step 12: the reason cache shows only where something will start.
 #[test]
 fn a_failed_start_is_told_only_of_what_will_start() {
     let check = |world: World, expected: &str| {
@@ -115,7 +115,7 @@ fn a_failed_start_is_told_only_of_what_will_start() {
     assert_eq!(brief(of(&status, "first")), "Completed 0, -, 0");
 }
 
-/// 8.6, restart rules.
+/// Restart rules.
 #[test]
 fn rules_on_exit_codes_come_before_policies() {
     let world = |code: i32| {
@@ -132,7 +132,7 @@ fn rules_on_exit_codes_come_before_policies() {
     assert_eq!(brief(of(&status, "c")), "waiting CrashLoopBackOff, Error 42, 0");
 }
 
-/// 8.8, order of statuses.
+/// Order of statuses.
 #[test]
 fn regular_containers_are_sorted_and_init_containers_are_not() {
     let world = World::new(json!({
@@ -147,7 +147,7 @@ fn regular_containers_are_sorted_and_init_containers_are_not() {
     assert_eq!(names(status.init_container_statuses), ["z", "y"]);
 }
 
-/// 8.11: initial results, started and ready.
+/// Initial results, started and ready.
 #[test]
 fn started_and_ready_follow_probes_or_their_absence() {
     let probe = json!({ "exec": { "command": ["true"] } });
@@ -176,7 +176,7 @@ fn started_and_ready_follow_probes_or_their_absence() {
     check(&both, (None, Some(false)), true, (Some(true), false));
 }
 
-/// 8.11: results belong to one container id.
+/// Results belong to one container id.
 #[test]
 fn a_new_container_does_not_inherit_the_verdicts_on_the_old_one() {
     let probe = json!({ "exec": { "command": ["true"] } });
@@ -186,7 +186,7 @@ fn a_new_container_does_not_inherit_the_verdicts_on_the_old_one() {
     assert!(!of(&status, "c").ready);
 }
 
-/// 8.11: who is probed, and what the others show.
+/// Who is probed, and what the others show.
 #[test]
 fn init_containers_are_ready_once_done_and_sidecars_while_running() {
     let seen = vec![running("side", 0), exited("first", 0, 0)];
@@ -197,7 +197,7 @@ fn init_containers_are_ready_once_done_and_sidecars_while_running() {
     assert_eq!(told("c"), (Some(false), false));
 }
 
-/// 8.8, volume mounts.
+/// Volume mounts.
 #[test]
 fn mounts_say_how_deep_read_only_goes() {
     let check = |mount: Value, supported: bool, expected: Value| {
@@ -221,7 +221,7 @@ fn mounts_say_how_deep_read_only_goes() {
     check(read_only("Enabled"), true, read_only("Enabled"));
 }
 
-/// 8.10, actuated resources in status.
+/// Actuated resources in status.
 #[test]
 fn what_a_pods_cgroup_has_is_told_from_the_moment_it_runs() {
     let cgroup = ObservedResources { memory_limit: 64 << 20, ..ObservedResources::default() };
@@ -263,7 +263,7 @@ fn resources_in_force_are_told_in_the_units_of_the_api() {
     check(json!({}), seen(2, 0, 0), json!({}));
 }
 
-/// 8.8, stopSignal (gate ContainerStopSignals).
+/// StopSignal (gate ContainerStopSignals).
 #[test]
 fn the_stop_signal_is_told_where_its_gate_is_on() {
     let mut world = World::of_one("Always").seeing(vec![running("c", 0)]);
@@ -272,7 +272,7 @@ fn the_stop_signal_is_told_where_its_gate_is_on() {
     assert_eq!(of(&world.status(), "c").stop_signal.as_deref(), Some("SIGTERM"));
 }
 
-/// 8.6, RestartAllContainers: condition, states and counts.
+/// RestartAllContainers: condition, states and counts.
 #[test]
 fn a_restart_in_place_removes_everything_and_counts_on() {
     let spec = json!({ "restartPolicy": "Never", "containers": [
@@ -304,7 +304,7 @@ fn a_restart_in_place_removes_everything_and_counts_on() {
     assert_eq!(support::said(&anew, "Initialized"), "True");
 }
 
-/// 8.3, terminating: containers without an end count as failed.
+/// Terminating: containers without an end count as failed.
 #[test]
 fn what_never_ended_failed_when_the_pod_is_gone() {
     let unknown = "ContainerStatusUnknown 137, -, 0";

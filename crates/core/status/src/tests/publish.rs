@@ -23,7 +23,7 @@ fn condition(kind: &str, value: &str) -> Value {
     json!({ "type": kind, "status": value, "lastTransitionTime": "1970-01-01T00:00:01Z" })
 }
 
-/// 8.9, merging with the API's status.
+/// Merging with the API's status.
 #[test]
 fn what_others_wrote_stays_and_what_is_ours_is_replaced() {
     let merged = merge(
@@ -44,7 +44,7 @@ fn what_others_wrote_stays_and_what_is_ours_is_replaced() {
     assert_eq!(merged.resource_claim_statuses.unwrap()[0].name, "claim");
 }
 
-/// 8.9: no terminal phase while containers may run.
+/// No terminal phase while containers may run.
 #[test]
 fn the_end_of_a_pod_is_withheld_while_it_may_run() {
     let check = |api: &str, running: RunningContainers, phase: &str, reason: Option<&str>| {
@@ -73,7 +73,7 @@ fn the_end_of_a_pod_is_withheld_while_it_may_run() {
     check("Failed", RunningContainers::Possible, "Failed", Some("Evicted"));
 }
 
-/// 8.9: a pod that ended is not ready.
+/// A pod that ended is not ready.
 #[test]
 fn no_pod_is_over_and_ready() {
     let merged = merge(
@@ -88,7 +88,7 @@ fn no_pod_is_over_and_ready() {
     assert_eq!(said(&merged, "ContainersReady"), "False PodCompleted");
 }
 
-/// 8.9, illegal transitions.
+/// Illegal transitions.
 #[test]
 fn a_container_that_ended_for_good_does_not_come_back() {
     let check = |policy: &str, code: i32, is_legal: bool| {
@@ -113,7 +113,7 @@ fn a_container_that_ended_for_good_does_not_come_back() {
     );
 }
 
-/// 8.9, when a status is sent.
+/// When a status is sent.
 #[test]
 fn only_what_is_ours_makes_a_status_different() {
     let base = json!({ "phase": "Running", "conditions": [condition("Ready", "True")] });
@@ -135,7 +135,7 @@ fn only_what_is_ours_makes_a_status_different() {
     check(json!({ "podIP": "10.0.0.1" }), false);
 }
 
-/// 8.9, the patch.
+/// The patch.
 #[test]
 fn a_patch_carries_only_what_changed() {
     let check = |old: Value, new: Value, expected: Option<Value>| {

@@ -28,7 +28,7 @@ fn with_init(policy: &str) -> World {
     }))
 }
 
-/// 8.8, phase.
+/// Phase.
 #[test]
 fn the_phase_of_regular_containers_follows_states_and_policy() {
     let check = |policy: &str, seen: Vec<ObservedContainer>, expected: &str| {
@@ -48,7 +48,7 @@ fn the_phase_of_regular_containers_follows_states_and_policy() {
     check("Never", vec![running("a", 0), b(1)], "Running");
 }
 
-/// 8.8, phase: pending until initialised.
+/// Phase: pending until initialised.
 #[test]
 fn the_phase_of_init_containers_and_sidecars_comes_first() {
     let check = |policy: &str, seen: Vec<ObservedContainer>, expected: &str| {
@@ -67,7 +67,7 @@ fn the_phase_of_init_containers_and_sidecars_comes_first() {
     check("Never", vec![exited("c", 0, 0), side(), done()], "Running");
 }
 
-/// 8.8, phase; 8.6, sidecars restart at any time.
+/// Phase; sidecars restart at any time.
 #[test]
 fn a_sidecar_that_starts_again_does_not_make_its_pod_pending() {
     let probe = json!({ "exec": { "command": ["true"] } });
@@ -82,7 +82,7 @@ fn a_sidecar_that_starts_again_does_not_make_its_pod_pending() {
     assert_eq!(world.phase(), "Pending", "only the sandbox in use counts");
 }
 
-/// 8.3, terminating: the final status is computed as terminal.
+/// Terminating: the final status is computed as terminal.
 #[test]
 fn exit_codes_alone_name_the_phase_of_a_stopped_pod() {
     let check = |stage: Stage, code: i32, source: &str, expected: &str| {
@@ -98,7 +98,7 @@ fn exit_codes_alone_name_the_phase_of_a_stopped_pod() {
     check(Stage::Terminated, 0, "file", "Running");
 }
 
-/// 8.8: a terminal phase stays.
+/// A terminal phase stays.
 #[test]
 fn nothing_leads_out_of_a_terminal_phase() {
     let check = |api: &str, previous: Option<&str>, expected: &str, reason: Option<&str>| {
@@ -120,7 +120,7 @@ fn nothing_leads_out_of_a_terminal_phase() {
     check("Succeeded", Some("Failed"), "Succeeded", None);
 }
 
-/// 8.1, rejection; 8.21, active deadline: phase, reason and message.
+/// Rejection; active deadline: phase, reason and message.
 #[test]
 fn a_verdict_names_phase_reason_and_readiness() {
     let mut world = World::of_one("Always").seeing(vec![running("c", 0)]);
@@ -145,7 +145,7 @@ fn a_verdict_names_phase_reason_and_readiness() {
     assert_eq!(said(&later, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
-/// 8.8, condition PodReadyToStartContainers.
+/// Condition PodReadyToStartContainers.
 #[test]
 fn the_sandbox_condition_says_what_is_wrong() {
     let check = |sandboxes: Vec<ObservedSandbox>, expected: &str| {
@@ -171,7 +171,7 @@ fn the_sandbox_condition_says_what_is_wrong() {
     check(vec![mute], "pod sandbox has no IP address");
 }
 
-/// 8.8, conditions Initialized, ContainersReady and Ready.
+/// Conditions Initialized, ContainersReady and Ready.
 #[test]
 fn readiness_and_initialisation_name_the_containers_they_miss() {
     let status = with_init("Always").status();
@@ -195,7 +195,7 @@ fn readiness_and_initialisation_name_the_containers_they_miss() {
     assert_eq!(said(&again, "Initialized"), "True");
 }
 
-/// 8.8, readiness gates.
+/// Readiness gates.
 #[test]
 fn gates_hold_readiness_back_until_their_condition_is_true() {
     let check = |conditions: Value, expected: &str| {
@@ -220,7 +220,7 @@ fn gates_hold_readiness_back_until_their_condition_is_true() {
     check(json!([{ "type": "x/y", "status": "True" }]), "True");
 }
 
-/// 8.8, conditions of others are kept.
+/// Conditions of others are kept.
 #[test]
 fn conditions_keep_their_order_and_those_of_others_come_first() {
     let mut world = World::of_one("Always");
@@ -244,7 +244,7 @@ fn conditions_keep_their_order_and_those_of_others_come_first() {
     assert_eq!(kinds(&stopped)[1..], own, "a stopped pod is not resized");
 }
 
-/// 8.9, transition times.
+/// Transition times.
 #[test]
 fn times_of_change_move_only_with_the_status() {
     let time = |status: &PodStatus, kind: &str| {
@@ -262,7 +262,7 @@ fn times_of_change_move_only_with_the_status() {
     assert_eq!(late.start_time, early.start_time, "a pod starts once");
 }
 
-/// 8.8, observedGeneration.
+/// ObservedGeneration.
 #[test]
 fn the_generation_is_told_where_the_api_counts_it() {
     let check = |generation: Option<i64>, old: Option<i64>, expected: Option<i64>| {
@@ -279,7 +279,7 @@ fn the_generation_is_told_where_the_api_counts_it() {
     check(Some(2), Some(3), Some(3));
 }
 
-/// 8.8, addresses.
+/// Addresses.
 #[test]
 fn addresses_come_one_of_each_family_the_nodes_first() {
     let check = |hosts: &[&str], sandbox_ips: &[&str], host_network: bool, expected: &[&str]| {
@@ -304,7 +304,7 @@ fn addresses_come_one_of_each_family_the_nodes_first() {
     check(&[], &[], true, &[]);
 }
 
-/// 8.4: addresses are kept when all sandboxes have stopped.
+/// Addresses are kept when all sandboxes have stopped.
 #[test]
 fn a_stopped_pod_keeps_its_address() {
     let before = World::of_one("Always").status();
@@ -315,7 +315,7 @@ fn a_stopped_pod_keeps_its_address() {
     assert_eq!(world.status().pod_ip.as_deref(), Some("10.88.0.7"));
 }
 
-/// 8.10, allocated resources in status.
+/// Allocated resources in status.
 #[test]
 fn a_pod_asks_for_the_sum_or_for_its_largest_moment() {
     let container = |name: &str, cpu: &str| json!({ "name": name, "resources": { "requests": { "cpu": cpu } } });
@@ -352,7 +352,7 @@ fn a_pod_asks_for_the_sum_or_for_its_largest_moment() {
     );
 }
 
-/// 8.21, termination message: 12 KiB in a pod; 8.9, times.
+/// Termination message: 12 KiB in a pod; times.
 #[test]
 fn messages_share_their_room_and_times_lose_their_fractions() {
     let long = "ä".repeat(8000);

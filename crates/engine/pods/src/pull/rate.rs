@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// 8.12, 6: QPS and burst.
+    /// QPS and burst.
     #[tokio::test(start_paused = true)]
     async fn a_burst_empties_the_bucket_and_time_fills_it() {
         let bucket = Bucket::new(PullRate { per_second: 2, burst: 3 });

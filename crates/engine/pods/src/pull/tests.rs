@@ -35,7 +35,7 @@ fn answer(scope: &str, duration: Option<&str>) -> String {
     )
 }
 
-/// 8.12, credential providers: the cache by image, registry or node, for the duration that the
+/// Credential providers: the cache by image, registry or node, for the duration that the
 /// answer names.
 #[tokio::test(start_paused = true)]
 async fn answers_are_kept_as_long_and_as_wide_as_they_say() {
@@ -81,7 +81,7 @@ async fn pods_that_want_the_same_share_a_run_and_others_are_not_asked() {
     assert_eq!(logins.calls().len(), 1);
 }
 
-/// 8.12, credential providers: a plugin that fails gives nothing and harms nobody; runs that failed
+/// Credential providers: a plugin that fails gives nothing and harms nobody; runs that failed
 /// are counted.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_fails_or_babbles_has_nothing() {
@@ -106,7 +106,7 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     assert!(matches!(n, Some(SampleValue::Number(n)) if (n - 1.0).abs() < f64::EPSILON), "{n:?}");
 }
 
-/// 8.12, credential providers: tokenAttributes.
+/// Credential providers: tokenAttributes.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_gets_the_token_and_annotations_of_the_pods_account() {
     let world = World::new();
@@ -165,7 +165,7 @@ async fn look(records: &PullRecords, name: &ImageName) -> &'static str {
     }
 }
 
-/// 8.12, credential verification: the intent before the pull, the record after.
+/// Credential verification: the intent before the pull, the record after.
 #[tokio::test(start_paused = true)]
 async fn a_pull_leaves_a_record_and_no_intent() {
     let (world, files) = (World::new(), FakePullFiles::default());
@@ -214,7 +214,7 @@ async fn a_pull_that_was_dropped_keeps_its_intent_until_one_succeeds() {
     assert!(files.contents(PullFile::Intent).is_empty());
 }
 
-/// 8.12, credential verification: intents at the start.
+/// Credential verification: intents at the start.
 #[tokio::test(start_paused = true)]
 async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
     let (world, files) = (World::new(), FakePullFiles::default());
@@ -238,7 +238,7 @@ async fn an_intent_of_an_earlier_life_becomes_a_record_without_credentials() {
     assert_eq!(record.credentials, BTreeMap::<String, PullCredentials>::new());
 }
 
-/// 8.12, 7: errors of pulls have upstream's reasons, for the event and for the status.
+/// Errors of pulls have upstream's reasons, for the event and for the status.
 #[test]
 fn errors_of_a_pull_map_to_reasons() {
     let plain = |text: &str| ImageError::Unspecified(text.to_owned());

@@ -150,7 +150,7 @@ mod tests {
         given
     }
 
-    /// 8.12, 6: concurrency; ours takes turns between registries.
+    /// Concurrency; ours takes turns between registries.
     #[test]
     fn registries_take_turns() {
         let asked = ["a", "a", "a", "b", "c"];
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(order(PullLimits::NONE, &asked, &[]).len(), 5);
     }
 
-    /// 8.12, 6: concurrency, a bound for each registry.
+    /// Concurrency, a bound for each registry.
     #[test]
     fn one_registry_cannot_have_every_place() {
         let limits = PullLimits::at_most(3);

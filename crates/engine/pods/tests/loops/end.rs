@@ -160,7 +160,7 @@ async fn the_end_of_a_pod_waits_for_what_the_runtime_is_making() {
     check(false, 10).await;
 }
 
-/// 8.7: every container's hook begins with the end of the pod; only the signal of a sidecar waits
+/// Every container's hook begins with the end of the pod; only the signal of a sidecar waits
 /// for its turn.
 #[tokio::test(start_paused = true)]
 async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
@@ -193,7 +193,7 @@ async fn hooks_of_sidecars_do_not_wait_for_the_containers_they_serve() {
     assert_eq!(killed.count(), 3);
 }
 
-/// 8.7: a container whose hook failed after its start is seen off like any other.
+/// A container whose hook failed after its start is seen off like any other.
 #[tokio::test(start_paused = true)]
 async fn a_failed_start_hook_leaves_the_stop_hook_its_share_of_the_grace() {
     let world = world();
@@ -247,7 +247,7 @@ async fn every_part_of_a_teardown_is_tried_again() {
     }
 }
 
-/// 8.13, pod cgroups: volumes still there, so the weight goes down and the cgroup stays.
+/// Pod cgroups: volumes still there, so the weight goes down and the cgroup stays.
 #[tokio::test(start_paused = true)]
 async fn what_an_ended_pod_left_is_slowed_down_while_its_volumes_stay() {
     type Trouble = fn(&World, &PodUid);
@@ -346,7 +346,7 @@ async fn a_stop_that_fails_again_and_again_does_not_spin() {
     check(Call::StopContainer, RestartPolicy::Never, ended).await;
 }
 
-/// 8.7: a hook has the whole grace, be it a single second, and its container then the shortest
+/// A hook has the whole grace, be it a single second, and its container then the shortest
 /// stop.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
@@ -382,7 +382,7 @@ async fn a_hook_that_outlasts_the_grace_has_failed_unless_it_only_sleeps() {
     check(5, serde_json::json!({"sleep": {"seconds": 60}}), 0).await;
 }
 
-/// 8.11, pod being deleted: readiness goes on until the containers have stopped, and is told while
+/// Pod being deleted: readiness goes on until the containers have stopped, and is told while
 /// they do.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_takes_long_to_end_shows_what_its_readiness_is_meanwhile() {

@@ -43,7 +43,7 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     assert_eq!(evictions.count(), 1);
 }
 
-/// 8.2, kill waiters.
+/// Kill waiters.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_takes_too_long_is_told_once() {
     let world = world();

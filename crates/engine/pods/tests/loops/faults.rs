@@ -97,7 +97,7 @@ async fn a_runtime_that_is_away_when_the_agent_comes_back_makes_nobody_look_dead
     assert!(world.is_running(&uid, "main"));
 }
 
-/// 8.2, housekeeping; 8.1: nothing is deleted before every source has spoken.
+/// Housekeeping; nothing is deleted before every source has spoken.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     let world = world();
@@ -126,7 +126,7 @@ async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
 }
 
-/// 8.13, orphan pod directories and pod cgroups.
+/// Orphan pod directories and pod cgroups.
 #[tokio::test(start_paused = true)]
 async fn directories_and_cgroups_of_an_earlier_life_are_removed() {
     let world = world();
@@ -217,7 +217,7 @@ async fn a_crowd_of_pods_takes_turns_with_sandboxes() {
     assert_eq!(world.peak(Call::RunSandbox), N_PARALLEL_SANDBOXES);
 }
 
-/// 8.3, step 4.
+/// Step 4.
 #[tokio::test(start_paused = true)]
 async fn pods_wait_for_the_network() {
     let world = world();
@@ -392,7 +392,7 @@ async fn a_disk_that_hangs_when_the_agent_comes_back_holds_up_pods_and_loses_non
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
 }
 
-/// 8.3, step 6.
+/// Step 6.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
     for (policy, n_starts, phase) in
@@ -421,7 +421,7 @@ async fn a_pod_whose_cgroup_is_gone_when_the_agent_comes_back_is_killed_once() {
     }
 }
 
-/// 8.2, fresh status needed.
+/// Fresh status needed.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_the_runtime_cannot_tell_about_says_so() {
     let world = world();

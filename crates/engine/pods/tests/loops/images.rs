@@ -7,8 +7,6 @@ use ferrolet_types::pod::PodView as _;
 use crate::rig::*;
 
 const REMOTE: &str = "registry.example/remote:1";
-
-/// 8.12, 5 and 7.
 #[tokio::test(start_paused = true)]
 async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     let (world, web) = (world(), pod("web").container("main", REMOTE).build());
@@ -34,7 +32,7 @@ async fn a_failed_pull_is_an_error_then_a_back_off_then_tried_again() {
     assert_eq!(pauses, [10, 20]);
 }
 
-/// 8.12, 5 and 8: an ephemeral container has the events of any other, under its own field.
+/// An ephemeral container has the events of any other, under its own field.
 #[tokio::test(start_paused = true)]
 async fn the_image_of_an_ephemeral_container_backs_off_with_the_same_words() {
     let world = world();
@@ -70,7 +68,7 @@ async fn the_image_of_an_ephemeral_container_backs_off_with_the_same_words() {
     assert_eq!(told(), expected);
 }
 
-/// 8.12, 1, 2 and 7: waiting reasons.
+/// Waiting reasons.
 #[tokio::test(start_paused = true)]
 async fn bad_images_have_reasons() {
     let check = async |image: &str, policy: &str, reason: &str| {
@@ -101,7 +99,7 @@ async fn a_pod_removed_while_its_image_is_fetched_ends_promptly() {
     nothing_is_left(&world, &uid, secs(1)).await;
 }
 
-/// 8.12, 6: so many at once.
+/// So many at once.
 #[tokio::test(start_paused = true)]
 async fn pulls_wait_in_line() {
     let world = world();
@@ -124,7 +122,7 @@ async fn pulls_wait_in_line() {
     assert_eq!(world.peak(Call::PullImage), 2);
 }
 
-/// 8.12, 8: besides upstream's events, whoever waits for long is told how long it has been, ever
+/// Besides upstream's events, whoever waits for long is told how long it has been, ever
 /// more rarely.
 #[tokio::test(start_paused = true)]
 async fn a_long_pull_and_a_long_wait_for_one_are_told_ever_more_rarely() {

@@ -109,7 +109,7 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
     assert!(timed);
 }
 
-/// 8.10: an update for which the node lacks a feature is told, once for each, and a node that has
+/// An update for which the node lacks a feature is told, once for each, and a node that has
 /// it says nothing.
 #[tokio::test(start_paused = true)]
 async fn an_update_that_the_node_cannot_do_is_told() {
@@ -264,7 +264,7 @@ async fn a_runtime_that_refuses_is_asked_again_and_the_pod_says_so() {
     assert_eq!(condition(&agent, &uid, "PodResizeInProgress"), None);
 }
 
-/// 8.10, actuation: the runtime hears of a resize first and may refuse it; one that does not know
+/// Actuation: the runtime hears of a resize first and may refuse it; one that does not know
 /// such calls refuses nothing.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_may_refuse_a_resize_before_anything_is_written() {

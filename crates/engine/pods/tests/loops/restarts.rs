@@ -287,7 +287,7 @@ async fn an_exit_that_asks_for_it_restarts_every_container_in_the_same_sandbox()
     assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("RestartingAllContainers")));
 }
 
-/// 8.4: a restart of the agent is no news about a static pod either, though its manifest remembers
+/// A restart of the agent is no news about a static pod either, though its manifest remembers
 /// nothing.
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_stays_as_ready_as_it_was_over_a_restart_of_the_agent() {

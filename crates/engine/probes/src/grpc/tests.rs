@@ -75,7 +75,7 @@ async fn server(says: Says) -> u16 {
     port
 }
 
-/// 8.11, grpc.
+/// Grpc.
 #[tokio::test]
 async fn only_serving_is_well() {
     let failed = |text: &str| Outcome::Failure(text.to_owned());

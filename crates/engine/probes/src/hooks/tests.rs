@@ -30,7 +30,7 @@ async fn run(world: &World, handler: LifecycleHandler, id: &ContainerId) -> Resu
     answer.map_err(|error| error.to_string())
 }
 
-/// 8.11, lifecycle hooks: exec.
+/// Lifecycle hooks: exec.
 #[tokio::test(start_paused = true)]
 async fn commands_fail_with_upstreams_message() {
     let world = World::new();
@@ -85,7 +85,7 @@ async fn a_sleep_that_is_cut_short_is_counted() {
     assert_eq!(count(CUT_SHORT), before + 1.0);
 }
 
-/// 8.11, lifecycle hooks: tcpSocket is not executed.
+/// Lifecycle hooks: tcpSocket is not executed.
 #[tokio::test]
 async fn a_tcp_socket_is_no_handler() {
     let handler = LifecycleHandler {
@@ -137,7 +137,7 @@ async fn no_answer_fails_with_upstreams_message() {
     assert_eq!(answer, Err(message));
 }
 
-/// 8.11, lifecycle hooks: HTTPS answered by plain HTTP.
+/// Lifecycle hooks: HTTPS answered by plain HTTP.
 #[tokio::test]
 async fn a_server_without_tls_is_asked_again_without_credentials() {
     let world = World::new();

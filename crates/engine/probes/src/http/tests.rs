@@ -196,7 +196,7 @@ async fn who_keeps_silent_or_breaks_off_is_waited_for_no_longer_than_the_timeout
     check(Does::Says(half), "unexpected EOF").await;
 }
 
-/// 8.11, httpGet: headers, user agent, Accept.
+/// HttpGet: headers, user agent, Accept.
 #[tokio::test]
 async fn headers_are_sent_as_specified() {
     let check = async |headers: &[(&str, &str)], expected: &[&str], absent: &[&str]| {
@@ -240,7 +240,7 @@ async fn a_header_that_cannot_be_sent_is_a_failure() {
     assert_eq!(probe(&action).await, Outcome::Failure(text));
 }
 
-/// 8.11, httpGet: redirects.
+/// HttpGet: redirects.
 #[tokio::test]
 async fn redirects_are_followed_on_the_same_host_only() {
     let redirect =
@@ -277,7 +277,7 @@ fn server_config(protocols: &[&str]) -> rustls::ServerConfig {
     config
 }
 
-/// 8.11, httpGet: TLS is not verified.
+/// HttpGet: TLS is not verified.
 #[tokio::test]
 async fn certificates_are_not_looked_at() {
     for protocols in [&["http/1.1"][..], &[]] {

@@ -1,4 +1,4 @@
-//! The rules of spec 05, 8.11, as tables: pods are told, time passes, outcomes come in, launches
+//! The rules of probes as tables: pods are told, time passes, outcomes come in, launches
 //! and reports are compared.
 
 use std::time::Duration;
@@ -116,7 +116,7 @@ fn results(changes: &Changes) -> Results {
     reports.map(|it| (it.kind, it.result)).collect()
 }
 
-/// 8.11, workers and initial delay.
+/// Workers and initial delay.
 #[test]
 fn probes_tick_on_the_pods_grid_and_readiness_also_begins_at_once() {
     // Watched at 0, runs from `start`; who runs when within 30 seconds.
@@ -139,7 +139,7 @@ fn probes_tick_on_the_pods_grid_and_readiness_also_begins_at_once() {
     check(Readiness, (0, 12), 0.0, &[0.0, 12.0, 24.0]);
 }
 
-/// 8.11, thresholds and initial results.
+/// Thresholds and initial results.
 #[test]
 fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
     // Outcomes in order (+ success, - failure, ? error); where in the order the result became what.
@@ -176,7 +176,7 @@ fn a_result_takes_its_threshold_of_equal_outcomes_in_a_row() {
     check(Startup, 2, 1, "--+", &[(1, FAILED)]);
 }
 
-/// 8.11, gate between types.
+/// Gate between types.
 #[test]
 fn until_it_has_started_only_the_startup_probe_runs() {
     let mut bench = Bench::new(&[
@@ -203,7 +203,7 @@ fn until_it_has_started_only_the_startup_probe_runs() {
     assert_eq!(reports, [(Startup, Success), (Readiness, Success)]);
 }
 
-/// 8.11, after a liveness failure or any startup result: held until the container id changes.
+/// After a liveness failure or any startup result: held until the container id changes.
 #[test]
 fn a_failed_container_is_left_alone_until_another_takes_its_place() {
     for kind in [Liveness, Startup] {
@@ -233,7 +233,7 @@ fn counts_begin_anew_with_each_life() {
     assert_eq!((ran.len(), reports), (2, vec![]));
 }
 
-/// 8.11, kubelet restart.
+/// Kubelet restart.
 #[test]
 fn results_of_containers_found_running_are_kept_over_a_restart_of_the_agent() {
     let all = || {
@@ -276,7 +276,7 @@ fn a_kept_readiness_falls_only_with_its_threshold() {
     assert_eq!(bench.pass(1.0, |_| Count::Failure).1, [(Readiness, FAILED)]);
 }
 
-/// 8.11, start jitter.
+/// Start jitter.
 #[test]
 fn only_containers_found_by_a_young_agent_are_spread_over_their_period() {
     // Uptime, age, jitter; when the first probe runs.
@@ -294,7 +294,7 @@ fn only_containers_found_by_a_young_agent_are_spread_over_their_period() {
     check(11.0, 60.0, 0.7, 0.0);
 }
 
-/// 8.11, pod being deleted.
+/// Pod being deleted.
 #[test]
 fn while_a_pod_ends_only_readiness_goes_on() {
     let mut bench = Bench::new(&[
@@ -338,7 +338,7 @@ fn a_probe_that_outlasts_its_period_is_made_good_once_and_never_doubled() {
     assert_eq!(ran, [(3.5, Liveness), (4.0, Liveness), (5.0, Liveness)]);
 }
 
-/// 8.11, not ready container.
+/// Not ready container.
 #[test]
 fn who_hurries_is_served_at_once_unless_all_is_well() {
     let mut bench = Bench::new(&[(Readiness, probe((0, 10, 3, 1)))]);
@@ -366,7 +366,7 @@ fn who_hurries_is_served_at_once_unless_all_is_well() {
     assert_eq!(bench.plan.next_due(), Some(at(133.0)));
 }
 
-/// 8.11, initialDelaySeconds.
+/// InitialDelaySeconds.
 #[test]
 fn nobody_hurries_past_the_initial_delay() {
     let mut bench = Bench::new(&[(Readiness, probe((5, 2, 3, 1)))]);
@@ -391,7 +391,7 @@ fn outcomes_of_a_former_life_or_a_forgotten_pod_count_for_nothing() {
     assert!(bench.plan.next_due().is_none() && bench.plan.pods.is_empty());
 }
 
-/// 8.11, container not running.
+/// Container not running.
 #[test]
 fn a_container_that_ended_is_not_probed() {
     let mut bench = Bench::new(&[(Liveness, probe((0, 1, 1, 1)))]);
@@ -407,7 +407,7 @@ fn pods_without_probes_leave_no_trace() {
     assert!(bench.plan.pods.is_empty());
 }
 
-/// 8.11, workers: regular containers and sidecars only.
+/// Workers: regular containers and sidecars only.
 #[test]
 fn sidecars_are_probed_and_plain_init_containers_are_not() {
     let with = |container: &mut k8s_openapi::api::core::v1::Container| {

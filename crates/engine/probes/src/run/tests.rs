@@ -133,7 +133,7 @@ async fn a_failing_container_is_reported_once_and_told_each_time() {
     assert_eq!(prober.ran.lock().unwrap().len(), 2);
 }
 
-/// 8.11, events and thresholds: errors are retried and then do not count.
+/// Events and thresholds: errors are retried and then do not count.
 #[tokio::test(start_paused = true)]
 async fn warnings_and_errors_are_told_in_their_own_words() {
     let world = World::new();
@@ -168,7 +168,7 @@ async fn a_probe_that_hangs_holds_up_nobody_else() {
     assert_eq!(hung.ran.lock().unwrap().len(), 50);
 }
 
-/// A worker and a ticker for each probe is what upstream has (8.11); here all of them share one
+/// A worker and a ticker for each probe is what upstream has; here all of them share one
 /// task and one timer.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_probes_cost_one_task_between_their_ticks() {

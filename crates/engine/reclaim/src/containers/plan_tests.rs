@@ -31,7 +31,7 @@ fn check(policy: Policy, containers: Vec<ListedContainer>, expected: &[&str]) {
 const DEFAULT: Policy =
     Policy { minimum_age: Duration::ZERO, per_container: Some(1), in_all: None };
 
-/// 8.13, dead containers: one of each stays; pods that are gone lose all.
+/// Dead containers: one of each stays; pods that are gone lose all.
 #[test]
 fn the_newest_dead_of_each_container_stays() {
     let all = || {
@@ -55,7 +55,7 @@ fn the_newest_dead_of_each_container_stays() {
     check(old, all(), &[]);
 }
 
-/// 8.13, dead containers: the cap of the whole node.
+/// Dead containers: the cap of the whole node.
 #[test]
 fn the_whole_node_has_a_limit_that_containers_share() {
     let policy = Policy { per_container: None, in_all: Some(2), ..DEFAULT };
@@ -65,7 +65,7 @@ fn the_whole_node_has_a_limit_that_containers_share() {
     check(policy, vec![dead("p", "a", 1), dead("p", "a", 2)], &[]);
 }
 
-/// 8.13, dead containers: an unknown state is killed first.
+/// Dead containers: an unknown state is killed first.
 #[test]
 fn a_container_that_nobody_knows_about_is_stopped_first() {
     let listing = RuntimeListing {
@@ -78,7 +78,7 @@ fn a_container_that_nobody_knows_about_is_stopped_first() {
     assert!(found[0].is_unknown);
 }
 
-/// 8.13, links to logs.
+/// Links to logs.
 #[test]
 fn a_link_stays_while_its_container_lives() {
     let listing = RuntimeListing {

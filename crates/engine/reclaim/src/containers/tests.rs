@@ -16,7 +16,7 @@ impl PodsView for Pods {
     }
 }
 
-/// 8.13, links to logs, and `ContainerGCFailed`.
+/// Links to logs, and `ContainerGCFailed`.
 #[tokio::test(start_paused = true)]
 async fn dead_links_go_once_a_minute_and_a_runtime_that_is_away_is_reported() {
     let (world, logs) = (World::new(), FakeLogStore::default());
@@ -43,7 +43,7 @@ async fn dead_links_go_once_a_minute_and_a_runtime_that_is_away_is_reported() {
     task.abort();
 }
 
-/// 8.13, dead containers: upstream goes on with the next when one cannot be removed, and does not
+/// Dead containers: upstream goes on with the next when one cannot be removed, and does not
 /// call that a failure of the round.
 #[tokio::test(start_paused = true)]
 async fn a_container_that_cannot_be_removed_holds_up_no_other() {

@@ -42,7 +42,7 @@ fn freed(plan: SpacePlan) -> FreePlan {
     }
 }
 
-/// 8.13, images: only from the high mark on.
+/// Images: only from the high mark on.
 #[test]
 fn nothing_goes_below_the_high_mark() {
     let known = [image("a", 100)];
@@ -60,7 +60,7 @@ fn nothing_goes_below_the_high_mark() {
     assert_eq!(percent_used(DiskSpace { capacity: 0, available: 0 }), 100);
 }
 
-/// 8.13, images: by last use, down to the low mark.
+/// Images: by last use, down to the low mark.
 #[test]
 fn what_was_used_longest_ago_goes_first_and_no_more_than_needed() {
     let used = |id: &str, size, second| Known { last_used: Some(at(second)), ..image(id, size) };
@@ -74,7 +74,7 @@ fn what_was_used_longest_ago_goes_first_and_no_more_than_needed() {
     assert_eq!(plan(20).next, None);
 }
 
-/// 8.13, images: pinned, in use and younger than the least age are skipped.
+/// Images: pinned, in use and younger than the least age are skipped.
 #[test]
 fn images_in_use_pinned_or_young_stay_and_the_plan_says_so() {
     let known = [
@@ -95,7 +95,7 @@ fn images_in_use_pinned_or_young_stay_and_the_plan_says_so() {
     );
 }
 
-/// 8.13, images: the greatest age comes first.
+/// Images: the greatest age comes first.
 #[test]
 fn age_counts_from_the_last_use_and_not_before_the_agent_began() {
     let policy = Policy { maximum_age: Some(Duration::from_secs(100)), ..policy(100, 99) };

@@ -68,7 +68,7 @@ fn reasons(world: &World) -> Vec<String> {
     events.map(|(_, event)| event.reason).collect()
 }
 
-/// 8.13, images: from the high mark to the low one.
+/// Images: from the high mark to the low one.
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_is_freed_to_its_low_mark_as_soon_as_images_are_old_enough() {
     let rig = start(&["used", "b", "c", "d"], 14, POLICY);
@@ -85,7 +85,7 @@ async fn a_full_disk_is_freed_to_its_low_mark_as_soon_as_images_are_old_enough()
     assert!(rig.world.has_image("a.test/used:1"));
 }
 
-/// 8.13, image GC failure: `FreeDiskSpaceFailed`, and what holds the space.
+/// Image GC failure: `FreeDiskSpaceFailed`, and what holds the space.
 #[tokio::test(start_paused = true)]
 async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     let rig = start(&["used", "b"], 18, POLICY);
@@ -111,7 +111,7 @@ async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     assert!(rig.world.has_image("a.test/used:1"));
 }
 
-/// 8.13, images: imageMaximumGCAge; 8.12: records of images that are gone go.
+/// Images: imageMaximumGCAge; records of images that are gone go.
 #[tokio::test(start_paused = true)]
 async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
     let policy =
@@ -135,7 +135,7 @@ async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
     assert_eq!(rig.records.contents(PullFile::Record).len(), 1);
 }
 
-/// 8.13, image GC failure: `InvalidDiskCapacity`, and `ImageGCFailed` from the second time on.
+/// Image GC failure: `InvalidDiskCapacity`, and `ImageGCFailed` from the second time on.
 #[tokio::test(start_paused = true)]
 async fn a_disk_without_capacity_is_a_fault_and_decides_nothing() {
     let rig = start(&["b"], 0, POLICY);
@@ -146,7 +146,7 @@ async fn a_disk_without_capacity_is_a_fault_and_decides_nothing() {
     assert!(rig.world.has_image("a.test/b:1"));
 }
 
-/// 8.13, images: one that cannot be removed keeps neither the others nor a full disk as they are.
+/// Images: one that cannot be removed keeps neither the others nor a full disk as they are.
 #[tokio::test(start_paused = true)]
 async fn an_image_that_cannot_be_removed_holds_up_no_other() {
     let by_age =

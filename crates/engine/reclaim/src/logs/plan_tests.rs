@@ -72,7 +72,7 @@ fn a_full_log_that_nobody_writes_is_left_alone_until_it_grows() {
     assert_eq!(look(10, false), 0);
 }
 
-/// 8.21, log rotation: how many files, and their names.
+/// Log rotation: how many files, and their names.
 #[test]
 fn a_rotation_keeps_the_newest_files_and_overwrites_none() {
     let now = Timestamp::from_second(1_767_225_600);
@@ -97,7 +97,7 @@ fn a_rotation_keeps_the_newest_files_and_overwrites_none() {
     assert_eq!(plan.remove, ["0.log.1"]);
 }
 
-/// 8.21, log rotation: compression.
+/// Log rotation: compression.
 #[test]
 fn all_but_the_newest_are_compressed() {
     let names = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();

@@ -34,7 +34,7 @@ fn doors(world: &World, store: &FakeLogStore) -> Doors {
     }
 }
 
-/// 8.21, log rotation.
+/// Log rotation.
 #[tokio::test(start_paused = true)]
 async fn a_full_log_moves_aside_older_ones_are_compressed_and_the_oldest_go() {
     let (world, store) = (World::new(), FakeLogStore::default());
@@ -53,7 +53,7 @@ async fn a_full_log_moves_aside_older_ones_are_compressed_and_the_oldest_go() {
     task.abort();
 }
 
-/// 8.21, log rotation: the interval is the longest time between two looks, not the only one.
+/// Log rotation: the interval is the longest time between two looks, not the only one.
 #[tokio::test(start_paused = true)]
 async fn a_fast_writer_is_caught_before_the_interval_is_over() {
     let (world, store) = (World::new(), FakeLogStore::default());

@@ -154,7 +154,7 @@ async fn the_loop_ends_when_nobody_listens() {
     hints.closed().await;
 }
 
-/// 8.1: a file that went is a pod that went, however soon the file is back.
+/// A file that went is a pod that went, however soon the file is back.
 #[tokio::test(start_paused = true)]
 async fn a_manifest_that_was_taken_away_and_put_back_is_a_pod_that_left_and_came() {
     let directory = FakeDirectory::default();
