@@ -49,6 +49,10 @@ fn command() -> Command {
                 .about("Check the house rules: crate edges, I/O in core, unsafe, leftovers, sizes"),
         )
         .subcommand(
+            Command::new("map")
+                .about("Draw crates and edges into ARCHITECTURE.md, as the workspace has them"),
+        )
+        .subcommand(
             Command::new("test")
                 .about("Everything that must hold; ends with `N passed, N failed, N skipped`")
                 .arg(
@@ -123,6 +127,7 @@ fn given<T: Copy + Send + Sync + 'static>(args: &ArgMatches, name: &str) -> T {
 fn dispatch(matches: &ArgMatches) -> Result<u8> {
     match matches.subcommand() {
         Some(("tidy", _)) => tidy::command(),
+        Some(("map", _)) => tidy::map::command(),
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),

@@ -4,6 +4,7 @@
 //! A crate's floor is its place in the tree, so a new crate falls under the rules by being put
 //! somewhere.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -22,6 +23,7 @@ pub(super) struct Package {
 #[derive(Debug, Clone)]
 struct Use {
     name: String,
+    directory: String,
     is_dev: bool,
 }
 
@@ -68,10 +70,25 @@ const INSIDE_RUNTIME: [(&str, &[&str]); 5] = [
 /// Engine crates whose tests play another one behind its port.
 const TESTED_TOGETHER: [(&str, &str); 1] = [("ferrolet-volumes", "ferrolet-rare-volumes")];
 
+impl Package {
+    /// Its directory, and those of the crates that it uses outside of tests.
+    pub(super) fn edges(&self) -> (String, BTreeSet<String>) {
+        let used = self.uses.iter().filter(|it| !it.is_dev);
+        (directory(&self.manifest), used.map(|it| it.directory.clone()).collect())
+    }
+}
+
+fn directory(manifest: &str) -> String {
+    manifest.strip_suffix("/Cargo.toml").unwrap_or(manifest).to_owned()
+}
+
 /// The packages of `cargo metadata`.
 pub(super) fn read(metadata: &Value, root: &Path) -> Result<Vec<Package>> {
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let relative = |path: &str| {
+        Path::new(path).strip_prefix(root).unwrap_or(Path::new(path)).to_string_lossy().into_owned()
+    };
     packages
         .iter()
         .map(|package| {
@@ -82,7 +99,11 @@ pub(super) fn read(metadata: &Value, root: &Path) -> Result<Vec<Package>> {
             let uses = dependencies
                 .iter()
                 .filter(|it| it["path"].is_string())
-                .map(|it| Use { name: text(&it["name"]), is_dev: it["kind"] == "dev" })
+                .map(|it| Use {
+                    name: text(&it["name"]),
+                    directory: relative(&text(&it["path"])),
+                    is_dev: it["kind"] == "dev",
+                })
                 .collect();
             Ok(Package { name: text(&package["name"]), manifest, uses })
         })
@@ -212,7 +233,11 @@ mod tests {
     fn package(name: &str, manifest: &str, uses: &[(&str, bool)]) -> Package {
         let uses = uses
             .iter()
-            .map(|(name, is_dev)| Use { name: (*name).to_owned(), is_dev: *is_dev })
+            .map(|(name, is_dev)| Use {
+                name: (*name).to_owned(),
+                directory: String::new(),
+                is_dev: *is_dev,
+            })
             .collect();
         Package { name: name.to_owned(), manifest: format!("{manifest}/Cargo.toml"), uses }
     }

@@ -1,11 +1,12 @@
 //! House rules as a test: what `cargo xtask tidy` checks and how it reports.
 //!
-//! Three kinds: edges between crates, read from `cargo metadata` ([`edges`]), rules on the text of
-//! each source file ([`text`]), and files that must be copies of one another ([`copies`]). Each
-//! finding is `path:line: message`. It changes nothing.
+//! Four kinds: edges between crates, read from `cargo metadata` ([`edges`]), their drawing ([`map`]),
+//! rules on the text of each source file ([`text`]), and files that must be copies of one another
+//! ([`copies`]). Each finding is `path:line: message`. It changes nothing.
 
 mod copies;
 mod edges;
+pub(crate) mod map;
 mod scrub;
 mod text;
 
@@ -47,6 +48,7 @@ pub(crate) fn check() -> Result<(Vec<Finding>, usize)> {
             .with_context(|| format!("read {}", file.display()))?;
         findings.extend(text::check(&file.to_string_lossy(), &content));
     }
+    findings.extend(map::check()?);
     findings.extend(copies::check(&copies::read(&root)?));
     findings.sort();
     Ok((findings, files.len()))
