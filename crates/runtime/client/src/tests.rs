@@ -92,7 +92,7 @@ async fn a_command_has_its_streams_and_its_end() {
         let (_, id) = peer.next().await;
         let started = Started { pid: 5, started_at: 6 };
         peer.answer(id, &Answer::Started(started), &[&descriptor(), &descriptor()]);
-        let exit = Exit { code: 3, oom_killed: false, finished_at: 7 };
+        let exit = Exit { code: 3, finished_at: 7, ..Exit::default() };
         let exited = Exited { container: "web".into(), command: 9, exit: Some(exit) };
         peer.tell(&Event::Exited(exited));
     };

@@ -1,4 +1,6 @@
 //! Control groups as a plan says: made, joined, killed, removed.
+//!
+//! [`kill`] and [`remove`] are also for the service, when a pod's monitor is gone.
 
 use std::fs;
 use std::io;
@@ -94,7 +96,7 @@ fn count(content: &[u8], word: &str) -> u64 {
 }
 
 /// Kills everything in there: at once where the kernel can, otherwise while it stands still.
-pub(crate) fn kill(cgroups: &Cgroups) {
+pub fn kill(cgroups: &Cgroups) {
     if !cgroups.kill.is_empty() && put(&Path::new(&cgroups.kill).join("cgroup.kill"), "1").is_ok() {
         return;
     }
@@ -120,7 +122,8 @@ pub(crate) fn kill(cgroups: &Cgroups) {
 }
 
 /// Removes the container's own groups; whether nothing is left of them.
-pub(crate) fn remove(cgroups: &Cgroups) -> bool {
+#[must_use]
+pub fn remove(cgroups: &Cgroups) -> bool {
     let own = cgroups.groups.iter().filter(|it| it.is_own);
     let left = own.filter(|group| !remove_tree(Path::new(&group.directory), 8));
     left.count() == 0

@@ -20,7 +20,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod cgroups;
+pub mod cgroups;
 mod failure;
 mod launch;
 mod log;

@@ -258,7 +258,8 @@ fn ancestors<'a>(
 }
 
 /// The directory of a container's group in one tree.
-pub(crate) fn directory(root: &str, parent: &str, id: &str) -> String {
+#[must_use]
+pub fn directory(root: &str, parent: &str, id: &str) -> String {
     below(root, parent.trim_matches('/'), id)
 }
 

@@ -61,6 +61,7 @@ pub(crate) fn process(
     let image = place.image;
     let working_dir = [&config.working_dir, &image.working_dir, "/"];
     let working_dir = working_dir.into_iter().find(|it| !it.is_empty()).unwrap_or("/");
+    refuse_profiles(&security)?;
     let score = resources(config).oom_score_adj.clamp(-1000, 1000);
     Ok(Process {
         args: args(config, image)?,
@@ -72,6 +73,21 @@ pub(crate) fn process(
         oom_score_adj: i32::try_from(score).ok(),
         ..Process::default()
     })
+}
+
+/// A profile of the node's that somebody relies on is refused, not passed over.
+fn refuse_profiles(security: &cri::LinuxContainerSecurityContext) -> Result<(), Refusal> {
+    let is_named = |it: &Option<cri::SecurityProfile>| {
+        let named = cri::security_profile::ProfileType::Localhost;
+        it.as_ref().is_some_and(|it| it.profile_type() == named)
+    };
+    if is_named(&security.seccomp) {
+        return Err(Refusal::Unsupported("a seccomp profile of the node's"));
+    }
+    if is_named(&security.apparmor) {
+        return Err(Refusal::Unsupported("an AppArmor profile of the node's"));
+    }
+    Ok(())
 }
 
 pub(crate) fn security(config: &cri::ContainerConfig) -> cri::LinuxContainerSecurityContext {
@@ -270,6 +286,23 @@ mod tests {
                 cri::LinuxContainerSecurityContext { supplemental_groups: vec![id], ..base() };
             assert_eq!(check(far), Err(Refusal::Id { what: "supplemental group", id }));
         }
+    }
+
+    #[test]
+    fn a_profile_of_the_nodes_is_refused_and_not_passed_over() {
+        let profile = |kind: cri::security_profile::ProfileType| {
+            Some(cri::SecurityProfile { profile_type: kind.into(), localhost_ref: String::new() })
+        };
+        let named = profile(cri::security_profile::ProfileType::Localhost);
+        let base = cri::LinuxContainerSecurityContext::default;
+        let seccomp = cri::LinuxContainerSecurityContext { seccomp: named.clone(), ..base() };
+        let apparmor = cri::LinuxContainerSecurityContext { apparmor: named, ..base() };
+        for refused in [seccomp, apparmor] {
+            assert!(matches!(refuse_profiles(&refused), Err(Refusal::Unsupported(_))));
+        }
+        let unconfined = profile(cri::security_profile::ProfileType::Unconfined);
+        let plain = cri::LinuxContainerSecurityContext { seccomp: unconfined, ..base() };
+        assert_eq!(refuse_profiles(&plain), Ok(()));
     }
 
     #[test]

@@ -14,6 +14,12 @@ pub struct Exit {
     /// When, in nanoseconds since 1970.
     #[prost(int64, tag = "3")]
     pub finished_at: i64,
+    /// Why, in one word, where the service wrote it down because no monitor saw it.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// Why, in a sentence, likewise.
+    #[prost(string, tag = "5")]
+    pub message: String,
 }
 
 /// Where a container stands.

@@ -46,7 +46,8 @@ impl LayerKey {
     }
 
     /// Reads a directory's name.
-    pub(super) fn from_name(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
         let as_digest =
             name.strip_prefix("chain-").map_or(name.to_owned(), |hex| format!("sha256-{hex}"));
         Digest::from_file_name(&as_digest).is_ok().then(|| Self(name.to_owned()))

@@ -151,6 +151,7 @@ impl Monitor {
             code: code(status),
             oom_killed: oom_kills > container.oom_kills_before,
             finished_at: wall_clock(),
+            ..Exit::default()
         };
         container.exit = Some(exit.clone());
         (container.stdin, container.terminal, container.devpts) = (None, None, None);
@@ -166,7 +167,7 @@ impl Monitor {
     fn command_ended(&mut self, key: u32, status: WaitStatus) {
         let Some(command) = self.commands.remove(&key) else { return };
         self.leftovers.push(command.cgroups);
-        let exit = Exit { code: code(status), oom_killed: false, finished_at: wall_clock() };
+        let exit = Exit { code: code(status), finished_at: wall_clock(), ..Exit::default() };
         let exited =
             Exited { container: command.container, command: command.number, exit: Some(exit) };
         if let Some(connection) = self.connections.get_mut(&command.connection) {
