@@ -10,6 +10,8 @@ use ferrolet_runtime_images::{
 use http::StatusCode;
 use tonic::{Code, Status};
 
+use crate::chain::chain;
+
 /// What a kubelet looks for to tell pods that the registry is away.
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 
@@ -141,12 +143,6 @@ pub(super) fn pull_code(name: &str, error: &PullError) -> Status {
         }
     };
     Status::new(code, text)
-}
-
-/// An error with all its causes, in one line.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

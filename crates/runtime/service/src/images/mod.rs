@@ -11,8 +11,8 @@ use ferrolet_runtime_images::{Image, PullProgress, Puller, Reference, Store, Sto
 use tokio::{sync::watch, task::spawn_blocking};
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use crate::upkeep::UpkeepHandle;
-use answer::{chain, credentials, image, pull_code};
+use crate::{chain::chain, upkeep::UpkeepHandle};
+use answer::{credentials, image, pull_code};
 
 /// Images in one message of a stream.
 const PAGE: usize = 100;
