@@ -9,7 +9,7 @@ use std::{
 
 use ferrolet_config::{CommandLine, Invocation, VersionFormat, help_text, version_text};
 
-use crate::agent;
+use crate::{agent, runtime};
 
 const HELP: &str = "\
 ferrolet: the Kubernetes node agent, in Rust
@@ -18,6 +18,8 @@ One executable. Called through a link named `kubelet` it is the kubelet, with up
 
 Usage:
   ferrolet kubelet [flags]     run the node agent; `ferrolet kubelet --help` lists the flags
+  ferrolet runtime [flags]     run the embedded container runtime behind a socket; `ferrolet runtime --help` lists the flags
+  ferrolet runtime check       say what this kernel can do for pods
   ferrolet --version           print the version
   ferrolet --help              print this
 
@@ -42,6 +44,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match words.first().map(String::as_str) {
         Some("kubelet") => kubelet(&words[1..]),
+        Some("runtime") => match words.get(1).map(String::as_str) {
+            Some("--help" | "-h" | "help") => print(runtime::HELP.trim_end()),
+            _ => runtime::main(&words[1..]).unwrap_or_else(|error| refuse(&format!("{error:#}"))),
+        },
+        // Before anything starts a thread: what forks must be alone.
+        Some(runtime::SPAWNER) => ferrolet_runtime_monitor::spawner::main(),
         Some("--version" | "-V" | "version") => print(&version_text(VersionFormat::Short)),
         Some("--help" | "-h" | "help") => print(HELP.trim_end()),
         Some(word) => {
@@ -66,7 +74,7 @@ fn kubelet(words: &[String]) -> ExitCode {
     }
 }
 
-fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     // A reader that went away has read enough.
     writeln!(io::stdout(), "{text}").map_or(ExitCode::SUCCESS, |()| ExitCode::SUCCESS)
 }

@@ -1,7 +1,8 @@
 //! The executable's library: what to run, and how it is wired.
 //!
 //! `main.rs` only calls [`main`]. The name it was called by says what it is: `kubelet` (a link) is
-//! the node agent with upstream's flags, `ferrolet kubelet …` is the same thing. [`wire`] is the
+//! the node agent with upstream's flags, `ferrolet kubelet …` is the same thing, `ferrolet runtime` the
+//! embedded runtime by itself. [`wire`] is the
 //! only composition root. May touch: arguments, environment, signals, standard output, the exit
 //! code, and the files named on the command line. Refuses: decisions.
 #![forbid(unsafe_code)]
@@ -10,6 +11,7 @@ mod agent;
 mod cli;
 mod files;
 pub mod logging;
+mod runtime;
 mod say;
 pub mod wire;
 
