@@ -102,9 +102,14 @@ fn share(mode: cri::NamespaceMode) -> Share {
 
 /// Where a pod's users are on the node; none: as on the node.
 pub(crate) fn id_maps(options: Option<&cri::UserNamespace>) -> Result<Option<IdMaps>, Refusal> {
-    let Some(options) = options.filter(|it| it.mode() == cri::NamespaceMode::Pod) else {
-        return Ok(None);
-    };
+    let Some(options) = options else { return Ok(None) };
+    match options.mode() {
+        cri::NamespaceMode::Pod => {}
+        cri::NamespaceMode::Node => return Ok(None),
+        cri::NamespaceMode::Container | cri::NamespaceMode::Target => {
+            return Err(Refusal::Unsupported("a user namespace that is not the whole pod's"));
+        }
+    }
     let maps = |mappings: &[cri::IdMapping]| -> Vec<IdMap> {
         let map = |it: &cri::IdMapping| IdMap {
             inside: it.container_id,
@@ -262,5 +267,11 @@ mod tests {
         assert_eq!(spec.user.as_ref().and_then(IdMaps::root), Some((65536, 65536)));
         assert_eq!(shown(&spec), ["net.ipv4.ip_unprivileged_port_start=0"]);
         assert_eq!(planned(&config(users(&[]), &[])), Err(Refusal::NoIdMap));
+        let modes = [(cri::NamespaceMode::Node, true), (cri::NamespaceMode::Container, false)];
+        for (mode, is_fine) in modes.into_iter().chain([(cri::NamespaceMode::Target, false)]) {
+            let mut options = users(&[map]);
+            options.userns_options.as_mut().unwrap().mode = mode.into();
+            assert_eq!(planned(&config(options, &[])).is_ok(), is_fine, "{mode:?}");
+        }
     }
 }
