@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_node_engine::{RefreshDoors, refresh};
+use ferrolet_node_engine::{AllocatableDoors, RefreshDoors, enforce_allocatable, refresh};
 use ferrolet_pods::{Board, Wakers};
 use ferrolet_ports::StatusSink;
 use ferrolet_sources::http::ClientError;
@@ -17,6 +17,13 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let mut parts = std::mem::take(&mut platform.parts);
     let (node, mut node_part) =
         ferrolet_node_engine::build(settings.node.state, platform.node_doors());
+    if let Some(enforced) = settings.node.allocatable {
+        let doors = AllocatableDoors {
+            cgroups: platform.node_cgroups.clone(),
+            events: platform.events.clone(),
+        };
+        node_part.add_loop(enforce_allocatable(node.subscribe(), enforced, doors));
+    }
     let mut cluster = None;
     if let Some(doors) = platform.cluster.take() {
         let (opened, part) = Cluster::open(doors, node.subscribe(), platform.clock.clone()).await;

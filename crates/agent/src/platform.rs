@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
     Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, Disks, Events,
-    FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeHost,
-    NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PodCgroups, PodFiles,
-    RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink, StorageObjects, Usage,
-    VolumeFiles,
+    FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeCgroups,
+    NodeHost, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PodCgroups,
+    PodFiles, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink, StorageObjects,
+    Usage, VolumeFiles,
 };
 use tokio::sync::watch;
 
@@ -21,6 +21,8 @@ pub struct Platform {
     pub runtime: RuntimeDoors,
     /// Cgroups of pods.
     pub cgroups: Arc<dyn PodCgroups>,
+    /// Cgroups of the node itself.
+    pub node_cgroups: Arc<dyn NodeCgroups>,
     /// Directories and logs of pods.
     pub files: Arc<dyn PodFiles>,
     /// The node's own files of name resolution.

@@ -11,7 +11,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
-use ferrolet_agent::{Agent, assemble};
+use ferrolet_agent::{Agent, Platform, Settings, assemble};
 use ferrolet_config::{CgroupVersion, CommandLine, Loaded};
 use ferrolet_host::{
     machine::{MachineFacts, read_machine},
@@ -20,6 +20,7 @@ use ferrolet_host::{
 };
 use ferrolet_linux::{SystemClock, cgroups::CgroupLayout, mountinfo};
 use ferrolet_ports::Part;
+use ferrolet_resources::{NodeCgroupPlace, node_cgroups};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 
 mod listeners;
@@ -77,6 +78,7 @@ pub async fn run(
     let listeners = Listeners::bind(loaded).await?;
     let (adapters, platform) = platform::open(loaded, &machine).await?;
     let settings = settings::of(loaded, &machine, &adapters)?;
+    bound_daemons(&settings, &platform).await?;
     let mut agent = assemble(settings, platform).await.context("use staticPodURL")?;
     servers::add(&mut agent, listeners, (loaded, command_line, verbosity), &machine, &adapters)?;
     let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
@@ -86,6 +88,24 @@ pub async fn run(
         tracing::warn!(%error, "The service manager cannot be told that the agent is ready");
     }
     Ok(running.await?)
+}
+
+/// Bounds the cgroups of daemons once, so that a name that is wrong is told at the start.
+async fn bound_daemons(settings: &Settings, platform: &Platform) -> anyhow::Result<()> {
+    let (node, facts) = (&settings.node.state.settings, &settings.node.state.facts);
+    let Some((enforced, machine)) = settings.node.allocatable.as_ref().zip(facts.machine.as_ref())
+    else {
+        return Ok(());
+    };
+    for cgroup in node_cgroups(&enforced.policy, node, machine) {
+        let field = match cgroup.place {
+            NodeCgroupPlace::Pods => continue,
+            NodeCgroupPlace::System(_) => "systemReservedCgroup",
+            NodeCgroupPlace::Kube(_) => "kubeReservedCgroup",
+        };
+        platform.node_cgroups.bound(&cgroup).await.with_context(|| format!("use {field}"))?;
+    }
+    Ok(())
 }
 
 /// What serves the process itself: traces, memory, the service manager.

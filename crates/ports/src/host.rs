@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ferrolet_resources::{ClassBounds, PodCgroup};
+use ferrolet_resources::{ClassBounds, NodeCgroup, PodCgroup};
 use ferrolet_types::{ContainerId, PodKey, PodUid};
 
 use crate::{Fut, Retry};
@@ -25,6 +25,13 @@ pub trait PodCgroups: Send + Sync {
     fn remove<'a>(&'a self, uid: &'a PodUid) -> Fut<'a, Result<(), HostError>>;
     /// Every pod that has a cgroup.
     fn list(&self) -> Fut<'_, Result<Vec<PodUid>, HostError>>;
+}
+
+/// The cgroups of the node itself.
+pub trait NodeCgroups: Send + Sync {
+    /// Writes the bounds of one. The cgroup of pods is made; one that is somebody else's has to be
+    /// there. Idempotent.
+    fn bound<'a>(&'a self, cgroup: &'a NodeCgroup) -> Fut<'a, Result<(), HostError>>;
 }
 
 /// The node's own files of name resolution. Read anew for every pod: people and programs change

@@ -79,7 +79,7 @@ pub use flex::{
     FlexAbilities, FlexAnswer, FlexCall, FlexCommand, FlexDrivers, FlexError, FlexPlace, FlexStand,
 };
 pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
-pub use host::{HostError, NodeNames, PodCgroups, PodFiles, StoredPod};
+pub use host::{HostError, NodeCgroups, NodeNames, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, PullRequest, RegistryAuth};
 pub use kernel_log::KernelLog;
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};

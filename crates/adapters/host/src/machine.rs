@@ -55,6 +55,8 @@ pub struct MachineFacts {
     pub swap_is_on: bool,
     /// Bytes of swap.
     pub swap_bytes: u64,
+    /// Tasks that the kernel has room for; `None` when it does not say.
+    pub max_pids: Option<u64>,
     /// Whether we are root only in a user namespace.
     pub is_in_user_namespace: bool,
     /// Which cgroup hierarchy is mounted; `None` when there is none.
@@ -110,9 +112,18 @@ pub fn read_machine() -> Result<MachineFacts, MachineError> {
         // A kernel without swap support has no such file.
         swap_is_on: swap_is_on(&first_of(&["/proc/swaps"])),
         swap_bytes: total_swap(&first_of(&["/proc/meminfo"])).unwrap_or(0),
+        max_pids: fewest(&[
+            &first_of(&["/proc/sys/kernel/pid_max"]),
+            &first_of(&["/proc/sys/kernel/threads-max"]),
+        ]),
         is_in_user_namespace: is_mapped(&first_of(&["/proc/self/uid_map"])),
         cgroup_mode: CgroupLayout::detect(&mounts).ok().map(|it| it.mode()),
     })
+}
+
+/// The smallest of some numbers; what is no number does not count.
+fn fewest(texts: &[&str]) -> Option<u64> {
+    texts.iter().filter_map(|text| text.trim().parse().ok()).min()
 }
 
 /// When this machine booted; `None` when the kernel does not tell.

@@ -98,6 +98,11 @@ pub const EFFECTIVE: &[&str] = &[
     "memoryReservationPolicy",
     "userNamespaces",
     "makeIPTablesUtilChains",
+    "enforceNodeAllocatable",
+    "kubeReservedCgroup",
+    "systemReservedCgroup",
+    "reservedSystemCPUs",
+    "qosReserved",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

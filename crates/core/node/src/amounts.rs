@@ -77,6 +77,22 @@ pub fn reservation(settings: &NodeSettings, capacity: &Amounts) -> Amounts {
     kept.filter(|(_, amount)| !amount.is_zero()).collect()
 }
 
+/// What is wrong with the reservations: one sentence for each resource of which more is kept from
+/// pods than there is.
+pub fn reservation_faults(settings: &NodeSettings, machine: &Machine) -> Vec<String> {
+    let all = capacity(settings, Some(machine), &DeviceResources::default(), &Amounts::new());
+    let kept = reservation(settings, &all);
+    let too_much = kept.iter().filter_map(|(name, kept)| {
+        let there = all.get(name)?;
+        (*kept > *there).then(|| {
+            format!(
+                "Resource {name:?} has a reservation of {kept} but capacity of {there}. Expected capacity >= reservation."
+            )
+        })
+    });
+    too_much.collect()
+}
+
 /// What pods may have.
 pub fn allocatable(capacity: &Amounts, reserved: &Amounts, devices: &DeviceResources) -> Amounts {
     let left = capacity.iter().map(|(name, amount)| {

@@ -69,6 +69,7 @@ impl NodeFacts {
                 ],
                 ephemeral_storage_bytes: Some(270_553_174_016),
                 swap_bytes: 0,
+                max_pids: Some(32_768),
                 machine_id: "3d1219c7c4c5404aaa1f6d2a48adfda4".to_owned(),
                 system_uuid: "3d1219c7c4c5404aaa1f6d2a48adfda4".to_owned(),
                 boot_id: "6008faa4-dc39-4261-84c0-bf38008b557c".to_owned(),

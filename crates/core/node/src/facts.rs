@@ -69,6 +69,8 @@ pub struct Machine {
     pub ephemeral_storage_bytes: Option<u64>,
     /// Bytes of swap; none is not reported.
     pub swap_bytes: u64,
+    /// Tasks that the kernel has room for; `None` when it does not say.
+    pub max_pids: Option<u64>,
     /// Stays over boots.
     pub machine_id: String,
     /// The firmware's identity.

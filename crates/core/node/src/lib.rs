@@ -28,7 +28,7 @@ mod status;
 mod tests;
 
 pub use addresses::{AddressError, host_ips, looks_up_name};
-pub use amounts::{allocatable, capacity, reservation};
+pub use amounts::{allocatable, capacity, reservation, reservation_faults};
 pub use conditions::{ready_message, runtime_faults};
 pub use facts::{
     DeviceResources, HostAddresses, HugePages, Machine, NodeFacts, NodeImage, Pressure,

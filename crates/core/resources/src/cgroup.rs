@@ -82,6 +82,8 @@ pub struct ClassBounds {
     pub all: CgroupLimits,
     /// The burstable ones.
     pub burstable: CgroupLimits,
+    /// The best-effort ones; their weight is always the smallest.
+    pub best_effort: CgroupLimits,
 }
 
 impl ClassBounds {
@@ -93,7 +95,7 @@ impl ClassBounds {
         }
         let burstable = CgroupLimits { memory_low: Some(0), ..CgroupLimits::NONE };
         let all = CgroupLimits { memory_min: Some(0), ..burstable };
-        Self { all, burstable }
+        Self { all, burstable, ..Self::default() }
     }
 }
 
@@ -108,12 +110,29 @@ pub struct CgroupPolicy {
     pub pids_limit: Option<i64>,
     /// Memory protection; `None` on v1 and when the feature `MemoryQoS` is off.
     pub memory_qos: Option<MemoryQos>,
+    /// Memory kept from lower classes; `None` where nothing is (`qosReserved`).
+    pub memory_reserve: Option<MemoryReserve>,
+}
+
+/// What of their memory requests is kept for pods of a class by bounding the classes below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryReserve {
+    /// Of a hundred.
+    pub percent: u8,
+    /// Bytes that pods may have together.
+    pub allocatable: i64,
 }
 
 impl Default for CgroupPolicy {
     /// Upstream's defaults on v1: quotas on, 100 ms, no bound on processes.
     fn default() -> Self {
-        Self { cpu_cfs_quota: true, cfs_period_micros: 100_000, pids_limit: None, memory_qos: None }
+        Self {
+            cpu_cfs_quota: true,
+            cfs_period_micros: 100_000,
+            pids_limit: None,
+            memory_qos: None,
+            memory_reserve: None,
+        }
     }
 }
 
@@ -188,6 +207,13 @@ pub fn class_bounds<'a>(
         bounds.all.memory_low = Some(burstable);
         bounds.burstable.memory_low = Some(burstable);
     }
+    // Nothing to share out means that nobody knows what there is.
+    if let Some(reserve) = policy.memory_reserve.filter(|it| it.allocatable > 0) {
+        let kept = |bytes: i64| bytes.saturating_mul(i64::from(reserve.percent)) / 100;
+        let below_sure = reserve.allocatable.saturating_sub(kept(sure));
+        bounds.burstable.memory = Some(below_sure);
+        bounds.best_effort.memory = Some(below_sure.saturating_sub(kept(burstable)));
+    }
     bounds
 }
 
@@ -216,9 +242,13 @@ fn protection(pod: &Pod, qos: Qos, policy: &MemoryQos) -> CgroupLimits {
 }
 
 fn huge_page_limits(pod: &Pod) -> BTreeMap<String, u64> {
-    let requests: Amounts = pod_requests(pod, Overhead::Included);
+    huge_page_bounds(&pod_requests(pod, Overhead::Included))
+}
+
+/// The huge pages among some amounts, by the kernel's name of their size.
+pub(crate) fn huge_page_bounds(amounts: &Amounts) -> BTreeMap<String, u64> {
     let mut limits = BTreeMap::new();
-    for (name, quantity) in &requests {
+    for (name, quantity) in amounts {
         let size = name.strip_prefix("hugepages-").and_then(|size| Quantity::parse(size).ok());
         if let Some(size) = size.and_then(|size| huge_page_size_name(size.value())) {
             *limits.entry(size).or_default() += u64::try_from(quantity.value()).unwrap_or(0);

@@ -165,3 +165,26 @@ fn huge_pages_are_bounded_by_size() {
     let cgroup = pod_cgroup(&both, &CgroupPolicy::default());
     assert_eq!(cgroup.huge_pages, BTreeMap::from([("2MB".to_owned(), 8 << 20)]));
 }
+
+#[test]
+fn lower_classes_are_kept_from_what_higher_ones_reserve() {
+    let mi = |n: i64| n << 20;
+    let asks = |memory: &'static str| pod([container("c", &[("memory", memory)], &[])]);
+    let sure = {
+        let both = [("cpu", "1"), ("memory", "40Mi")];
+        pod([container("c", &both, &both)])
+    };
+    let check = |percent: u8, allocatable: i64, expected: [Option<i64>; 2]| {
+        let memory_reserve = Some(MemoryReserve { percent, allocatable });
+        let policy = CgroupPolicy { memory_reserve, ..CgroupPolicy::default() };
+        let bounds = class_bounds([&sure, &asks("20Mi")], &policy);
+        assert_eq!([bounds.burstable.memory, bounds.best_effort.memory], expected, "{percent}%");
+        assert_eq!(bounds.all, CgroupLimits::NONE);
+    };
+    check(100, mi(200), [Some(mi(160)), Some(mi(140))]);
+    check(50, mi(200), [Some(mi(180)), Some(mi(170))]);
+    check(0, mi(200), [Some(mi(200)), Some(mi(200))]);
+    check(100, 0, [None, None]);
+    let bounds = class_bounds([&sure], &CgroupPolicy::default());
+    assert_eq!([bounds.burstable.memory, bounds.best_effort.memory], [None, None]);
+}

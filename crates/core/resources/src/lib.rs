@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 mod admit;
+mod allocatable;
 mod allocation;
 mod amounts;
 mod cgroup;
@@ -33,6 +34,9 @@ pub use admit::{
     Rejection, admit, declared_features, is_chosen, is_selected, missing_for_update,
     sysctl_with_dots,
 };
+pub use allocatable::{
+    AllocatablePolicy, NodeCgroup, NodeCgroupPlace, ReservedCgroup, ReservedScope, node_cgroups,
+};
 pub use allocation::{
     Infeasible, PodResources, ResizeRules, check_resize, is_growing, started_with, with_resources,
 };
@@ -42,7 +46,8 @@ pub use amounts::{
     requests_in_use,
 };
 pub use cgroup::{
-    CgroupLimits, CgroupPolicy, ClassBounds, PodCgroup, class_bounds, pod_cgroup, pod_qos,
+    CgroupLimits, CgroupPolicy, ClassBounds, MemoryReserve, PodCgroup, class_bounds, pod_cgroup,
+    pod_qos,
 };
 pub use container::{
     CgroupMode, LinuxResources, MemoryQos, NodeResources, QuotaMode, SwapBehavior, SwapPolicy,

@@ -8,7 +8,10 @@ use ferrolet_node::{
 use ferrolet_ports::{
     HealthCheck, NodeCopies as _, NodeHost as _, NodeView as _, RuntimeErrorKind,
 };
-use ferrolet_testkit::{Call, FakeNodeHost, World};
+use ferrolet_resources::{
+    AllocatablePolicy, NodeCgroupPlace, ReservedCgroup, ReservedScope, milli_cpu_to_shares,
+};
+use ferrolet_testkit::{Call, FakeNodeCgroups, FakeNodeHost, World};
 use k8s_openapi::api::core::v1::Node;
 use tokio::{
     sync::watch,
@@ -16,7 +19,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{NodeHandle, RefreshDoors, look_up, refresh, watch_runtime};
+use crate::{
+    AllocatableDoors, AllocatableSettings, NodeHandle, RefreshDoors, enforce_allocatable, look_up,
+    refresh, watch_runtime,
+};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -224,4 +230,64 @@ async fn the_page_shows_the_node_as_it_would_register() {
     assert_eq!(shown.metadata.name.as_deref(), Some("lab-node"));
     let conditions = shown.status.unwrap().conditions.unwrap();
     assert_eq!(conditions.last().unwrap().status, "True");
+}
+
+/// A node whose pods and daemons are bounded, and the words of its events.
+fn enforcing(world: &World) -> (NodeHandle, Arc<FakeNodeCgroups>, JoinSet<()>) {
+    let (node, cgroups) = (unasked(world), Arc::new(FakeNodeCgroups::default()));
+    let kube = ReservedCgroup { name: "/daemons".to_owned(), scope: ReservedScope::Compressible };
+    let policy = AllocatablePolicy { bounds_pods: true, kube: Some(kube), ..Default::default() };
+    let settings =
+        AllocatableSettings { policy, pods_cgroup: vec!["lab".to_owned(), "kubepods".to_owned()] };
+    let doors = AllocatableDoors { cgroups: cgroups.clone(), events: world.events() };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(enforce_allocatable(node.subscribe(), settings, doors));
+    (node, cgroups, tasks)
+}
+
+fn said(world: &World) -> Vec<String> {
+    let events = world.recorded_events();
+    events.into_iter().map(|(_, it)| format!("{} {}", it.reason, it.message)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bounds_are_written_at_once_told_once_and_put_right_within_a_minute() {
+    let world = World::new();
+    let (node, cgroups, _tasks) = enforcing(&world);
+    sleep(millis(1)).await;
+    let memory = || cgroups.at(&NodeCgroupPlace::Pods)?.limits.memory;
+    let shares = || cgroups.at(&NodeCgroupPlace::Pods)?.limits.cpu_shares;
+    assert_eq!(memory(), Some(24_682_416 * 1024));
+    assert_eq!(shares(), Some(milli_cpu_to_shares(2000)));
+    let told = [
+        "NodeAllocatableEnforced Updated Node Allocatable limit across pods",
+        "NodeAllocatableEnforced Updated limits on kube reserved cgroup /daemons",
+    ];
+    assert_eq!(said(&world), told);
+    cgroups.clear();
+    sleep(secs(61)).await;
+    assert_eq!(memory(), Some(24_682_416 * 1024));
+    assert_eq!(said(&world), told, "putting right is no news");
+    node.update(|facts| facts.machine.as_mut().unwrap().memory_bytes = 1 << 30);
+    sleep(millis(1)).await;
+    assert_eq!(memory(), Some(1 << 30), "a machine that changed is followed at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bound_that_the_kernel_refuses_is_told_and_tried_again() {
+    let world = World::new();
+    let (_node, cgroups, _tasks) = enforcing(&world);
+    cgroups.refuse(Some(NodeCgroupPlace::Pods));
+    sleep(millis(1)).await;
+    let failed = "FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits \
+                  [\"lab\" \"kubepods\"]: write memory.limit_in_bytes: device or resource busy";
+    let daemons = "NodeAllocatableEnforced Updated limits on kube reserved cgroup /daemons";
+    assert_eq!(said(&world), [failed, daemons]);
+    sleep(secs(60)).await;
+    assert_eq!(said(&world), [failed, daemons, failed]);
+    cgroups.refuse(None);
+    sleep(secs(60)).await;
+    let last = said(&world).pop().unwrap();
+    assert_eq!(last, "NodeAllocatableEnforced Updated Node Allocatable limit across pods");
+    assert!(cgroups.at(&NodeCgroupPlace::Pods).is_some());
 }

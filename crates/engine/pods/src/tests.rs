@@ -298,6 +298,7 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
             cfs_period_micros: 100_000,
             pids_limit: None,
             memory_qos: None,
+            memory_reserve: None,
         },
         memory_capacity: 1 << 30,
         swap: SwapPolicy { is_controlled: false, behavior: SwapBehavior::NoSwap, capacity: 0 },

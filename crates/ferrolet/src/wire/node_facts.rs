@@ -2,15 +2,17 @@
 
 use ferrolet_config::{
     KUBERNETES_VERSION, Loaded,
-    config::{Signal, ThresholdValue},
+    config::{Enforcement, Signal, ThresholdValue},
 };
 use ferrolet_host::{
     machine::{MachineFacts, has_apparmor},
     paging,
 };
+use ferrolet_linux::cgroups::{CgroupLayout, CgroupName};
 use ferrolet_node::{HardEviction, HugePages, Machine, NodeSettings, Threshold};
+use ferrolet_node_engine::AllocatableSettings;
 use ferrolet_report::node::ReportSettings;
-use ferrolet_resources::declared_features;
+use ferrolet_resources::{AllocatablePolicy, ReservedCgroup, ReservedScope, declared_features};
 use k8s_openapi::api::core::v1::Taint;
 
 /// The settings of the node's object.
@@ -28,6 +30,7 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
             ThresholdValue::Percent(percent) => Threshold::Share((percent / 100.0) as f32),
         })
     };
+    let reserved = config.reservations.effective();
     NodeSettings {
         name: name.to_owned(),
         hostname: flags.hostname_override.clone().unwrap_or_else(|| machine.hostname.clone()),
@@ -46,14 +49,47 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
         architecture: architecture().to_owned(),
         declared_features: declared_features(|gate| config.gates.enabled(gate)),
         allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
-        system_reserved: config.reservations.system.clone(),
-        kube_reserved: config.reservations.kube.clone(),
+        system_reserved: reserved.system,
+        kube_reserved: reserved.kube,
         hard_eviction: HardEviction {
             memory: hard(Signal::MemoryAvailable),
             storage: hard(Signal::NodeFsAvailable),
         },
         has_storage_isolation: config.volumes.local_storage_isolation,
     }
+}
+
+/// What is enforced on the node's own cgroups; `None` where there are none.
+pub(super) fn allocatable(loaded: &Loaded, layout: &CgroupLayout) -> Option<AllocatableSettings> {
+    let (config, reservations) = (&loaded.config, &loaded.config.reservations);
+    let has = |word: Enforcement| reservations.enforce.contains(&word);
+    let reserved = |name: &Option<String>, all: Enforcement, compressible: Enforcement| {
+        let scope = match () {
+            () if has(all) => ReservedScope::All,
+            () if has(compressible) => ReservedScope::Compressible,
+            () => return None,
+        };
+        Some(ReservedCgroup { name: name.clone()?, scope })
+    };
+    let root = CgroupName::parse(&config.cgroups.root).child("kubepods");
+    config.cgroups.per_qos.then(|| AllocatableSettings {
+        policy: AllocatablePolicy {
+            bounds_pods: has(Enforcement::Pods),
+            system: reserved(
+                &reservations.system_cgroup,
+                Enforcement::SystemReserved,
+                Enforcement::SystemReservedCompressible,
+            ),
+            kube: reserved(
+                &reservations.kube_cgroup,
+                Enforcement::KubeReserved,
+                Enforcement::KubeReservedCompressible,
+            ),
+            protects_memory: matches!(layout, CgroupLayout::V2 { .. })
+                && config.gates.enabled("MemoryQoS"),
+        },
+        pods_cgroup: root.components().to_vec(),
+    })
 }
 
 /// Whether and how often the cluster is told.
@@ -96,6 +132,7 @@ pub(super) fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
             .collect(),
         ephemeral_storage_bytes: paging::file_system_bytes(&loaded.flags.root_dir),
         swap_bytes: machine.swap_bytes,
+        max_pids: machine.max_pids,
         machine_id: machine.machine_id.clone(),
         system_uuid: machine.system_uuid.clone(),
         boot_id: machine.boot_id.clone(),

@@ -113,6 +113,7 @@ pub(super) async fn open(
             reopen: cri.clone(),
             disk: cri.clone(),
         },
+        node_cgroups: Arc::new(cgroups.clone()),
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
         names: Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref())),

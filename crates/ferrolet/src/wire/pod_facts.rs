@@ -14,7 +14,8 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_linux::cgroups::CgroupLayout;
 use ferrolet_pods::{PodSettings, PullSettings, UserIds};
 use ferrolet_resources::{
-    CgroupMode, CgroupPolicy, MemoryQos, NodeResources, SwapBehavior, SwapPolicy, amount,
+    CgroupMode, CgroupPolicy, MemoryQos, MemoryReserve, NodeResources, SwapBehavior, SwapPolicy,
+    amount,
 };
 use ferrolet_spec::{NodeDns, SpecSettings};
 
@@ -78,6 +79,7 @@ pub(super) fn pod_settings(
                         .then(|| memory_qos(loaded, machine))
                         .transpose()?
                         .flatten(),
+                    memory_reserve: memory_reserve(loaded, machine)?,
                 },
                 memory_capacity: i64::try_from(machine.memory_bytes)?,
                 swap: SwapPolicy {
@@ -125,17 +127,34 @@ fn memory_qos(loaded: &Loaded, machine: &MachineFacts) -> anyhow::Result<Option<
     if !config.gates.enabled("MemoryQoS") {
         return Ok(None);
     }
-    let reserved = [&config.reservations.system, &config.reservations.kube];
-    let reserved = reserved.map(|it| amount(it, "memory").value());
-    let allocatable =
-        reserved.into_iter().fold(i64::try_from(machine.memory_bytes)?, i64::saturating_sub);
     Ok(Some(MemoryQos {
         throttling_factor: config.resources.memory_throttling_factor,
         is_reserving: has_reservations(loaded),
-        // Thresholds of eviction do not count here.
-        allocatable: allocatable.max(0),
+        allocatable: allocatable_memory(loaded, machine)?,
         page_size: i64::try_from(paging::page_size())?,
     }))
+}
+
+/// What lower classes are kept from, where that is asked for.
+fn memory_reserve(
+    loaded: &Loaded,
+    machine: &MachineFacts,
+) -> anyhow::Result<Option<MemoryReserve>> {
+    let config = &loaded.config;
+    let percent = config.resources.qos_reserved_memory;
+    let Some(percent) = percent.filter(|_| config.gates.enabled("QOSReserved")) else {
+        return Ok(None);
+    };
+    Ok(Some(MemoryReserve { percent, allocatable: allocatable_memory(loaded, machine)? }))
+}
+
+/// Bytes that pods may have together. Thresholds of eviction do not count here.
+fn allocatable_memory(loaded: &Loaded, machine: &MachineFacts) -> anyhow::Result<i64> {
+    let reservations = &loaded.config.reservations;
+    let reserved = [&reservations.system, &reservations.kube];
+    let reserved = reserved.map(|it| amount(it, "memory").value());
+    let memory = i64::try_from(machine.memory_bytes)?;
+    Ok(reserved.into_iter().fold(memory, i64::saturating_sub).max(0))
 }
 
 /// The ids that pods with users of their own get.

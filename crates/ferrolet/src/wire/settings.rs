@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::bail;
 use ferrolet_agent::{NodeSlice, Settings};
 use ferrolet_config::{Loaded, config::ChangeDetection};
 use ferrolet_host::{
@@ -9,7 +10,7 @@ use ferrolet_host::{
     machine::{read_boot_time, read_trust_bundle},
     selinux::container_file_label,
 };
-use ferrolet_node::{HostAddresses, NodeFacts, NodeState};
+use ferrolet_node::{HostAddresses, NodeFacts, NodeState, reservation_faults};
 use ferrolet_ports::NodeHost as _;
 use ferrolet_rare_volumes::Attaching;
 use ferrolet_reclaim::{containers, images, logs};
@@ -32,6 +33,13 @@ pub(super) fn of(
     let (name, clock) = (&machine.node_name, adapters.clock.as_ref());
     let addresses = HostAddresses { by_name: adapters.by_name.clone(), ..ThisMachine.addresses() };
     let described = node_facts::describe(loaded, &machine.facts);
+    let faults = reservation_faults(&adapters.node_settings, &described);
+    if !faults.is_empty() {
+        bail!(
+            "systemReserved, kubeReserved and evictionHard keep more than the machine has: {}",
+            faults.join(" ")
+        );
+    }
     let facts = NodeFacts::at_start(described, addresses, clock.now());
     // The node as it would register; with a cluster, the API's copy takes its place.
     let state = NodeState::at_start(Arc::clone(&adapters.node_settings), facts, clock.now());
@@ -50,6 +58,7 @@ pub(super) fn of(
         keeps_chains: loaded.config.kernel.iptables.util_chains,
         node: NodeSlice {
             state,
+            allocatable: node_facts::allocatable(loaded, &machine.layout),
             report: node_facts::report_settings(loaded),
             pod_cidr: loaded.config.node.pod_cidr.clone(),
             startup: Startup::new(read_boot_time(), adapters.started),

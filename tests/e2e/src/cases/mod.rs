@@ -54,6 +54,7 @@ mod hand_over;
 mod images;
 mod life;
 mod local_services;
+mod node_means;
 mod page;
 mod reclaim;
 mod registries;
@@ -242,6 +243,7 @@ pub(crate) fn all() -> Vec<Case> {
         attackers::cases(),
         attackers_inside::cases(),
         local_services::cases(),
+        node_means::cases(),
         page::cases(),
         bench::cases(),
     ];

@@ -4,9 +4,10 @@
 //! [`CgroupTree`] makes, bounds, lists and removes. The numbers come from `ferrolet-resources`;
 //! here they are only written. Owned by the pod workers through the port `PodCgroups`.
 //!
-//! Must never happen: making, bounding, killing in or removing anything that is not below
-//! `<cgroupRoot>/kubepods`. The one thing written above is v2's `cgroup.subtree_control`, without
-//! which nothing below has controllers.
+//! Must never happen: making, killing in or removing anything that is not below
+//! `<cgroupRoot>/kubepods`. Two things are written elsewhere: v2's `cgroup.subtree_control` on the
+//! way down, without which nothing below has controllers, and the bounds of the two cgroups that
+//! the configuration names for daemons (`systemReservedCgroup`, `kubeReservedCgroup`).
 
 mod place;
 mod sweep;

@@ -24,6 +24,15 @@ const COUNTED_V2: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
 const COUNTED_V1: [&str; 7] =
     ["cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "name=systemd"];
 
+/// What is to be said of huge pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HugePages<'a> {
+    /// These sizes up to so many bytes, and no others.
+    Sizes(&'a BTreeMap<String, u64>),
+    /// As many as there are.
+    Unbounded,
+}
+
 /// A hierarchy that pods get a cgroup in.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -131,7 +140,7 @@ impl Place {
     pub(super) fn bound_huge_pages(
         &self,
         name: &CgroupName,
-        limits: &BTreeMap<String, u64>,
+        limits: &HugePages<'_>,
     ) -> Result<(), HostError> {
         let counts = match &self.kind {
             PlaceKind::Beside => false,
@@ -153,6 +162,23 @@ impl Place {
             })?;
         }
         Ok(())
+    }
+
+    /// Bytes of memory in use, where this hierarchy counts them; none in a cgroup that is not there.
+    pub(super) fn memory_in_use(&self, name: &CgroupName) -> Result<i64, HostError> {
+        let file = match &self.kind {
+            PlaceKind::Unified => "memory.current",
+            PlaceKind::Split(_) if self.has("memory") => "memory.usage_in_bytes",
+            PlaceKind::Split(_) | PlaceKind::Beside => return Ok(0),
+        };
+        let Some(cgroup) = self.find(name)? else {
+            return Ok(0);
+        };
+        match read_text(&cgroup, file) {
+            Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
+            Err(cause) if is_gone(&cause) => Ok(0),
+            Err(cause) => Err(refused(format!("read {file} of {}", self.shown(name)), &cause)),
+        }
     }
 
     /// Opens a cgroup that is there; `None` when it is not.

@@ -11,12 +11,12 @@ use ferrolet_linux::{
     offload::{Job, Pool, never},
     rooted::is_plain_name,
 };
-use ferrolet_ports::{CgroupDriver, Fut, HostError, PodCgroups, Retry};
-use ferrolet_resources::{CgroupLimits, ClassBounds, PodCgroup};
+use ferrolet_ports::{CgroupDriver, Fut, HostError, NodeCgroups, PodCgroups, Retry};
+use ferrolet_resources::{CgroupLimits, ClassBounds, NodeCgroup, PodCgroup};
 use ferrolet_types::{PodUid, Qos};
 
 use super::{
-    place::Place,
+    place::{HugePages, Place},
     sweep::{self, Swept},
 };
 
@@ -103,8 +103,7 @@ impl CgroupTree {
                     return Ok(());
                 }
                 inner.ensure(&inner.kubepods, &bounds.all)?;
-                inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
-                inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
+                inner.ensure_classes(&bounds)
             })
             .await
     }
@@ -119,8 +118,7 @@ impl CgroupTree {
                 if bounds.all != CgroupLimits::NONE {
                     inner.ensure(&inner.kubepods, &bounds.all)?;
                 }
-                inner.ensure(&inner.class(Qos::Burstable), &bounds.burstable)?;
-                inner.ensure(&inner.class(Qos::BestEffort), &LEAST)
+                inner.ensure_classes(&bounds)
             })
             .await
     }
@@ -202,7 +200,9 @@ impl PodCgroups for CgroupTree {
             let name = inner.pod(&pod)?;
             inner.ensure(&name, &pod.limits)?;
             let mut places = inner.places.iter();
-            places.try_for_each(|place| place.bound_huge_pages(&name, &pod.huge_pages))
+            places.try_for_each(|place| {
+                place.bound_huge_pages(&name, &HugePages::Sizes(&pod.huge_pages))
+            })
         }))
     }
 
@@ -253,7 +253,81 @@ impl PodCgroups for CgroupTree {
     }
 }
 
+impl NodeCgroups for CgroupTree {
+    fn bound<'a>(&'a self, cgroup: &'a NodeCgroup) -> Fut<'a, Result<(), HostError>> {
+        let (inner, cgroup) = (Arc::clone(&self.inner), cgroup.clone());
+        Box::pin(Job::on(Pool::State, "bound the node's cgroups").run(move || {
+            if !inner.per_qos {
+                return Ok(());
+            }
+            let name = match cgroup.place.reserved() {
+                None => {
+                    inner.ensure(&inner.kubepods, &cgroup.limits)?;
+                    inner.kubepods.clone()
+                }
+                Some(reserved) => inner.bound_existing(&reserved.name, &cgroup.limits)?,
+            };
+            let Some(sizes) = &cgroup.huge_pages else {
+                return Ok(());
+            };
+            let mut places = inner.places.iter();
+            places.try_for_each(|place| place.bound_huge_pages(&name, &HugePages::Sizes(sizes)))
+        }))
+    }
+}
+
 impl Inner {
+    /// Makes the two classes and bounds them. Their pods' huge pages are bounded one by one.
+    fn ensure_classes(&self, bounds: &ClassBounds) -> Result<(), HostError> {
+        let best_effort = CgroupLimits { memory: bounds.best_effort.memory, ..LEAST };
+        for (qos, limits) in [(Qos::Burstable, bounds.burstable), (Qos::BestEffort, best_effort)] {
+            let name = self.class(qos);
+            let limits = self.attainable(&name, limits)?;
+            self.ensure(&name, &limits)?;
+            for place in &self.places {
+                place.bound_huge_pages(&name, &HugePages::Unbounded)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory that is in use already cannot be bounded away: v1 refuses and v2 would kill for it.
+    /// Such a class stops growing.
+    fn attainable(
+        &self,
+        name: &CgroupName,
+        limits: CgroupLimits,
+    ) -> Result<CgroupLimits, HostError> {
+        let Some(bound) = limits.memory.filter(|bytes| *bytes >= 0) else {
+            return Ok(limits);
+        };
+        let mut in_use = 0;
+        for place in &self.places {
+            in_use = in_use.max(place.memory_in_use(name)?);
+        }
+        Ok(CgroupLimits { memory: Some(bound.max(in_use)), ..limits })
+    }
+
+    /// Bounds a cgroup that somebody else made.
+    fn bound_existing(&self, path: &str, limits: &CgroupLimits) -> Result<CgroupName, HostError> {
+        let name = CgroupName::parse(path);
+        let attempt = || format!("bound cgroup {path}");
+        if name.components().is_empty() || !name.components().iter().all(|it| is_plain_name(it)) {
+            return Err(never(attempt(), "it is not a path of plain names"));
+        }
+        for place in &self.places {
+            if !place.exists(&name)? {
+                return Err(never(attempt(), format!("there is no {}", place.shown(&name))));
+            }
+        }
+        for place in &self.places {
+            if let Some(cgroup) = place.find(&name)? {
+                place.bound(&cgroup, &name, limits)?;
+            }
+        }
+        Ok(name)
+    }
+
     fn class(&self, qos: Qos) -> CgroupName {
         match qos {
             Qos::Guaranteed => self.kubepods.clone(),

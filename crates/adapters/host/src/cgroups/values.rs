@@ -3,12 +3,14 @@
 //! A bound that is `None` writes nothing, so the kernel's default (or what an earlier write left)
 //! stands; zero means the same for shares and memory, as upstream's library has it.
 
-use std::collections::BTreeMap;
-
 use ferrolet_resources::CgroupLimits;
+
+use super::place::HugePages;
 
 /// The kernel's default period, in microseconds.
 const DEFAULT_PERIOD: u64 = 100_000;
+/// More huge pages than any machine has, as upstream writes it.
+const UNBOUNDED: u64 = 1 << 62;
 
 /// One text for one control file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,13 +105,17 @@ pub(super) fn v2(limits: &CgroupLimits) -> Vec<Write> {
 /// nobody asked for gets nothing.
 pub(super) fn huge_pages<'a>(
     files: impl IntoIterator<Item = &'a str>,
-    limits: &BTreeMap<String, u64>,
+    limits: &HugePages<'_>,
 ) -> Vec<(&'a str, u64)> {
     let bound_of = |file: &'a str| {
         let rest = file.strip_prefix("hugetlb.")?;
         let size = rest.strip_suffix(".limit_in_bytes").or_else(|| rest.strip_suffix(".max"))?;
         let size = size.strip_suffix(".rsvd").unwrap_or(size);
-        Some((file, limits.get(size).copied().unwrap_or(0)))
+        let bytes = match limits {
+            HugePages::Sizes(sizes) => sizes.get(size).copied().unwrap_or(0),
+            HugePages::Unbounded => UNBOUNDED,
+        };
+        Some((file, bytes))
     };
     files.into_iter().filter_map(bound_of).collect()
 }
@@ -131,6 +137,8 @@ fn required(controller: &'static str, file: &'static str, text: String) -> Write
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn told(writes: Vec<Write>) -> Vec<String> {
@@ -165,7 +173,7 @@ mod tests {
             "tasks",
         ];
         assert_eq!(
-            huge_pages(on_v1, &limits),
+            huge_pages(on_v1, &HugePages::Sizes(&limits)),
             [
                 ("hugetlb.1GB.limit_in_bytes", 0),
                 ("hugetlb.2MB.limit_in_bytes", 8 << 20),
@@ -173,7 +181,8 @@ mod tests {
             ]
         );
         let on_v2 = ["hugetlb.2MB.max", "hugetlb.2MB.current", "memory.max"];
-        assert_eq!(huge_pages(on_v2, &limits), [("hugetlb.2MB.max", 8 << 20)]);
+        assert_eq!(huge_pages(on_v2, &HugePages::Sizes(&limits)), [("hugetlb.2MB.max", 8 << 20)]);
+        assert_eq!(huge_pages(on_v2, &HugePages::Unbounded), [("hugetlb.2MB.max", 1 << 62)]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use images::{CredentialVerification, ImageCollection, Images, PullConcurrenc
 pub use kernel::{HairpinMode, Iptables, Kernel};
 pub use node::{ApiClients, Dns, EventRates, Node, Taint, TaintEffect};
 pub use observability::{LogFormat, LogOutput, Logging, Tracing, VerbosityRule};
-pub use reservations::{Enforcement, MemoryReservation, Reservations};
+pub use reservations::{Enforcement, MemoryReservation, Reservations, Reserved};
 pub use resources::{
     CpuManagerPolicy, MemoryManagerPolicy, MemoryReservationPolicy, Resources, TopologyPolicy,
     TopologyScope,

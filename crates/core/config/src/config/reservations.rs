@@ -55,6 +55,28 @@ pub struct Reservations {
     pub memory: Vec<MemoryReservation>,
 }
 
+/// What is kept back of each resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// For the operating system.
+    pub system: BTreeMap<String, Quantity>,
+    /// For Kubernetes' daemons.
+    pub kube: BTreeMap<String, Quantity>,
+}
+
+impl Reservations {
+    /// What is kept back in effect: CPUs that are named take the place of every amount of CPU.
+    pub fn effective(&self) -> Reserved {
+        let (mut system, mut kube) = (self.system.clone(), self.kube.clone());
+        if !self.cpus.is_empty() {
+            let n_cpus = i64::try_from(self.cpus.len()).unwrap_or(i64::MAX);
+            system.insert("cpu".to_owned(), Quantity::from_value(n_cpus));
+            kube.remove("cpu");
+        }
+        Reserved { system, kube }
+    }
+}
+
 pub(super) fn read(r: &Reader<'_>) -> Reservations {
     let cpus = r.text("reservedSystemCPUs");
     if !cpus.is_empty()
@@ -160,4 +182,31 @@ fn read_memory(r: &Reader<'_>) -> Vec<MemoryReservation> {
         MemoryReservation { numa_node: i32::try_from(node).unwrap_or(0), limits }
     });
     reservations.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_cpus_take_the_place_of_every_amount_of_cpu() {
+        let of = |list: &[(&str, i64)]| -> BTreeMap<String, Quantity> {
+            let list = list.iter();
+            list.map(|(name, n)| ((*name).to_owned(), Quantity::from_value(*n))).collect()
+        };
+        let mut given = Reservations {
+            system: of(&[("cpu", 1), ("memory", 5)]),
+            kube: of(&[("cpu", 2), ("memory", 7)]),
+            cpus: BTreeSet::new(),
+            system_cgroup: None,
+            kube_cgroup: None,
+            enforce: Vec::new(),
+            memory: Vec::new(),
+        };
+        let unchanged = Reserved { system: given.system.clone(), kube: given.kube.clone() };
+        assert_eq!(given.effective(), unchanged);
+        given.cpus = BTreeSet::from([0, 3, 5]);
+        let system = of(&[("cpu", 3), ("memory", 5)]);
+        assert_eq!(given.effective(), Reserved { system, kube: of(&[("memory", 7)]) });
+    }
 }

@@ -454,3 +454,19 @@ fn an_existing_node_gets_back_what_describes_the_machine_and_keeps_the_rest() {
     let plan = node_status(&settings, &facts, &previous, heartbeat());
     assert_eq!(plan.rebooted.as_deref(), Some("6008faa4-dc39-4261-84c0-bf38008b557c"));
 }
+
+#[test]
+fn keeping_more_than_there_is_names_the_resource() {
+    let machine = facts().machine.unwrap();
+    let mut settings = settings();
+    assert_eq!(reservation_faults(&settings, &machine), Vec::<String>::new());
+    settings.kube_reserved.insert("cpu".to_owned(), Quantity::from_milli(1500));
+    settings.system_reserved.insert("cpu".to_owned(), Quantity::from_milli(1000));
+    settings.system_reserved.insert("pid".to_owned(), Quantity::from_value(1 << 40));
+    assert_eq!(
+        reservation_faults(&settings, &machine),
+        [
+            "Resource \"cpu\" has a reservation of 2500m but capacity of 2. Expected capacity >= reservation."
+        ]
+    );
+}
