@@ -29,12 +29,13 @@ mod main_server;
 mod node_facts;
 mod platform;
 mod pod_facts;
+mod process;
 mod pulls;
 mod servers;
 mod serving;
 mod settings;
 
-use self::listeners::Listeners;
+use self::{listeners::Listeners, platform::Adapters};
 use crate::logging::Verbosity;
 
 /// What only the start needed is given back to the kernel after this long.
@@ -76,18 +77,36 @@ pub async fn run(
     let machine = Machine::read(loaded)?;
     // Before anything is touched, so that a second agent on one machine fails at once.
     let listeners = Listeners::bind(loaded).await?;
+    process::share_root(loaded);
     let (adapters, platform) = platform::open(loaded, &machine).await?;
-    let settings = settings::of(loaded, &machine, &adapters)?;
-    bound_daemons(&settings, &platform).await?;
+    process::tell_of_machine(&machine, platform.events.as_ref());
+    let settings = match ready(loaded, &machine, &adapters, &platform).await {
+        Ok(settings) => settings,
+        Err(error) => return Err(process::give_up(platform, error).await),
+    };
     let mut agent = assemble(settings, platform).await.context("use staticPodURL")?;
     servers::add(&mut agent, listeners, (loaded, command_line, verbosity), &machine, &adapters)?;
     let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
     agent.add(process(&agent, &notifier, exporter));
+    agent.add(process::place(loaded, &machine)?);
     let running = agent.run();
     if let Err(error) = notifier.ready() {
         tracing::warn!(%error, "The service manager cannot be told that the agent is ready");
     }
     Ok(running.await?)
+}
+
+/// Makes the process and the machine fit for pods.
+async fn ready(
+    loaded: &Loaded,
+    machine: &Machine,
+    adapters: &Adapters,
+    platform: &Platform,
+) -> anyhow::Result<Settings> {
+    process::set_up(loaded)?;
+    let settings = settings::of(loaded, machine, adapters)?;
+    bound_daemons(&settings, platform).await?;
+    Ok(settings)
 }
 
 /// Bounds the cgroups of daemons once, so that a name that is wrong is told at the start.

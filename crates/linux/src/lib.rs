@@ -10,6 +10,7 @@
 pub mod cgroups;
 pub mod children;
 mod clock;
+pub mod limits;
 pub mod mountinfo;
 pub mod offload;
 mod own_pages;

@@ -23,6 +23,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The kind of file system.
     pub file_system: String,
+    /// What is mounted below it here is seen by its peers.
+    pub is_shared: bool,
     /// Options of the file system itself, not of this mount.
     pub super_options: Vec<String>,
 }
@@ -68,6 +70,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         device: text(place.next()?),
         root: unescape(place.next()?),
         point: unescape(place.next()?),
+        is_shared: place.skip(1).any(|field| field.starts_with(b"shared:")),
         file_system: text(system.next()?),
         super_options: system.nth(1)?.split(|byte| *byte == b',').map(text).collect(),
     })

@@ -65,6 +65,14 @@ pub fn file_system_bytes(path: &Path) -> Option<u64> {
     stat.f_blocks.checked_mul(stat.f_frsize)
 }
 
+/// True when memory-backed volumes can be kept out of swap: the kernel knows tmpfs' `noswap`. Nothing
+/// is mounted for it.
+pub fn tmpfs_can_avoid_swap() -> bool {
+    use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
+    context.is_ok_and(|context| fsconfig_set_flag(&context, "noswap").is_ok())
+}
+
 /// True when the kernel counts swap per cgroup.
 pub fn swap_is_controlled(layout: &CgroupLayout) -> bool {
     match layout {

@@ -103,6 +103,11 @@ pub const EFFECTIVE: &[&str] = &[
     "systemReservedCgroup",
     "reservedSystemCPUs",
     "qosReserved",
+    "oomScoreAdj",
+    "maxOpenFiles",
+    "protectKernelDefaults",
+    "kubeletCgroups",
+    "systemCgroups",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

@@ -26,6 +26,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tunables;
 
 pub use addresses::{AddressError, host_ips, looks_up_name};
 pub use amounts::{allocatable, capacity, reservation, reservation_faults};
@@ -40,3 +41,4 @@ pub use runtime::{
 pub use settings::{HardEviction, NodeSettings, Threshold};
 pub use state::NodeState;
 pub use status::{NodeStatusPlan, has_changed, is_ready, is_urgent, node_status};
+pub use tunables::{TUNABLES, Tunable, TunablePlan, TunablePolicy, plan_tunable};

@@ -14,6 +14,7 @@ use crate::runner::Outcome;
 cases![
     pods_together_and_daemons_are_bounded_and_put_right,
     reservations_that_do_not_fit_the_machine_are_refused_by_name,
+    the_agent_sets_itself_and_its_kernel_up_or_says_why_not,
 ];
 
 /// The machine's memory in bytes.
@@ -122,5 +123,44 @@ fn reservations_that_do_not_fit_the_machine_are_refused_by_name(
     )?;
     ensure!(said.contains("kubeReservedCgroup"), "it says {said}");
     ensure!(said.contains(&format!("bound cgroup {absent}: there is no ")), "it says {said}");
+    Ok(Outcome::Passed)
+}
+
+/// The bench has copies of the kernel's settings, so nothing of the machine itself changes.
+fn the_agent_sets_itself_and_its_kernel_up_or_says_why_not(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let setting = |name: &str| -> Result<String> {
+        Ok(fs::read_to_string(format!("/proc/sys/{name}"))?.trim().to_owned())
+    };
+    // Another test's agent may have been here.
+    fs::write("/proc/sys/vm/overcommit_memory", "0")?;
+    let said = refusal(context, json!({"protectKernelDefaults": true}))?;
+    let fault = "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0";
+    ensure!(said.contains(fault), "it says {said}");
+    ensure!(said.contains("KubeletSetupFailed"), "it says {said}");
+    ensure!(setting("vm/overcommit_memory")? == "0", "a protected kernel was changed");
+    let own = format!("{}/agent", context.bench.run_id().cgroup());
+    let mut options = context.node_options();
+    options.configuration =
+        json!({"kubeletCgroups": own, "maxOpenFiles": 4096, "oomScoreAdj": 500});
+    let mut node = context.node_with(options)?;
+    for (name, value) in
+        [("vm/overcommit_memory", "1"), ("kernel/panic", "10"), ("kernel/panic_on_oops", "1")]
+    {
+        ensure!(setting(name)? == value, "{name} is {}", setting(name)?);
+    }
+    let id = node.pid()?;
+    node.wait("the agent to be in its cgroup", SOON, |_| {
+        Ok(cgroups::processes(&own)?.contains(&id).then_some(()))
+    })?;
+    let limits = fs::read_to_string(format!("/proc/{id}/limits"))?;
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).context("files")?;
+    ensure!(files.split_whitespace().nth(3) == Some("4096"), "{files}");
+    let score = fs::read_to_string(format!("/proc/{id}/oom_score_adj"))?;
+    ensure!(score.trim() == "500", "its score is {score}");
+    if !cgroups::is_v2() {
+        ensure!(node.log_text().contains("CgroupV1"), "nobody was told of cgroup v1");
+    }
     Ok(Outcome::Passed)
 }

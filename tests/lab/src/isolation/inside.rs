@@ -28,6 +28,7 @@ pub(super) fn init() -> Result<u8> {
     let run = own_run()?;
     cover_shared_paths(&run.directory())?;
     show_own_links(&run.directory())?;
+    cover_kernel_settings(&run.directory())?;
     // Last, because a mount below a shared one cannot be moved.
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
         .context("share mounts")?;
@@ -103,6 +104,26 @@ fn show_own_links(directory: &Path) -> Result<()> {
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("mount /sys")?;
     mount_move(&aside, "/sys/fs/cgroup").context("bring cgroups back")?;
     fs::remove_dir(&aside)?;
+    Ok(())
+}
+
+/// Settings of the kernel that agents change belong to the whole machine; this world gets copies of
+/// its own to write to.
+fn cover_kernel_settings(directory: &Path) -> Result<()> {
+    let copies = directory.join("sysctl");
+    fs::create_dir(&copies)?;
+    for name in [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/keys/root_maxkeys",
+        "kernel/keys/root_maxbytes",
+    ] {
+        let (real, copy) = (Path::new("/proc/sys").join(name), copies.join(name.replace('/', ".")));
+        fs::write(&copy, fs::read(&real)?)?;
+        mount_bind_recursive(&copy, &real).with_context(|| format!("cover {name}"))?;
+    }
     Ok(())
 }
 

@@ -6,9 +6,11 @@
 //!
 //! Must never happen: making, killing in or removing anything that is not below
 //! `<cgroupRoot>/kubepods`. Two things are written elsewhere: v2's `cgroup.subtree_control` on the
-//! way down, without which nothing below has controllers, and the bounds of the two cgroups that
-//! the configuration names for daemons (`systemReservedCgroup`, `kubeReservedCgroup`).
+//! way down, without which nothing below has controllers, and the cgroups that the configuration
+//! names for daemons: bounds of two (`systemReservedCgroup`, `kubeReservedCgroup`), processes of two
+//! ([`DaemonCgroups`]).
 
+mod daemons;
 mod place;
 mod sweep;
 #[cfg(test)]
@@ -16,5 +18,6 @@ mod tests;
 mod tree;
 mod values;
 
+pub use daemons::{DaemonCgroupError, DaemonCgroups};
 pub use tree::{CgroupTree, CgroupTreeError, CgroupTreeSettings};
 pub use values::cpu_weight;

@@ -116,12 +116,12 @@ fn a_fault_in_a_flags_value_is_the_command_lines() {
 #[test]
 fn one_warning_names_the_fields_that_do_nothing_yet() {
     let loaded = load_file(
-        "maxPods: 9\noomScoreAdj: 3\nport: 10250\nlogging: {verbosity: 2, flushFrequency: 9s}",
+        "maxPods: 9\nhairpinMode: none\nport: 10250\nlogging: {verbosity: 2, flushFrequency: 9s}",
     )
     .unwrap();
     assert_eq!(
         loaded.warnings,
-        ["configuration fields that have no effect yet: oomScoreAdj, logging.flushFrequency"]
+        ["configuration fields that have no effect yet: hairpinMode, logging.flushFrequency"]
     );
     assert_eq!(load_file("maxPods: 9").unwrap().warnings, [""; 0]);
 }
