@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use ferrolet_node_engine::{AllocatableDoors, RefreshDoors, enforce_allocatable, refresh};
+use ferrolet_node_engine::{
+    AllocatableDoors, NodeHandle, RefreshDoors, enforce_allocatable, refresh,
+};
 use ferrolet_pods::{Board, Wakers};
 use ferrolet_ports::StatusSink;
+use ferrolet_shutdown::Shutdown;
 use ferrolet_sources::http::ClientError;
 
 use crate::{
@@ -43,6 +46,8 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let (volumes, part) = ferrolet_volumes::build(settings.volumes, volume_doors);
     parts.push(part);
 
+    let ended = Arc::new(ferrolet_shutdown::Ended::default());
+    platform.sinks.push(ended.clone());
     let board = Arc::new(Board::with_sinks(sinks(&mut platform, cluster.as_ref())));
     let doors = platform.pod_doors(&board, (&probes, &volumes), cluster.as_ref(), node.subscribe());
     let (pods, part) = ferrolet_pods::build(
@@ -59,6 +64,10 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     parts.push(part);
     let doors = platform.reclaim_doors(board.clone(), volumes.usage.clone(), &pods);
     parts.push(ferrolet_reclaim::build(settings.reclaim, doors));
+    let doors = platform.shutdown_doors(board.clone(), &pods, ended);
+    let (shutdown, part) = ferrolet_shutdown::build(settings.shutdown, doors);
+    parts.push(part);
+    node_part.add_loop(follow_shutdown(node.clone(), shutdown));
     if settings.keeps_chains {
         parts.push(ferrolet_chains::build(platform.packet_filter.clone()));
     }
@@ -102,6 +111,13 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     }
     parts.push(node_part);
     Ok(Agent { parts, finished: pods.finished, views })
+}
+
+/// A node whose machine goes down is not ready and takes no pod.
+async fn follow_shutdown(node: NodeHandle, shutdown: Shutdown) {
+    node.follow(shutdown.fault, |facts, fault| facts.shutdown_fault = fault).await;
+    // A node without a graceful shutdown hears nothing more, and no loop may end.
+    std::future::pending().await
 }
 
 /// Who hears of every status: the cluster first.

@@ -106,6 +106,23 @@ impl Platform {
         }
     }
 
+    pub(crate) fn shutdown_doors(
+        &self,
+        pods: Arc<dyn PodsView>,
+        sync_loop: &Pods,
+        ended: Arc<ferrolet_shutdown::Ended>,
+    ) -> ferrolet_shutdown::Doors {
+        ferrolet_shutdown::Doors {
+            power: self.power.clone(),
+            pods,
+            evictions: sync_loop.evictions.clone(),
+            ended,
+            state_files: self.state_files.clone(),
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
     pub(crate) fn reclaim_doors(
         &self,
         pods: Arc<dyn PodsView>,

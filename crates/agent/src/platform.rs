@@ -6,8 +6,8 @@ use ferrolet_ports::{
     Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, Disks, Events,
     FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeCgroups,
     NodeHost, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PodCgroups,
-    PodFiles, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink, StorageObjects,
-    Usage, VolumeFiles,
+    PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
+    StorageObjects, Usage, VolumeFiles,
 };
 use tokio::sync::watch;
 
@@ -51,6 +51,8 @@ pub struct Platform {
     pub plugins: PluginDoors,
     /// How connections of probes end.
     pub outbound: Arc<dyn Outbound>,
+    /// Whoever says that the machine goes down.
+    pub power: Arc<dyn Power>,
     /// The packet filter.
     pub packet_filter: Arc<dyn PacketFilter>,
     /// What the kernel says, where it may be read.

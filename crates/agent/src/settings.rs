@@ -16,6 +16,8 @@ pub struct Settings {
     pub rare_volumes: ferrolet_rare_volumes::Settings,
     /// What is taken back, and when.
     pub reclaim: ferrolet_reclaim::Settings,
+    /// How pods end when the machine goes down.
+    pub shutdown: ferrolet_shutdown::Settings,
     /// The kubelet's chains are kept in the packet filter.
     pub keeps_chains: bool,
 }

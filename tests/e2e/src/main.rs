@@ -52,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) control_plane: Part<ControlPlane>,
     /// A driver for volumes, likewise.
     pub(crate) csi_driver: Part<PathBuf>,
+    /// The stand-in for logind.
+    pub(crate) logind: Part<PathBuf>,
     /// A client of a node's local services, likewise.
     pub(crate) local_client: Part<PathBuf>,
     /// A runc that maps the users of mounts, likewise.
@@ -111,6 +113,10 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_client) {
         options.local_client = parts::local_client();
     }
+    let needs_logind = |case: &Case| case.group == "shutdown";
+    if options.sample_run.is_none() && runner::select(&options).iter().any(needs_logind) {
+        options.logind = parts::logind();
+    }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
     }
@@ -150,6 +156,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
         local_client: Part::Missing("no selected test needs it".to_owned()),
+        logind: Part::Missing("no selected test needs it".to_owned()),
         newer_runc: Part::Missing("no selected test needs it".to_owned()),
         nfs_server: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),

@@ -108,6 +108,9 @@ pub const EFFECTIVE: &[&str] = &[
     "protectKernelDefaults",
     "kubeletCgroups",
     "systemCgroups",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+    "shutdownGracePeriodByPodPriority",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

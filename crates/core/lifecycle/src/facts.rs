@@ -6,7 +6,9 @@ use std::{
 };
 
 use ferrolet_pod::{Waiting, WaitingReason};
-use ferrolet_types::{ContainerName, GracePeriod, Timestamp, observed::PodObservation, pod::Phase};
+use ferrolet_types::{
+    ContainerName, Eviction, GracePeriod, Timestamp, observed::PodObservation, pod::Phase,
+};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{BackOffPolicy, Hold};
@@ -29,8 +31,8 @@ pub struct Facts<'a> {
     pub started_at: Option<Timestamp>,
     /// True when it was decided already that the node ends the pod.
     pub is_judged: bool,
-    /// Why the node cannot afford the pod any longer, once.
-    pub eviction: Option<&'a str>,
+    /// That the node cannot afford the pod any longer, once.
+    pub eviction: Option<&'a Eviction>,
     /// What is shown as waiting.
     pub waiting: &'a BTreeMap<ContainerName, Waiting>,
     /// What was told to hold the pod back.

@@ -13,14 +13,17 @@ pub(crate) fn judge(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Optio
     if facts.is_judged || state != PodState::Running || facts.pod.is_none() {
         return None;
     }
-    if let Some(message) = facts.eviction {
-        return Some(Ending { reason: EndReason::Evicted, message: message.to_owned() });
+    if let Some(eviction) = facts.eviction {
+        return Some(Ending {
+            reason: EndReason::parse(eviction.reason.as_str()),
+            message: eviction.message.clone(),
+            disruption: eviction.disruption.clone(),
+            annotations: eviction.annotations.clone(),
+        });
     }
     let is_over = due(facts).is_some_and(|due| due <= now);
-    is_over.then(|| Ending {
-        reason: EndReason::DeadlineExceeded,
-        message: "Pod was active on the node longer than the specified deadline".to_owned(),
-    })
+    let message = "Pod was active on the node longer than the specified deadline";
+    is_over.then(|| Ending::new(EndReason::DeadlineExceeded, message))
 }
 
 /// When the pod must have ended, if that is still to come.

@@ -1,7 +1,7 @@
 //! Why a container waits and why a pod was ended, as enums. Their words are made where a status or
 //! an event is written, and read back only from statuses that an earlier life of the agent wrote.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// Why a container does not run although it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,18 @@ pub struct Ending {
     pub reason: EndReason,
     /// One sentence.
     pub message: String,
+    /// The message of its condition `DisruptionTarget`, where the end is a disruption.
+    pub disruption: Option<String>,
+    /// What its event carries besides.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Ending {
+    /// An end that is nobody's disruption and whose event has nothing to add.
+    pub fn new(reason: EndReason, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { reason, message, disruption: None, annotations: BTreeMap::new() }
+    }
 }
 
 #[cfg(test)]

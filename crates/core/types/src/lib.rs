@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use amounts::{Amounts, amount, is_native_resource, parse_amounts};
 pub use change::{PodChange, PodChanges, SourceUpdate, SourcedPod, annotated, edited_places};
-pub use eviction::Eviction;
+pub use eviction::{Eviction, EvictionReason};
 pub use ids::{ContainerId, ContainerName, PodKey, PodUid, SandboxId};
 pub use qos::{Qos, qos_of};
 pub use quantity::{Quantity, QuantityError};

@@ -128,7 +128,7 @@ impl Inbox {
     /// Ends the pod for the node's sake.
     pub(crate) fn evict(&self, eviction: Eviction) {
         self.change(|orders| {
-            let grace = Some(eviction.grace);
+            let grace = eviction.grace;
             // One that ends already needs no other reason to.
             if orders.wish == Wish::Run {
                 orders.eviction = Some(eviction);

@@ -5,7 +5,7 @@ use ferrolet_lifecycle::{Hold, StepEvent};
 use ferrolet_pod::{EndReason, Ending, WaitingReason, kind_of_container};
 use ferrolet_ports::{Event, EventKind, EventObject, Events, HookMoment};
 use ferrolet_types::{
-    ContainerName, Pod, PodKey, PodUid,
+    ContainerName, EvictionReason, Pod, PodKey, PodUid,
     pod::{ContainerKind, PodView},
 };
 
@@ -152,9 +152,11 @@ pub(crate) fn say_step(events: &dyn Events, pod: &Pod, event: &StepEvent) {
         ContainerEvents::new(events, pod, kind, container.as_str())
     };
     match event {
-        StepEvent::Ends(Ending { reason, message }) => {
+        StepEvent::Ends(Ending { reason, message, .. }) => {
             let kind = match reason {
                 EndReason::DeadlineExceeded => EventKind::Normal,
+                // That the machine goes down is said of the node, not of each pod.
+                EndReason::Other(word) if word == EvictionReason::Terminated.as_str() => return,
                 EndReason::Evicted | EndReason::Other(_) => EventKind::Warning,
             };
             say_of_pod(events, pod, kind, reason.as_str(), message.clone());

@@ -77,7 +77,7 @@ pub(crate) fn plan_turn(
         setup: memory.made.setup(),
         started_at: started_at(memory),
         is_judged: memory.asked.verdict().is_some(),
-        eviction: orders.eviction.as_ref().map(|it| it.message.as_str()),
+        eviction: orders.eviction.as_ref(),
         waiting: memory.shown.waiting(),
         hold: memory.shown.hold(),
         failures: memory.made.failures(),
@@ -225,10 +225,12 @@ fn pod_bounds(pod: &PodObject, actuated: &PodResources, node: &NodeResources) ->
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use ferrolet_lifecycle::{StepEvent, Wish};
     use ferrolet_pod::EndReason;
     use ferrolet_testkit::pod;
-    use ferrolet_types::{Eviction, GracePeriod, pod::PodView as _};
+    use ferrolet_types::{Eviction, EvictionReason, GracePeriod, pod::PodView as _};
 
     use super::*;
     use crate::{grants::Assigned, inbox::Inbox};
@@ -258,8 +260,14 @@ mod tests {
         assert!(memory.made.actuated().is_none());
 
         let grace = GracePeriod::from_secs(3);
-        let message = "too much".to_owned();
-        inbox.evict(Eviction { uid: web.uid(), message, grace });
+        inbox.evict(Eviction {
+            uid: web.uid(),
+            reason: EvictionReason::Evicted,
+            message: "too much".to_owned(),
+            annotations: BTreeMap::new(),
+            disruption: None,
+            grace: Some(grace),
+        });
         let evicted = turn(&memory, &inbox).step;
         let reason = evicted.verdict.as_ref().map(|it| &it.reason);
         assert_eq!(reason, Some(&EndReason::Evicted));

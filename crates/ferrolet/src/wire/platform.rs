@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use ferrolet_agent::{ClusterDoors, Platform, PluginDoors, RuntimeDoors};
+use ferrolet_bus::Logind;
 use ferrolet_cluster::{
     api::Pace,
     certificates::CertificateFigures,
@@ -132,6 +133,7 @@ pub(super) async fn open(
         mounts: volumes,
         plugins: plugins(loaded, &mut parts),
         outbound: Arc::new(NodeOutbound),
+        power: Arc::new(Logind::of_machine()),
         packet_filter: Arc::new(Iptables::of_node()),
         kernel_log: kernel_log(),
         cluster: cluster_doors(loaded, cluster.as_ref()).await,

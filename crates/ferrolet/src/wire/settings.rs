@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::bail;
 use ferrolet_agent::{NodeSlice, Settings};
-use ferrolet_config::{Loaded, config::ChangeDetection};
+use ferrolet_config::{
+    Loaded,
+    config::{ChangeDetection, Shutdown},
+};
 use ferrolet_host::{
     ThisMachine,
     machine::{read_boot_time, read_trust_bundle},
@@ -15,6 +18,7 @@ use ferrolet_ports::NodeHost as _;
 use ferrolet_rare_volumes::Attaching;
 use ferrolet_reclaim::{containers, images, logs};
 use ferrolet_report::node::Startup;
+use ferrolet_shutdown::ShutdownGroup;
 use ferrolet_sources::{FileSettings, HttpSettings};
 use ferrolet_types::Amounts;
 use ferrolet_volumes::{SelinuxNode, VolumeStats};
@@ -55,6 +59,7 @@ pub(super) fn of(
         volumes: volumes(loaded, name, state.allocatable.clone()),
         rare_volumes: rare_volumes(loaded, name),
         reclaim: reclaim(loaded),
+        shutdown: shutdown(loaded),
         keeps_chains: loaded.config.kernel.iptables.util_chains,
         node: NodeSlice {
             state,
@@ -121,6 +126,23 @@ fn volumes(loaded: &Loaded, node_name: &str, allocatable: Amounts) -> ferrolet_v
         health_period: gates
             .enabled("CSIVolumeHealth")
             .then(|| volumes.stats_period.unwrap_or(HEALTH_PERIOD)),
+    }
+}
+
+fn shutdown(loaded: &Loaded) -> ferrolet_shutdown::Settings {
+    let config = &loaded.config;
+    ferrolet_shutdown::Settings {
+        groups: match &config.shutdown {
+            Shutdown::Off => Vec::new(),
+            Shutdown::TwoPhases { total, critical } => {
+                ferrolet_shutdown::two_phases(*total, *critical)
+            }
+            Shutdown::ByPriority(steps) => steps
+                .iter()
+                .map(|step| ShutdownGroup { priority: step.priority, period: step.grace_period })
+                .collect(),
+        },
+        keeps_record: config.gates.enabled("GracefulNodeShutdownBasedOnPodPriority"),
     }
 }
 

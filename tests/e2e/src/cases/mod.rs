@@ -60,6 +60,7 @@ mod reclaim;
 mod registries;
 pub(crate) mod remote;
 mod restarts;
+mod shutdown;
 mod surface;
 
 use std::time::Duration;
@@ -244,6 +245,7 @@ pub(crate) fn all() -> Vec<Case> {
         attackers_inside::cases(),
         local_services::cases(),
         node_means::cases(),
+        shutdown::cases(),
         page::cases(),
         bench::cases(),
     ];

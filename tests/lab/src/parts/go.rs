@@ -59,6 +59,9 @@ pub(super) const LOCAL_CLIENT: &[Binary] = &[("local-client", ".")];
 pub(super) const CSI_DRIVER: &[Binary] =
     &[("csi-driver", "."), ("csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")];
 
+/// A stand-in for logind.
+pub(super) const LOGIND: &[Binary] = &[("logind", ".")];
+
 /// A server of NFS in a process of its own.
 pub(super) const NFS_SERVER: &[Binary] = &[("osnfs", "github.com/willscott/go-nfs/example/osnfs")];
 

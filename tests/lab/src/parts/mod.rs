@@ -182,6 +182,24 @@ pub fn upstream_walk() -> Part<PathBuf> {
     built.map(|directory| directory.join("upstream-walk")).into()
 }
 
+/// Builds the stand-in for logind of `tests/logind` unless the cache has it, and brings the bus that
+/// it needs.
+#[must_use]
+pub fn logind() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("logind"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
+    };
+    if find_program("dbus-daemon").is_none()
+        && let Err(error) = debian::install(&["dbus-daemon"])
+    {
+        return Part::Missing(format!("no bus: {error:#}"));
+    }
+    let built = module.build(go::LOGIND);
+    built.map(|directory| directory.join("logind")).into()
+}
+
 /// Builds the NFS server of `tests/nfs-server` unless the cache has it.
 #[must_use]
 pub fn nfs_server() -> Part<PathBuf> {

@@ -129,6 +129,8 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_evented_pleg_connection_latency_seconds" Histogram Alpha [] "Time it took to be heard by the runtime's events, in seconds.";
     Metrics "kubelet_evented_pleg_connection_success_count" Counter Alpha [] "Streams of the runtime's events that were opened.";
     Metrics "kubelet_evictions" Counter Alpha ["eviction_signal"] "Pods that were evicted, by what they or the node ran out of.";
+    Metrics "kubelet_graceful_shutdown_end_time_seconds" Gauge Alpha [] "When the last graceful shutdown of the node ended, in seconds since the epoch.";
+    Metrics "kubelet_graceful_shutdown_start_time_seconds" Gauge Alpha [] "When the last graceful shutdown of the node began, in seconds since the epoch.";
     Metrics "kubelet_http_inflight_requests" Gauge Alpha ["long_running", "method", "path", "server_type"] "HTTP requests being answered.";
     Metrics "kubelet_http_requests_duration_seconds" Histogram Alpha ["long_running", "method", "path", "server_type"] "Time taken to answer HTTP requests.";
     Metrics "kubelet_http_requests_total" Counter Alpha ["long_running", "method", "path", "server_type"] "HTTP requests received.";

@@ -1,5 +1,7 @@
 //! Verdicts of the node over a pod at work, and what a step gives to tell.
 
+use ferrolet_types::EvictionReason;
+
 use super::*;
 
 fn ending(step: &Step) -> Option<&EndReason> {
@@ -42,10 +44,20 @@ fn an_evicted_pod_fails_and_leaves_nothing_behind() {
         seen_container("c", 1, running()),
         seen_container("c", 0, exited(1, NOW - 90, NOW - 80)),
     ]);
-    scene.eviction = Some("too much");
+    scene.eviction = Some(Eviction {
+        uid: "u".into(),
+        reason: EvictionReason::Evicted,
+        message: "too much".to_owned(),
+        annotations: BTreeMap::new(),
+        disruption: Some("short".to_owned()),
+        grace: None,
+    });
     scene.wish = Wish::End { grace: Some(GracePeriod::from_secs(5)) };
     let step = scene.step();
-    let verdict = Ending { reason: EndReason::Evicted, message: "too much".to_owned() };
+    let verdict = Ending {
+        disruption: Some("short".to_owned()),
+        ..Ending::new(EndReason::Evicted, "too much")
+    };
     assert_eq!(in_words(&step), "stop c-1 5s PodEnds; stop s-0");
     assert_eq!(step.events, [StepEvent::Ends(verdict.clone())]);
     assert_eq!(step.verdict, Some(verdict));

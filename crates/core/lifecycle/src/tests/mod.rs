@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ferrolet_pod::{EndReason, Ending, Waiting, WaitingReason};
 use ferrolet_types::{
-    ContainerId, ContainerName, GracePeriod, PodUid, SandboxId, Timestamp,
+    ContainerId, ContainerName, Eviction, GracePeriod, PodUid, SandboxId, Timestamp,
     observed::{
         ContainerState, Exit, NetworkMode, ObservedContainer, ObservedSandbox, PodObservation,
         TerminationMessageSource,
@@ -122,7 +122,7 @@ struct Scene {
     hold: Option<Hold>,
     started_at: Option<Timestamp>,
     is_judged: bool,
-    eviction: Option<&'static str>,
+    eviction: Option<Eviction>,
     pod_failure: Option<Failure>,
     probes: BTreeMap<ContainerName, ContainerProbes>,
     resize: ResizeFacts,
@@ -190,7 +190,7 @@ impl Scene {
             hold: self.hold.as_ref(),
             started_at: self.started_at,
             is_judged: self.is_judged,
-            eviction: self.eviction,
+            eviction: self.eviction.as_ref(),
             pod_failure: self.pod_failure.as_ref(),
             probes: &self.probes,
             resize: &self.resize,

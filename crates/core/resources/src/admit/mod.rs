@@ -49,6 +49,7 @@ pub struct Rejection {
 
 /// Decides whether the node takes `pod` besides `others`.
 pub fn admit(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
+    check_shutdown(node)?;
     sysctls::check(pod, &node.settings.allowed_unsafe_sysctls)?;
     check_os(pod)?;
     check_groups_policy(pod, node)?;
@@ -84,6 +85,17 @@ fn predicate(name: &str, holds: bool, why: &str) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection { reason: name.to_owned(), message: format!("Predicate {name} failed: {why}") })
+}
+
+/// A machine that goes down takes nobody.
+fn check_shutdown(node: &NodeState) -> Result<(), Rejection> {
+    match node.facts.shutdown_fault {
+        None => Ok(()),
+        Some(_) => Err(Rejection {
+            reason: "NodeShutdown".to_owned(),
+            message: "Pod was rejected as the node is shutting down.".to_owned(),
+        }),
+    }
 }
 
 fn check_os(pod: &Pod) -> Result<(), Rejection> {

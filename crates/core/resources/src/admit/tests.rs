@@ -357,3 +357,15 @@ fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
         check(&pod, &able, &[], refused(with));
     }
 }
+
+/// 8.18: a machine that goes down takes nobody, for whatever reason it would refuse a pod besides.
+#[test]
+fn a_node_that_shuts_down_takes_nobody() {
+    let mut node = node();
+    let plain = pod(serde_json::json!({"containers": []}));
+    assert_eq!(admit(&plain, &node, &[]), Ok(()));
+    node.facts.shutdown_fault = Some("node is shutting down".to_owned());
+    let refused = admit(&plain, &node, &[]).unwrap_err();
+    assert_eq!(refused.reason, "NodeShutdown");
+    assert_eq!(refused.message, "Pod was rejected as the node is shutting down.");
+}

@@ -6,6 +6,7 @@ use ferrolet_types::{
     Pod, PodKey, PodUid,
     pod::{Phase, PodView},
 };
+use k8s_openapi::api::core::v1::PodCondition;
 
 use crate::grants::Assigned;
 
@@ -92,21 +93,27 @@ impl Asked {
     }
 
     /// The node ends the pod: it fails, and what was made for it is taken away.
-    pub(crate) fn end(&mut self, Ending { reason, message }: Ending) {
-        self.verdict = Some(StatusOverride::Ended {
-            phase: Phase::Failed,
-            reason,
-            message,
-            conditions: Vec::new(),
-        });
+    pub(crate) fn end(&mut self, Ending { reason, message, disruption, .. }: Ending) {
+        let conditions = disruption.map(disruption_target).into_iter().collect();
+        self.verdict =
+            Some(StatusOverride::Ended { phase: Phase::Failed, reason, message, conditions });
     }
 
     /// The node took the pod and cannot have it after all.
     pub(crate) fn reject_late(&mut self, reason: &str, message: &str) {
-        self.end(Ending {
-            reason: EndReason::Other(reason.to_owned()),
-            message: format!("Pod was rejected: {message}"),
-        });
+        let reason = EndReason::Other(reason.to_owned());
+        self.end(Ending::new(reason, format!("Pod was rejected: {message}")));
+    }
+}
+
+/// The condition of a pod that the node ends for its own sake.
+fn disruption_target(message: String) -> PodCondition {
+    PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("TerminationByKubelet".to_owned()),
+        message: Some(message),
+        ..PodCondition::default()
     }
 }
 

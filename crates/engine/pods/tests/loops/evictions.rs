@@ -1,7 +1,9 @@
 //! Pods that the node cannot afford any longer.
 
+use std::collections::BTreeMap;
+
 use ferrolet_testkit::{Act, Call, Script, pod};
-use ferrolet_types::{Eviction, GracePeriod, PodChange, pod::PodView as _};
+use ferrolet_types::{Eviction, EvictionReason, GracePeriod, PodChange, pod::PodView as _};
 
 use crate::rig::*;
 
@@ -17,8 +19,11 @@ async fn an_evicted_pod_fails_at_once_with_the_reason_and_stays_so() {
     let began = world.now();
     let order = Eviction {
         uid: uid.clone(),
+        reason: EvictionReason::Evicted,
         message: "it has too much".to_owned(),
-        grace: GracePeriod::from_secs(1),
+        annotations: BTreeMap::new(),
+        disruption: None,
+        grace: Some(GracePeriod::from_secs(1)),
     };
     agent.evict(order.clone()).await;
     eventually("it failed", secs(10), || agent.phase(&uid) == "Failed").await;
@@ -55,8 +60,11 @@ async fn an_eviction_that_takes_too_long_is_told_once() {
     world.hang_pod_call(&uid, Call::StopContainer);
     let order = Eviction {
         uid: uid.clone(),
+        reason: EvictionReason::Evicted,
         message: "it has too much".to_owned(),
-        grace: GracePeriod::from_secs(2),
+        annotations: BTreeMap::new(),
+        disruption: None,
+        grace: Some(GracePeriod::from_secs(2)),
     };
     agent.evict(order).await;
     let told = || {
@@ -72,4 +80,40 @@ async fn an_eviction_that_takes_too_long_is_told_once() {
     eventually("it failed", secs(30), || agent.phase(&uid) == "Failed").await;
     tokio::time::sleep(secs(30)).await;
     assert_eq!(told(), 1);
+}
+
+/// 8.18: no event of its own, the words of the status and the condition are upstream's.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_with_its_machine_says_so() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).grace(300).build();
+    world.script_name("main", Script::IgnoresSignal);
+    agent.add(&web).await;
+    let uid = web.uid();
+    main_runs(&world, &uid, SOON).await;
+    let began = world.now();
+    let message = "Pod was terminated in response to imminent node shutdown.".to_owned();
+    agent
+        .evict(Eviction {
+            uid: uid.clone(),
+            reason: EvictionReason::Terminated,
+            message: message.clone(),
+            annotations: BTreeMap::new(),
+            disruption: Some(message.clone()),
+            grace: Some(GracePeriod::from_secs(4)),
+        })
+        .await;
+    world.until("it ended", SOON, |world| !world.is_running(&uid, "main")).await;
+    assert!(world.now().since(began) < secs(8));
+    eventually("it failed", secs(10), || agent.phase(&uid) == "Failed").await;
+    let status = agent.status(&uid).unwrap();
+    assert_eq!(status.reason.as_deref(), Some("Terminated"));
+    assert_eq!(status.message.as_ref(), Some(&message));
+    let conditions = status.conditions.unwrap();
+    let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget").unwrap();
+    assert_eq!((target.status.as_str(), target.message.as_ref()), ("True", Some(&message)));
+    assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+    let events = world.recorded_events();
+    assert!(!events.iter().any(|(_, it)| it.reason == "Terminated"), "{events:?}");
 }

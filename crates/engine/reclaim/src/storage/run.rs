@@ -6,7 +6,7 @@ use ferrolet_pod::{bare_container_id, container_statuses};
 use ferrolet_ports::{DiskUsage, PodsView, RuntimeDisk, Tally, Usage};
 use ferrolet_resources::{StorageUse, has_storage_limits, storage_breach};
 use ferrolet_types::{
-    Eviction, GracePeriod, Pod, PodUid,
+    Eviction, EvictionReason, GracePeriod, Pod, PodUid,
     pod::{Phase, PodView as _},
 };
 use k8s_openapi::api::core::v1::{ContainerStatus, Volume};
@@ -68,7 +68,14 @@ async fn look(doors: &Doors, pace: &mut Pace) {
         };
         let message = breach.message();
         tracing::warn!(pod = %pod.key(), message, "Pod breaks its limit on local storage");
-        let eviction = Eviction { uid, message, grace: GracePeriod::from_secs(AT_ONCE) };
+        let eviction = Eviction {
+            uid,
+            reason: EvictionReason::Evicted,
+            message,
+            annotations: BTreeMap::new(),
+            disruption: None,
+            grace: Some(GracePeriod::from_secs(AT_ONCE)),
+        };
         if doors.evictions.send(eviction).await.is_ok() {
             doors.figures.add("kubelet_evictions", &[breach.signal()], 1.0);
         }
