@@ -32,3 +32,33 @@ pub fn loopback_up() -> Result<()> {
     result(answer.into())?;
     Ok(())
 }
+
+/// Has a netlink socket's refusals come with words, and without the whole request repeated.
+///
+/// # Errors
+///
+/// The kernel's, if it is too old.
+pub fn extended_acknowledgements(socket: &impl AsRawFd) -> Result<()> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of_val(&on)).unwrap_or_default();
+    for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+        // SAFETY: both options read one `int`, and that is what they are shown.
+        let answer = unsafe {
+            let value = (&raw const on).cast();
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, option, value, length)
+        };
+        result(answer.into())?;
+    }
+    Ok(())
+}
+
+/// Gives this thread, and no other of the process, a new network namespace.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn leave_namespace() -> Result<()> {
+    // SAFETY: the danger of `unshare` is a thread that loses sight of another's descriptors; a
+    // network namespace has nothing to do with them.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+}
