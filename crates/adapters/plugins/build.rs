@@ -1,7 +1,7 @@
 //! Compiles our `.proto` files with a compiler written in Rust, so that a build needs no `protoc`.
 //!
 //! Of the plugins' services the library gets clients and of the node's own it gets servers. The
-//! other half of each is for tests only.
+//! other half of each is for tests only, but where both sides share their messages it gets both.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
@@ -9,6 +9,9 @@ use std::{env, error::Error, fs, path::PathBuf};
 const CALLED: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
 /// Services of this node, which others call.
 const OFFERED: [&str; 2] = ["proto/local_alpha.proto", "proto/pod_resources.proto"];
+
+/// Services of both sides that share their messages.
+const SHARED: [&str; 1] = ["proto/device_plugin.proto"];
 
 /// Messages that carry secrets: never printed.
 const SECRET: [&str; 3] = [
@@ -18,7 +21,7 @@ const SECRET: [&str; 3] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for proto in CALLED.iter().chain(&OFFERED) {
+    for proto in CALLED.iter().chain(&OFFERED).chain(&SHARED) {
         println!("cargo:rerun-if-changed={proto}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -45,5 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".v1alpha1", "crate::proto::local_alpha")
         .out_dir(tests)
         .compile_fds(offered)?;
+    let shared = protox::compile(SHARED, ["proto"])?;
+    tonic_prost_build::configure().btree_map(".").compile_fds(shared)?;
     Ok(())
 }

@@ -4,7 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, LoopHealth, once::OnceError};
-use ferrolet_ports::{Fut, GrantsView, HealthCheck, Measured, NodeView, Part, PodsView, Usage};
+use ferrolet_ports::{
+    Fut, GivenView, GrantsView, HealthCheck, Measured, NodeView, Part, PodsView, Usage,
+};
 use ferrolet_types::Eviction;
 use tokio::{
     sync::{mpsc, watch},
@@ -28,6 +30,8 @@ pub struct Views {
     pub board: Arc<Board>,
     /// What pods were granted.
     pub grants: Arc<dyn GrantsView>,
+    /// What pods were given for themselves.
+    pub given: Arc<dyn GivenView>,
     /// What pods use, with the names of volumes.
     pub usage: Arc<dyn Usage>,
     /// The node as it describes itself.

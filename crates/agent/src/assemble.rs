@@ -42,6 +42,12 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     parts.push(part);
     let (probes, part) = ferrolet_probes::build(platform.probe_doors());
     parts.push(part);
+    let (devices, part) =
+        ferrolet_devices_engine::build(settings.devices, platform.device_doors()).await;
+    parts.push(part);
+    // Before anybody describes the node.
+    node.update(|facts| facts.devices = devices.amounts.borrow().clone());
+    node_part.add_loop(node.clone().follow(devices.amounts, |facts, it| facts.devices = it));
     let volume_doors = platform.volume_doors(settings.rare_volumes, cluster.as_ref(), &mut parts);
     let (volumes, part) = ferrolet_volumes::build(settings.volumes, volume_doors);
     parts.push(part);
@@ -49,7 +55,8 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let ended = Arc::new(ferrolet_shutdown::Ended::default());
     platform.sinks.push(ended.clone());
     let board = Arc::new(Board::with_sinks(sinks(&mut platform, cluster.as_ref())));
-    let doors = platform.pod_doors(&board, (&probes, &volumes), cluster.as_ref(), node.subscribe());
+    let providers = (&probes, &volumes, &devices.devices);
+    let doors = platform.pod_doors(&board, providers, cluster.as_ref(), node.subscribe());
     let (pods, part) = ferrolet_pods::build(
         settings.pods,
         doors,
@@ -59,6 +66,7 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
             probes: probes.reports,
             volumes_ready: volumes.ready,
             volume_health: volumes.health,
+            devices: devices.changed,
         },
     );
     parts.push(part);
@@ -76,6 +84,7 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
         pods: board.clone(),
         board,
         grants: pods.world.clone(),
+        given: devices.devices,
         usage: volumes.usage,
         node: Arc::new(node.clone()),
         node_state: node.subscribe(),

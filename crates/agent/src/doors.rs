@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use ferrolet_devices_engine::Devices;
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, Pods};
 use ferrolet_ports::{Part, PodsView, Usage};
 use ferrolet_probes::Probes;
 use ferrolet_rare_volumes::RareDoors;
 use ferrolet_volumes::Volumes;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::{Platform, cluster::Cluster};
 
@@ -24,6 +25,17 @@ impl Platform {
     pub(crate) fn node_doors(&self) -> ferrolet_node_engine::Doors {
         ferrolet_node_engine::Doors {
             runtime: self.runtime.runtime.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn device_doors(&mut self) -> ferrolet_devices_engine::Doors {
+        let devices = &mut self.plugins.devices;
+        ferrolet_devices_engine::Doors {
+            plugins: devices.plugins.clone(),
+            // Nobody asks twice; whoever did would hear of no plugin.
+            news: devices.news.take().unwrap_or_else(|| mpsc::channel(1).1),
+            files: devices.files.clone(),
             clock: self.clock.clone(),
         }
     }
@@ -81,7 +93,7 @@ impl Platform {
     pub(crate) fn pod_doors(
         &self,
         board: &Arc<Board>,
-        (probes, volumes): (&Probes, &Volumes),
+        (probes, volumes, devices): (&Probes, &Volumes, &Arc<Devices>),
         cluster: Option<&Cluster>,
         node: watch::Receiver<Arc<NodeState>>,
     ) -> ferrolet_pods::Doors {
@@ -95,6 +107,7 @@ impl Platform {
             state_files: self.state_files.clone(),
             usage: Some(volumes.usage.clone()),
             volumes: volumes.engine.clone(),
+            devices: devices.clone(),
             probing: probes.probing.clone(),
             hooks: probes.hooks.clone(),
             objects: cluster.map(|it| it.objects.clone()),

@@ -3,13 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, Disks, Events,
-    FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeCgroups,
-    NodeHost, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PodCgroups,
-    PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
+    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins, Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeCgroups, NodeHost, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
     StorageObjects, Usage, VolumeFiles,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// The world.
 pub struct Platform {
@@ -86,6 +83,18 @@ pub struct PluginDoors {
     pub csi: Arc<dyn CsiDrivers>,
     /// Who is registered.
     pub registered: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
+    /// Plugins that offer devices.
+    pub devices: DeviceDoors,
+}
+
+/// Plugins that offer devices.
+pub struct DeviceDoors {
+    /// The plugins.
+    pub plugins: Arc<dyn DevicePlugins>,
+    /// What becomes of them; taken once.
+    pub news: Option<mpsc::Receiver<PluginNews>>,
+    /// The directory of the record of who has which device.
+    pub files: Arc<dyn StateFiles>,
 }
 
 /// The API server, by what is asked of it.

@@ -10,6 +10,8 @@ pub struct Settings {
     pub sources: ferrolet_sources::Settings,
     /// What pods are made by.
     pub pods: ferrolet_pods::Settings,
+    /// What is told of devices.
+    pub devices: ferrolet_devices_engine::Settings,
     /// How volumes are kept.
     pub volumes: ferrolet_volumes::Settings,
     /// How kinds of volumes are kept that few have.

@@ -12,6 +12,7 @@ mod clock;
 mod cluster;
 mod credential_files;
 mod csi;
+mod devices;
 mod disks;
 mod events;
 mod feeds;
@@ -64,6 +65,9 @@ pub use credential_files::{ChangeHints, CredentialFiles, Gone, ReadFile};
 pub use csi::{
     CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
     CsiHealthAsk, CsiPublish, CsiStage, RegisteredDriver,
+};
+pub use devices::{
+    DeviceAnswer, DeviceError, DevicePlugins, NoDevices, PluginCallError, PluginNews, PodDevices,
 };
 pub use disks::{Detached, Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) csi_driver: Part<PathBuf>,
     /// The stand-in for logind.
     pub(crate) logind: Part<PathBuf>,
+    /// A device plugin, likewise.
+    pub(crate) device_plugin: Part<PathBuf>,
     /// A client of a node's local services, likewise.
     pub(crate) local_client: Part<PathBuf>,
     /// A runc that maps the users of mounts, likewise.
@@ -109,6 +111,10 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_driver) {
         options.csi_driver = parts::csi_driver();
     }
+    let needs_devices = |case: &Case| case.group == "cluster_devices";
+    if options.sample_run.is_none() && runner::select(&options).iter().any(needs_devices) {
+        options.device_plugin = parts::device_plugin();
+    }
     let needs_client = |case: &Case| case.group == "local_services";
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_client) {
         options.local_client = parts::local_client();
@@ -155,6 +161,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         wants_long: false,
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
+        device_plugin: Part::Missing("no selected test needs it".to_owned()),
         local_client: Part::Missing("no selected test needs it".to_owned()),
         logind: Part::Missing("no selected test needs it".to_owned()),
         newer_runc: Part::Missing("no selected test needs it".to_owned()),

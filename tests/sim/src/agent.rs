@@ -10,7 +10,7 @@ use ferrolet_pods::{
     Board, Doors, Inputs, LoopHealth, PodSettings, PullLimits, PullSettings, UserIds,
     World as Wiring,
 };
-use ferrolet_ports::StatusSink;
+use ferrolet_ports::{NoDevices, StatusSink};
 use ferrolet_probes::{HookRunner, probes};
 use ferrolet_sources::{Merger, merge};
 use ferrolet_spec::{NodeDns, SpecSettings};
@@ -58,6 +58,7 @@ impl Agent {
             names: Arc::new(FakeNames::default()),
             usage: None,
             volumes: world.volumes(),
+            devices: Arc::new(NoDevices),
             probing: Arc::new(probing),
             hooks: Arc::new(hooks),
             objects: None,
@@ -73,6 +74,7 @@ impl Agent {
             probes: probe_reports,
             volumes_ready: mpsc::channel(1).1,
             volume_health: mpsc::channel(1).1,
+            devices: mpsc::channel(1).1,
             evictions,
         };
         let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));

@@ -24,8 +24,7 @@ pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
 
 /// Shows the sockets in a directory until nobody looks any more.
 pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(&directory);
-    if let Err(error) = made {
+    if let Err(error) = make_directory(&directory) {
         tracing::warn!(directory = %directory.display(), %error, "Directory for plugins cannot be made");
     }
     let mut watch = DirectoryWatch::directory(&directory);
@@ -53,12 +52,32 @@ pub async fn follow(directory: PathBuf, shown: watch::Sender<Sockets>) {
     }
 }
 
+/// Makes a directory for plugins, as only root reaches it.
+pub fn make_directory(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)
+}
+
+/// Takes away the sockets that an earlier life of the agent, and plugins that registered with it,
+/// left in a directory: plugins that live see that and register anew. Everything else stays.
+pub fn clear(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Listens on a socket of this name, in a directory that only root reaches. It is made under
 /// another name and moved into place: a client finds the old one or the new one, never one that
 /// nobody listens to.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    make_directory(directory)?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     match fs::remove_file(&draft) {
@@ -93,6 +112,21 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn only_sockets_are_cleared_away() {
+        let held = tempfile::tempdir().unwrap();
+        let directory = held.path().join("device-plugins");
+        make_directory(&directory).unwrap();
+        fs::write(directory.join("kubelet_internal_checkpoint"), "{}").unwrap();
+        fs::create_dir(directory.join("below")).unwrap();
+        let _listener = UnixListener::bind(directory.join("gpu.sock")).unwrap();
+        clear(&directory).unwrap();
+        let left = fs::read_dir(&directory).unwrap().map(|it| it.unwrap().file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, ["below", "kubelet_internal_checkpoint"]);
+    }
 
     #[tokio::test]
     async fn sockets_appear_are_told_apart_from_files_and_go() {

@@ -20,6 +20,16 @@ pub(crate) fn channel(path: &Path) -> Channel {
     }))
 }
 
+/// A channel that is connected. Must be called inside a tokio runtime, which drives it.
+pub(crate) async fn connect(path: &Path) -> Result<Channel, tonic::transport::Error> {
+    let path: PathBuf = path.to_owned();
+    let connector = service_fn(move |_| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    Endpoint::from_static("http://localhost").connect_with_connector(connector).await
+}
+
 /// The socket in a driver's own words: a path, or one behind `unix://`.
 pub(crate) fn socket_path(endpoint: &str) -> PathBuf {
     let path = endpoint

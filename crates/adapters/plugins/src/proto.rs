@@ -14,6 +14,12 @@ pub(crate) mod registration {
     tonic::include_proto!("pluginregistration");
 }
 
+/// Device plugins, version 1 beta 1.
+pub(crate) mod device {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    tonic::include_proto!("v1beta1");
+}
+
 /// What pods were given, version 1.
 pub(crate) mod pod_resources {
     #![expect(clippy::allow_attributes, reason = "generated code")]

@@ -11,9 +11,11 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use ferrolet_devices::is_extended_resource;
 use ferrolet_ports::{CsiError, Measured, RegisteredDriver, Sample, SampleValue};
 use tokio::{
     sync::watch,
@@ -23,6 +25,7 @@ use tokio::{
 use tonic::Request;
 
 use crate::{
+    DeviceRegistry,
     csi::{counted, refused, timed},
     endpoint::{channel, socket_path},
     proto::{
@@ -36,7 +39,10 @@ use crate::{
 /// The sockets that are there, each with something that changes when it is replaced.
 pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
 
-const KIND: &str = "CSIPlugin";
+const CSI: &str = "CSIPlugin";
+const DEVICES: &str = "DevicePlugin";
+/// The version of device plugins that we speak.
+const DEVICE_VERSION: &str = "v1beta1";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 /// A plugin that cannot say its name in this time is asked again later.
@@ -49,9 +55,32 @@ struct Driver {
     info: RegisteredDriver,
 }
 
+/// Who was found behind a socket.
+enum Plugin {
+    Csi(String, Driver),
+    Devices(ConnectedDevices),
+}
+
+/// A plugin that offers devices, for as long as somebody remembers it: whoever is interrupted while
+/// it registers, or forgets its socket, takes its leave.
+struct ConnectedDevices {
+    devices: Arc<DeviceRegistry>,
+    socket: PathBuf,
+}
+
+impl Drop for ConnectedDevices {
+    fn drop(&mut self) {
+        self.devices.disconnect(&self.socket);
+    }
+}
+
 /// The plugins of this node.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Registry {
+    /// Who takes plugins that offer devices; without them these are refused.
+    devices: Option<Arc<DeviceRegistry>>,
+    /// Device plugins, by their registration.
+    device_plugins: watch::Sender<BTreeMap<PathBuf, ConnectedDevices>>,
     drivers: watch::Sender<BTreeMap<String, Driver>>,
     shown: watch::Sender<BTreeMap<String, RegisteredDriver>>,
     /// Every socket that is there, whoever is behind it.
@@ -67,6 +96,11 @@ enum Refusal {
 }
 
 impl Registry {
+    /// A registry that takes plugins that offer devices, too.
+    pub fn with_devices(devices: Arc<DeviceRegistry>) -> Self {
+        Self { devices: Some(devices), ..Self::default() }
+    }
+
     /// The drivers that are registered, and every change of them.
     pub fn registered(&self) -> watch::Receiver<BTreeMap<String, RegisteredDriver>> {
         self.shown.subscribe()
@@ -98,7 +132,7 @@ impl Registry {
     /// Follows the sockets until nobody names them any more.
     pub async fn run(&self, mut sockets: watch::Receiver<Sockets>) {
         let mut known: BTreeMap<PathBuf, ((u64, i64), AbortHandle)> = BTreeMap::new();
-        let mut greetings: JoinSet<(PathBuf, String, Driver)> = JoinSet::new();
+        let mut greetings: JoinSet<(PathBuf, Plugin)> = JoinSet::new();
         loop {
             let there = sockets.borrow_and_update().clone();
             self.sockets.send_replace(there.keys().cloned().collect());
@@ -111,29 +145,42 @@ impl Registry {
                 is_same
             });
             for (path, stamp) in there {
-                known
-                    .entry(path)
-                    .or_insert_with_key(|path| (stamp, greetings.spawn(greet(path.clone()))));
+                let devices = self.devices.clone();
+                known.entry(path).or_insert_with_key(|path| {
+                    (stamp, greetings.spawn(greet(path.clone(), devices)))
+                });
             }
             tokio::select! {
                 // Cancel-safe: the latest set is read again at the top.
                 changed = sockets.changed() => if changed.is_err() { return },
                 // Cancel-safe: a finished task stays in the set until it is taken. An aborted one
                 // has nothing to say.
-                Some(Ok((path, name, driver))) = greetings.join_next() => {
+                Some(Ok((path, plugin))) = greetings.join_next() => {
                     if known.contains_key(&path) {
-                        tracing::info!(driver = name, endpoint = %driver.socket.display(), "CSI driver is registered");
-                        self.drivers.send_modify(|drivers| {
-                            drivers.insert(name, driver);
-                        });
-                        self.show();
+                        self.note(path, plugin);
                     }
                 }
             }
         }
     }
 
+    fn note(&self, registration: PathBuf, plugin: Plugin) {
+        match plugin {
+            Plugin::Csi(name, driver) => {
+                tracing::info!(driver = name, endpoint = %driver.socket.display(), "CSI driver is registered");
+                self.drivers.send_modify(|drivers| {
+                    drivers.insert(name, driver);
+                });
+                self.show();
+            }
+            Plugin::Devices(plugin) => self.device_plugins.send_modify(|known| {
+                known.insert(registration, plugin);
+            }),
+        }
+    }
+
     fn forget(&self, registration: &Path) {
+        self.device_plugins.send_if_modified(|known| known.remove(registration).is_some());
         let is_changed = self.drivers.send_if_modified(|drivers| {
             let before = drivers.len();
             drivers.retain(|name, driver| {
@@ -166,8 +213,9 @@ impl Measured for Registry {
             value: SampleValue::Number(1.0),
         };
         let drivers = self.drivers.borrow();
-        let actual = drivers.values();
-        let actual = actual.map(|it| sample(&it.registration, "actual_state_of_world"));
+        let device_plugins = self.device_plugins.borrow();
+        let actual = drivers.values().map(|it| &it.registration).chain(device_plugins.keys());
+        let actual = actual.map(|path| sample(path, "actual_state_of_world"));
         let sockets = self.sockets.borrow();
         let desired = sockets.iter().map(|path| sample(path, "desired_state_of_world"));
         actual.chain(desired).collect()
@@ -175,13 +223,13 @@ impl Measured for Registry {
 }
 
 /// Asks who is behind the socket until there is an answer that will not change.
-async fn greet(registration: PathBuf) -> (PathBuf, String, Driver) {
+async fn greet(registration: PathBuf, devices: Option<Arc<DeviceRegistry>>) -> (PathBuf, Plugin) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match register(&registration).await {
-            Ok((name, driver)) => {
+        match register(&registration, devices.as_ref()).await {
+            Ok(plugin) => {
                 tell(&registration, None).await;
-                return (registration, name, driver);
+                return (registration, plugin);
             }
             Err(Refusal::Never(why)) => {
                 tracing::warn!(socket = %registration.display(), why, "Plugin is refused");
@@ -199,7 +247,10 @@ async fn greet(registration: PathBuf) -> (PathBuf, String, Driver) {
     }
 }
 
-async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
+async fn register(
+    registration: &Path,
+    devices: Option<&Arc<DeviceRegistry>>,
+) -> Result<Plugin, Refusal> {
     let later = |error: CsiError| Refusal::Later(error.message);
     let mut client = RegistrationClient::new(channel(registration));
     let asked = timed(InfoRequest {}, |it| client.get_info(it));
@@ -207,17 +258,40 @@ async fn register(registration: &Path) -> Result<(String, Driver), Refusal> {
         Ok(info) => info.map_err(|status| later(refused(&status)))?,
         Err(_elapsed) => return Err(Refusal::Later("it does not say who it is".to_owned())),
     };
-    check(&info, registration).map_err(Refusal::Never)?;
     let socket = match info.endpoint.as_str() {
         "" => registration.to_owned(),
         endpoint => socket_path(endpoint),
     };
+    if let Some(devices) = devices.filter(|_| info.r#type == DEVICES) {
+        check_devices(&info).map_err(Refusal::Never)?;
+        devices.connect(&info.name, &socket).await.map_err(Refusal::Later)?;
+        return Ok(Plugin::Devices(ConnectedDevices { devices: devices.clone(), socket }));
+    }
+    check(&info, registration).map_err(Refusal::Never)?;
     let driver = Driver {
         registration: registration.to_owned(),
         info: node_info(&info.name, &socket).await.map_err(later)?,
         socket,
     };
-    Ok((info.name, driver))
+    Ok(Plugin::Csi(info.name, driver))
+}
+
+/// Why a plugin's devices are not for us.
+fn check_devices(info: &PluginInfo) -> Result<(), String> {
+    let versions = &info.supported_versions;
+    if !versions.iter().any(|it| it == DEVICE_VERSION) {
+        let versions = versions.join(" ");
+        return Err(format!(
+            "manager version, {DEVICE_VERSION}, is not among plugin supported versions [{versions}]"
+        ));
+    }
+    if !is_extended_resource(&info.name) {
+        let name = &info.name;
+        return Err(format!(
+            "invalid name of device plugin socket: the ResourceName {name:?} is invalid"
+        ));
+    }
+    Ok(())
 }
 
 /// What a driver says of this node.
@@ -235,7 +309,7 @@ async fn node_info(name: &str, socket: &Path) -> Result<RegisteredDriver, CsiErr
 
 /// Why a plugin is not for us.
 fn check(info: &PluginInfo, registration: &Path) -> Result<(), String> {
-    if info.r#type != KIND {
+    if info.r#type != CSI {
         return Err(format!(
             "no handler registered for plugin type: {} at socket {}",
             info.r#type,

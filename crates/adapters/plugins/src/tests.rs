@@ -38,7 +38,7 @@ mod csi_wire {
     #![expect(unreachable_pub, clippy::allow_attributes, reason = "generated code")]
     include!(concat!(env!("OUT_DIR"), "/server/csi.v1.rs"));
 }
-mod registration_wire {
+pub(crate) mod registration_wire {
     #![expect(unreachable_pub, clippy::allow_attributes, reason = "generated code")]
     include!(concat!(env!("OUT_DIR"), "/server/pluginregistration.rs"));
 }

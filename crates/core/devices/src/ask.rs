@@ -53,7 +53,11 @@ pub(crate) fn is_claimed(pod: &Pod, container: &str, resource: &str) -> bool {
 
 /// Devices that a container may take over: init containers before it have them and will be gone.
 /// Sidecars and regular containers keep what they took.
-pub fn reusable(pod: &Pod, container: &str, book: &DeviceBook) -> BTreeMap<String, BTreeSet<String>> {
+pub fn reusable(
+    pod: &Pod,
+    container: &str,
+    book: &DeviceBook,
+) -> BTreeMap<String, BTreeSet<String>> {
     let spec = pod.spec_ref();
     let init = spec.init_containers.iter().flatten().map(|it| (init_kind(it), it));
     let regular = spec.containers.iter().map(|it| (ContainerKind::Regular, it));

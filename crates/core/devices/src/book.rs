@@ -110,7 +110,8 @@ impl DeviceBook {
         let Some(known) = self.resources.get_mut(resource) else {
             return BTreeSet::new();
         };
-        let health = |of: &BTreeMap<String, Device>, id: &String| of.get(id).map(|it| it.is_healthy);
+        let health =
+            |of: &BTreeMap<String, Device>, id: &String| of.get(id).map(|it| it.is_healthy);
         let is_news = |id: &&String| health(&known.devices, id) != health(&devices, id);
         let news: BTreeSet<String> = devices.keys().filter(is_news).cloned().collect();
         known.devices = devices;
@@ -174,17 +175,16 @@ impl DeviceBook {
     }
 
     /// What a container has of a resource.
-    pub fn allocation(
-        &self,
-        uid: &PodUid,
-        container: &str,
-        resource: &str,
-    ) -> Option<&Allocation> {
+    pub fn allocation(&self, uid: &PodUid, container: &str, resource: &str) -> Option<&Allocation> {
         self.pods.get(uid)?.get(container)?.get(resource)
     }
 
     /// Everything that a container has, by resource.
-    pub fn allocations(&self, uid: &PodUid, container: &str) -> Option<&BTreeMap<String, Allocation>> {
+    pub fn allocations(
+        &self,
+        uid: &PodUid,
+        container: &str,
+    ) -> Option<&BTreeMap<String, Allocation>> {
         self.pods.get(uid)?.get(container)
     }
 
@@ -299,7 +299,8 @@ impl DeviceBook {
     /// Devices that somebody has, or is about to get.
     pub(crate) fn in_use(&self, resource: &str) -> BTreeSet<String> {
         let given = self.pods.values().flat_map(BTreeMap::values);
-        let given = given.filter_map(|it| it.get(resource)).flat_map(|it| it.ids.values().flatten());
+        let given =
+            given.filter_map(|it| it.get(resource)).flat_map(|it| it.ids.values().flatten());
         let reserved = self.reserved.get(resource).into_iter().flat_map(BTreeMap::keys);
         given.chain(reserved).cloned().collect()
     }

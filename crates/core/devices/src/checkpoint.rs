@@ -175,7 +175,8 @@ impl FileEntry {
     }
 
     fn dump(&self) -> String {
-        let ids = or_nil(self.ids.as_ref(), |ids| map(ids, |it| or_nil(it.as_ref(), |it| list(it))));
+        let ids =
+            or_nil(self.ids.as_ref(), |ids| map(ids, |it| or_nil(it.as_ref(), |it| list(it))));
         let answer = or_nil(self.answer.as_ref(), |it| list(it));
         format!(
             "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} \
@@ -186,7 +187,8 @@ impl FileEntry {
 }
 
 fn checksum(entries: Option<&[FileEntry]>, registered: Option<&FileRegistered>) -> u32 {
-    let mut text = String::from("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)");
+    let mut text =
+        String::from("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)");
     match entries {
         None => text.push_str("<nil>"),
         Some(entries) => {

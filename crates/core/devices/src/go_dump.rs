@@ -15,10 +15,7 @@ pub(crate) fn list<T: Display>(items: &[T]) -> String {
 }
 
 /// A map inside another value, sorted by its keys.
-pub(crate) fn map<K: Display, V>(
-    entries: &BTreeMap<K, V>,
-    print: impl Fn(&V) -> String,
-) -> String {
+pub(crate) fn map<K: Display, V>(entries: &BTreeMap<K, V>, print: impl Fn(&V) -> String) -> String {
     let entries: Vec<String> =
         entries.iter().map(|(key, value)| format!("{key}:{}", print(value))).collect();
     format!("map[{}]", entries.join(" "))

@@ -53,8 +53,21 @@ mod tests {
         let long = format!("{}/gpu", "a".repeat(245));
         let long_part = format!("a/{}", "b".repeat(64));
         for bad in [
-            "", "gpu", "/gpu", "a/", "kubernetes.io/gpu", "node.kubernetes.io/x", "requests.a/b",
-            "A.com/x", "a..b/x", "-a/x", "a/x/y", "a/-x", "a/x ", "a b/x", long.as_str(),
+            "",
+            "gpu",
+            "/gpu",
+            "a/",
+            "kubernetes.io/gpu",
+            "node.kubernetes.io/x",
+            "requests.a/b",
+            "A.com/x",
+            "a..b/x",
+            "-a/x",
+            "a/x/y",
+            "a/-x",
+            "a/x ",
+            "a b/x",
+            long.as_str(),
             long_part.as_str(),
         ] {
             assert!(!is_extended_resource(bad), "{bad}");

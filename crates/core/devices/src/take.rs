@@ -43,10 +43,14 @@ pub enum Refusal {
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
     NoneHealthy(String),
     /// A device that the container has is not well.
-    #[error("previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}")]
+    #[error(
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}"
+    )]
     Unhealthy(String),
     /// A container asks for another number than it once got.
-    #[error("pod {uid:?} container {container:?} changed request for resource {resource:?} from {had} to {wanted}")]
+    #[error(
+        "pod {uid:?} container {container:?} changed request for resource {resource:?} from {had} to {wanted}"
+    )]
     Changed {
         /// Whose container.
         uid: String,
@@ -60,7 +64,9 @@ pub enum Refusal {
         wanted: usize,
     },
     /// Others have them.
-    #[error("requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}")]
+    #[error(
+        "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
+    )]
     Unavailable {
         /// Of what.
         resource: String,
@@ -70,7 +76,9 @@ pub enum Refusal {
         available: usize,
     },
     /// Fewer than needed could be found.
-    #[error("unexpectedly allocated less resources than required. Requested: {required}, Got: {got}")]
+    #[error(
+        "unexpectedly allocated less resources than required. Requested: {required}, Got: {got}"
+    )]
     TooFew {
         /// How many were needed.
         required: usize,
@@ -147,7 +155,12 @@ impl DeviceBook {
     /// Whether a container may start with what it has of a resource. What an earlier life of the
     /// agent gave it waits for the plugin to be back and to say that it is well; else the plugin
     /// only has to be known.
-    pub fn check_start(&self, uid: &PodUid, container: &str, resource: &str) -> Result<(), Refusal> {
+    pub fn check_start(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        resource: &str,
+    ) -> Result<(), Refusal> {
         let Some(had) = self.allocation(uid, container, resource) else {
             return Ok(());
         };

@@ -327,7 +327,12 @@ fn a_checkpoint_that_was_changed_or_is_none_is_refused() {
     let refused = Checkpoint::decode(changed.as_bytes());
     assert!(matches!(refused, Err(CheckpointError::Checksum { told: 1_988_083_967, .. })));
     for bad in [
-        "", "{", "[]", "{}", r#"{"Data":{}}"#, r#"{"Data":[],"Checksum":1}"#,
+        "",
+        "{",
+        "[]",
+        "{}",
+        r#"{"Data":{}}"#,
+        r#"{"Data":[],"Checksum":1}"#,
         r#"{"Data":{"PodDeviceEntries":{}},"Checksum":1}"#,
         r#"{"Data":{"PodDeviceEntries":[7]},"Checksum":1}"#,
         r#"{"Data":{"PodDeviceEntries":[{"PodUID":7}]},"Checksum":1}"#,

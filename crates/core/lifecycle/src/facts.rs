@@ -117,6 +117,8 @@ pub struct Setup {
     pub files: Presence,
     /// Its volumes are mounted.
     pub volumes: Presence,
+    /// It has the devices it asks for; of no interest where it asks for none.
+    pub devices: Presence,
     /// Its logs are gone.
     pub logs: Presence,
 }

@@ -1,7 +1,8 @@
 //! A pod that shall run: sandbox, then containers, each when its turn comes.
 
 use ferrolet_pod::{
-    Waiting, WaitingReason, containers_of, restart_policy_of, restarts_on_failure, should_start,
+    Waiting, WaitingReason, asks_for_devices, containers_of, restart_policy_of,
+    restarts_on_failure, should_start,
 };
 use ferrolet_types::{
     ContainerId, ContainerName, SandboxId, Timestamp,
@@ -68,6 +69,7 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
         return Step { hold: Some(Hold::NetworkNotReady(trouble.to_owned())), ..step };
     }
     step.then(init_remains(pod, facts))
+        .then(missing_devices(pod, facts))
         .then(missing_setup(facts))
         .then(vec![Action::CreateSandbox { attempt, replaces: attempt > 0 }])
 }
@@ -118,6 +120,17 @@ fn init_remains(pod: &Pod, facts: &Facts<'_>) -> Stage {
         log_path: None,
     })
     .collect()
+}
+
+/// Devices that the pod may ask for. They come before all else: a pod that gets none is not this
+/// node's, and nothing should have been made for it.
+fn missing_devices(pod: &Pod, facts: &Facts<'_>) -> Stage {
+    match facts.setup.devices {
+        Presence::Unknown | Presence::Absent if asks_for_devices(pod) => {
+            vec![Action::AllocateDevices]
+        }
+        Presence::Unknown | Presence::Absent | Presence::Present => Vec::new(),
+    }
 }
 
 /// What this process has not made sure of yet.
@@ -437,7 +450,8 @@ impl<'a> Plan<'a> {
         } else {
             missing_setup(self.facts)
         };
-        let mut step = self.step.then(self.stops).then(setup).then(resize);
+        let devices = missing_devices(self.pod, self.facts);
+        let mut step = self.step.then(self.stops).then(devices).then(setup).then(resize);
         for stage in self.starts {
             step = step.then(stage);
         }

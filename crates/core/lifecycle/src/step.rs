@@ -81,6 +81,8 @@ pub type Stage = Vec<Action>;
 /// One thing to do. Every action may be repeated; every teardown is safe without its setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Give the pod's containers the devices they ask for.
+    AllocateDevices,
     /// Make the pod's cgroup.
     EnsureCgroup,
     /// Make the pod's directories.

@@ -9,6 +9,7 @@
 
 mod container_id;
 mod containers;
+mod devices;
 mod restart;
 mod told;
 mod waiting;
@@ -17,6 +18,7 @@ pub use container_id::{bare_container_id, full_container_id};
 pub use containers::{
     all_containers, container_statuses, containers_of, init_and_regular, kind_of_container,
 };
+pub use devices::asks_for_devices;
 pub use restart::{
     asks_to_restart_all, may_restart_all, policy_restarts, restart_policy_of, restarts_after,
     restarts_on_failure, should_start,

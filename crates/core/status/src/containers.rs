@@ -126,6 +126,11 @@ impl View<'_> {
         }
         self.apply_waiting(kind, container, newest, &mut status);
         self.apply_probes(kind, container, old, &mut status);
+        if kind == ContainerKind::Regular {
+            let fact = self.inputs.fact(&container.name);
+            let devices = fact.map(|it| it.devices.clone());
+            status.allocated_resources_status = devices.filter(|devices| !devices.is_empty());
+        }
         status
     }
 

@@ -10,7 +10,7 @@ use ferrolet_types::{
     pod::Phase,
 };
 use k8s_openapi::api::core::v1::{
-    Pod, PodCondition, PodStatus, ResourceRequirements, VolumeHealthCondition,
+    Pod, PodCondition, PodStatus, ResourceRequirements, ResourceStatus, VolumeHealthCondition,
 };
 
 /// Everything [`compute`](crate::compute) looks at.
@@ -71,6 +71,8 @@ pub struct ContainerFact {
     /// Resources we last put in force, where a record is kept; stands in for what the runtime does
     /// not tell.
     pub actuated: Option<ResourceRequirements>,
+    /// How its devices feel.
+    pub devices: Vec<ResourceStatus>,
 }
 
 /// How far the pod's worker is.

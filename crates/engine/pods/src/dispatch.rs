@@ -48,6 +48,8 @@ pub(crate) enum Event {
     VolumesReady(PodUid),
     /// A driver says something new of a volume's health.
     VolumeHealth(VolumeHealthReport),
+    /// Devices of a pod feel different, or their plugin is back.
+    DevicesChanged(PodUid),
     /// The node cannot afford a pod any longer.
     Evicted(Eviction),
     /// Pods can be connected, or can no longer be.
@@ -78,6 +80,7 @@ impl Event {
             | Self::Probed(_)
             | Self::VolumesReady(_)
             | Self::VolumeHealth(_)
+            | Self::DevicesChanged(_)
             | Self::Evicted(_)
             | Self::Network(_)
             | Self::LeftOver(_) => false,
@@ -162,6 +165,7 @@ impl Dispatcher {
                     self.obey(commands);
                     self.world.records.retain(|uid| self.roster.knows(uid));
                     self.world.answers.retain(|uid| self.roster.knows(uid));
+                    self.world.devices.retain(&|uid| self.roster.knows(uid));
                 }
             }
             Event::Hint(Hint::Changed { uid, news }) => {
@@ -181,6 +185,11 @@ impl Dispatcher {
             Event::VolumeHealth(report) => {
                 if let Some(inbox) = self.inboxes.get(&report.uid) {
                     inbox.report_health(report);
+                }
+            }
+            Event::DevicesChanged(uid) => {
+                if let Some(inbox) = self.inboxes.get(&uid) {
+                    inbox.devices_changed();
                 }
             }
             Event::Evicted(eviction) => {

@@ -9,7 +9,8 @@ use ferrolet_lifecycle::{
 };
 use ferrolet_pod::{WaitingReason, kind_of_container, restarts_on_failure};
 use ferrolet_ports::{
-    EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeError, VolumeMount,
+    DeviceError, EventKind, HookCall, HookMoment, RuntimeError, RuntimeErrorKind, VolumeError,
+    VolumeMount,
 };
 use ferrolet_resources::{PodResources, pod_cgroup};
 use ferrolet_types::{
@@ -141,6 +142,7 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
         return execute_nameless(world, memory, turns, action).await;
     };
     match (action, memory.asked.pod()) {
+        (Action::AllocateDevices, Some(pod)) => allocate_devices(world, memory, pod).await,
         (Action::EnsureCgroup, Some(pod)) => ensure_cgroup(world, pod).await,
         (Action::EnsureFiles, Some(_)) => {
             match world.files.ensure_pod(key, memory.asked.uid()).await {
@@ -244,6 +246,7 @@ async fn execute_nameless(
             match figures::cgroup("destroy", world.cgroups.remove(memory.asked.uid())).await {
                 Ok(()) => {
                     give_back_users(world, memory).await;
+                    world.devices.release(memory.asked.uid());
                     Outcome::Setup(Part::Cgroup, Presence::Absent)
                 }
                 Err(error) => failed("FailedSync", error.to_string()),
@@ -254,7 +257,8 @@ async fn execute_nameless(
             Err(error) => failed("FailedSync", error.to_string()),
         },
         Action::RemoveLogs => Outcome::Setup(Part::Logs, Presence::Absent),
-        Action::EnsureCgroup
+        Action::AllocateDevices
+        | Action::EnsureCgroup
         | Action::EnsureFiles
         | Action::EnsureVolumes
         | Action::CreateSandbox { .. }
@@ -323,6 +327,16 @@ async fn give_back_users(world: &World, memory: &Memory) {
     let has_users = |pod: &Pod| pod.spec_ref().host_users == Some(false);
     if memory.asked.pod().is_none_or(has_users) {
         release_users(world, memory.asked.uid()).await;
+    }
+}
+
+async fn allocate_devices(world: &World, memory: &Memory, pod: &Pod) -> Outcome {
+    let running = memory.seen.observation().running();
+    let running = running.map(|it| it.name.to_string()).collect();
+    match world.devices.allocate(pod, &running).await {
+        Ok(()) => Outcome::Setup(Part::Devices, Presence::Present),
+        Err(DeviceError::Refused { reason, message }) => Outcome::Rejected { reason, message },
+        Err(DeviceError::NotYet { reason, message }) => failed(reason, message),
     }
 }
 

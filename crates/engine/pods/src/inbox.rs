@@ -37,6 +37,8 @@ pub(crate) struct Orders {
     pub(crate) health: Vec<VolumeHealthReport>,
     /// Volumes that were refused have become ready: no need to wait.
     pub(crate) volumes_became_ready: bool,
+    /// Its devices feel different, or their plugin is back: no need to wait.
+    pub(crate) devices_changed: bool,
     /// The node cannot afford the pod any longer.
     pub(crate) eviction: Option<Eviction>,
     /// The trace of this version of the pod, from its arrival until it is in force; handed over
@@ -72,6 +74,7 @@ impl Inbox {
             reports: Vec::new(),
             health: Vec::new(),
             volumes_became_ready: false,
+            devices_changed: false,
             eviction: None,
         };
         Self { state: Mutex::new(orders), changed: Notify::new() }
@@ -125,6 +128,11 @@ impl Inbox {
         self.change(|orders| orders.volumes_became_ready = true);
     }
 
+    /// Says that its devices feel different, or that their plugin is back.
+    pub(crate) fn devices_changed(&self) {
+        self.change(|orders| orders.devices_changed = true);
+    }
+
     /// Ends the pod for the node's sake.
     pub(crate) fn evict(&self, eviction: Eviction) {
         self.change(|orders| {
@@ -151,6 +159,7 @@ impl Inbox {
         orders.reports.clear();
         orders.health.clear();
         orders.volumes_became_ready = false;
+        orders.devices_changed = false;
         orders.eviction = None;
         orders.must_look = false;
         taken

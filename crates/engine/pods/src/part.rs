@@ -45,6 +45,8 @@ pub struct Wakers {
     pub volumes_ready: mpsc::Receiver<PodUid>,
     /// What drivers say of volumes, when that changes.
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
+    /// Pods whose devices feel different, or whose plugin is back.
+    pub devices: mpsc::Receiver<PodUid>,
 }
 
 /// What others need of the sync loop.
@@ -84,6 +86,7 @@ pub fn build(settings: Settings, doors: Doors, wakers: Wakers) -> (Pods, Part) {
         probes: wakers.probes,
         volumes_ready: wakers.volumes_ready,
         volume_health: wakers.volume_health,
+        devices: wakers.devices,
         evictions: evicted,
     };
     let dispatching = run(world.clone(), inputs, pulse.clone());

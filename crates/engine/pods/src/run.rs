@@ -37,6 +37,8 @@ pub struct Inputs {
     pub volumes_ready: mpsc::Receiver<PodUid>,
     /// What drivers say of volumes, when that changes.
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
+    /// Pods whose devices feel different, or whose plugin is back.
+    pub devices: mpsc::Receiver<PodUid>,
     /// Pods that the node cannot afford any longer.
     pub evictions: mpsc::Receiver<Eviction>,
 }
@@ -84,6 +86,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             Some(report) = inputs.probes.recv() => Event::Probed(report),
             Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
             Some(report) = inputs.volume_health.recv() => Event::VolumeHealth(report),
+            Some(uid) = inputs.devices.recv() => Event::DevicesChanged(uid),
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),
             // A tick that was not waited for comes at once the next time.
             _ = retry.tick() => Event::RetryResizes,

@@ -9,9 +9,9 @@ use ferrolet_ports::{Event, EventKind, EventObject, HookCall, HookMoment, ImageI
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
     ContainerInputs, ContainerSpec, IdMapping, ImageUser, MountedImage, NodeDns, Notice,
-    NoticeAbout, PluginResources, SandboxInputs, SandboxSpec, SpecError, VolumeSource,
-    container_env, container_spec, hosts_file, node_hosts_file, parse_resolv_conf, pod_dns,
-    pod_hostname, sandbox_spec,
+    NoticeAbout, SandboxInputs, SandboxSpec, SpecError, VolumeSource, container_env,
+    container_spec, hosts_file, node_hosts_file, parse_resolv_conf, pod_dns, pod_hostname,
+    sandbox_spec,
 };
 use ferrolet_types::{
     ContainerId, ContainerName, Pod, SandboxId,
@@ -320,6 +320,7 @@ async fn request_container(
     } else {
         false
     };
+    let plugins = world.devices.for_container(uid, &container.name).await.map_err(config_error)?;
     let objects = env_objects(world, memory, pod, container).await;
     let target = target_of(memory, pod, order).map_err(config_error)?;
     let node = world.node();
@@ -348,7 +349,7 @@ async fn request_container(
         user_mappings: &sandbox.security.namespaces.user_mappings,
         extra_groups: &extra_groups,
         supports_recursive_read_only,
-        plugins: PluginResources::default(),
+        plugins,
         quota: QuotaMode::Enforced,
     };
     let sub_paths = prepare_sub_paths(world, memory, pod, container, &inputs).await?;

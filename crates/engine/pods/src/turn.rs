@@ -209,6 +209,9 @@ fn container_facts(
         let fact = facts.entry(ContainerName::new(name.as_str())).or_default();
         fact.actuated = Some(actuated.clone());
     }
+    for (name, devices) in memory.seen.devices() {
+        facts.entry(name.clone()).or_default().devices.clone_from(devices);
+    }
     for (name, probed) in basis.probes {
         let fact = facts.remove(name).unwrap_or_default();
         facts.insert(name.clone(), with_probes(fact, probed));

@@ -6,8 +6,8 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::NodeState;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames,
-    PodCgroups, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles,
-    Usage,
+    PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler,
+    StateFiles, Usage,
 };
 use ferrolet_resources::with_resources;
 use ferrolet_spec::{NodeDns, SpecSettings};
@@ -102,6 +102,8 @@ pub struct Doors {
     pub usage: Option<Arc<dyn Usage>>,
     /// Volumes of pods.
     pub volumes: Arc<dyn PodVolumes>,
+    /// Devices of pods.
+    pub devices: Arc<dyn PodDevices>,
     /// Probes of containers.
     pub probing: Arc<dyn Probing>,
     /// Handlers of container lifecycles.

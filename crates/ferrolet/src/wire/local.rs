@@ -6,16 +6,19 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use ferrolet_config::Loaded;
 use ferrolet_host::sockets;
-use ferrolet_plugins::{LocalSocket, PodNews, PodResources, PodsApi};
+use ferrolet_plugins::{DeviceRegistry, LocalSocket, PodNews, PodResources, PodsApi};
 use ferrolet_pods::Board;
-use ferrolet_ports::NothingGiven;
+use ferrolet_ports::GivenView;
 use tokio::task::JoinSet;
+
+/// Where device plugins register and listen, below the root directory.
+pub(super) const DEVICE_PLUGINS: &str = "device-plugins";
 
 /// Listens where upstream does, below the root directory.
 pub(super) fn start(
     loaded: &Loaded,
-    board: Arc<Board>,
-    news: Arc<PodNews>,
+    (board, given): (Arc<Board>, Arc<dyn GivenView>),
+    (news, devices): (Arc<PodNews>, Arc<DeviceRegistry>),
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<()> {
     let gates = &loaded.config.gates;
@@ -24,11 +27,14 @@ pub(super) fn start(
         let listener = sockets::listen(&path).and_then(LocalSocket::new);
         listener.with_context(|| format!("listen on {}", path.display()))
     };
-    let mut resources = PodResources::new(board.clone(), Arc::new(NothingGiven));
+    let mut resources = PodResources::new(board.clone(), given);
     if !gates.enabled("KubeletPodResourcesListUseActivePods") {
         resources = resources.with_ended_pods();
     }
     tasks.spawn(resources.serve(socket("pod-resources/kubelet.sock")?));
+    let directory = loaded.flags.root_dir.join(DEVICE_PLUGINS);
+    sockets::clear(&directory).with_context(|| format!("clear {}", directory.display()))?;
+    tasks.spawn(devices.serve(socket(&format!("{DEVICE_PLUGINS}/kubelet.sock"))?));
     if gates.enabled("PodsAPI") {
         let is_ready = {
             let board = board.clone();

@@ -8,8 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use ferrolet_agent::{ClusterDoors, Platform, PluginDoors, RuntimeDoors};
 use ferrolet_bus::Logind;
+use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
 use ferrolet_cluster::{
     api::Pace,
     certificates::CertificateFigures,
@@ -29,13 +29,14 @@ use ferrolet_host::{
     manifests::ManifestDisk,
     names::NameFiles,
     offline::OfflineCopies,
+    sockets,
     state_files::NodeState,
 };
 use ferrolet_linux::{SystemClock, cgroups::CgroupLayout};
 use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
-use ferrolet_plugins::{PodNews, Registry, Sockets};
+use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets};
 use ferrolet_ports::{
     CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Runtime as _, Usage,
 };
@@ -45,7 +46,7 @@ use ferrolet_types::Timestamp;
 use ferrolet_usage::{UsageReader, UsageSettings};
 use tokio::sync::watch;
 
-use super::{Machine, main_server, node_facts, pod_facts, pulls};
+use super::{Machine, local::DEVICE_PLUGINS, main_server, node_facts, pod_facts, pulls};
 use crate::say::LogEvents;
 
 /// How long a runtime that is there is given to say which cgroup driver it uses.
@@ -62,6 +63,7 @@ pub(super) struct Adapters {
     pub(super) cluster: Option<Arc<NodeCluster>>,
     pub(super) recent_events: Arc<RecentEvents>,
     pub(super) pod_news: Arc<PodNews>,
+    pub(super) devices: Arc<DeviceRegistry>,
     /// How the node presents itself.
     pub(super) node_settings: Arc<NodeSettings>,
     /// The addresses that the name service has for the node's name.
@@ -103,6 +105,7 @@ pub(super) async fn open(
     };
     let recent_events = Arc::new(RecentEvents::new(events, clock.clone()));
     let pod_news = Arc::new(PodNews::default());
+    let (plugins, devices) = plugins(loaded, &mut parts)?;
     let volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
     let platform = Platform {
         clock: clock.clone(),
@@ -131,7 +134,7 @@ pub(super) async fn open(
         flex: Arc::new(NodeFlexDrivers::new(&config.volumes.plugin_dir, (*volumes).clone())),
         volume_files: volumes.clone(),
         mounts: volumes,
-        plugins: plugins(loaded, &mut parts),
+        plugins,
         outbound: Arc::new(NodeOutbound),
         power: Arc::new(Logind::of_machine()),
         packet_filter: Arc::new(Iptables::of_node()),
@@ -140,8 +143,17 @@ pub(super) async fn open(
         sinks: vec![pod_news.clone()],
         parts,
     };
-    let adapters =
-        Adapters { clock, started, cri, cluster, recent_events, pod_news, node_settings, by_name };
+    let adapters = Adapters {
+        clock,
+        started,
+        cri,
+        cluster,
+        recent_events,
+        pod_news,
+        devices,
+        node_settings,
+        by_name,
+    };
     Ok((adapters, platform))
 }
 
@@ -207,22 +219,36 @@ fn kernel_log() -> Option<Box<dyn KernelLog>> {
     }
 }
 
-/// Drivers that introduce themselves. A node on its own has no use for them yet.
-fn plugins(loaded: &Loaded, parts: &mut Vec<Part>) -> PluginDoors {
-    let registry = Arc::new(Registry::default());
+/// Plugins that introduce themselves: drivers of volumes, and whoever offers devices.
+fn plugins(
+    loaded: &Loaded,
+    parts: &mut Vec<Part>,
+) -> anyhow::Result<(PluginDoors, Arc<DeviceRegistry>)> {
+    let root = &loaded.flags.root_dir;
+    let device_directory = root.join(DEVICE_PLUGINS);
+    sockets::make_directory(&device_directory)
+        .with_context(|| format!("make {}", device_directory.display()))?;
+    let (devices, watching, news) = DeviceRegistry::new(device_directory.clone());
+    let registry = Arc::new(Registry::with_devices(devices.clone()));
     let mut part = Part::new("plugins")
         .with_metrics(ferrolet_plugins::local_figures())
-        .with_metrics(ferrolet_plugins::driver_figures());
+        .with_metrics(ferrolet_plugins::driver_figures())
+        .with_metrics(ferrolet_plugins::device_figures())
+        .with_check(devices.clone())
+        .with_loop(watching.run(devices.clone()));
     part.metrics.push(registry.clone());
-    if loaded.flags.kubeconfig.is_some() {
-        let (socket_sender, sockets) = watch::channel(Sockets::new());
-        let directory = loaded.flags.root_dir.join("plugins_registry");
-        part.add_loop(ferrolet_host::sockets::follow(directory, socket_sender));
-        let registering = registry.clone();
-        part.add_loop(async move { registering.run(sockets).await });
-    }
+    let (socket_sender, found) = watch::channel(Sockets::new());
+    part.add_loop(sockets::follow(root.join("plugins_registry"), socket_sender));
+    let registering = registry.clone();
+    part.add_loop(async move { registering.run(found).await });
     parts.push(part);
-    PluginDoors { registered: registry.registered(), csi: registry }
+    let device_doors = DeviceDoors {
+        plugins: devices.clone(),
+        news: Some(news),
+        files: Arc::new(NodeState::new(&device_directory)),
+    };
+    let registered = registry.registered();
+    Ok((PluginDoors { registered, csi: registry, devices: device_doors }, devices))
 }
 
 /// The node's place in its cluster, if it has one.

@@ -23,7 +23,9 @@ pub(super) fn add(
     let mut tasks = JoinSet::new();
     let views = views(agent);
     let figures = figures(agent, loaded, machine, adapters);
-    local::start(loaded, agent.views.board.clone(), adapters.pod_news.clone(), &mut tasks)?;
+    let shown = (agent.views.board.clone(), agent.views.given.clone());
+    let served = (adapters.pod_news.clone(), adapters.devices.clone());
+    local::start(loaded, shown, served, &mut tasks)?;
     if listeners.main.is_some() || listeners.page.is_some() {
         let inside = main_server::Inside {
             views: views.clone(),

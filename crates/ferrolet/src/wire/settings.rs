@@ -49,6 +49,9 @@ pub(super) fn of(
     let state = NodeState::at_start(Arc::clone(&adapters.node_settings), facts, clock.now());
     let pulls = pulls::settings(loaded)?;
     Ok(Settings {
+        devices: ferrolet_devices_engine::Settings {
+            shows_health: loaded.config.gates.enabled("ResourceHealthStatus"),
+        },
         sources: sources(loaded, name),
         pods: ferrolet_pods::Settings {
             making: pod_facts::pod_settings(loaded, &machine.facts, &machine.layout, pulls)?,

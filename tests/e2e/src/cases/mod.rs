@@ -20,6 +20,7 @@ mod cluster_csi_disks;
 mod cluster_csi_health;
 mod cluster_csi_rules;
 mod cluster_describe;
+mod cluster_devices;
 mod cluster_endpoints;
 mod cluster_flex;
 mod cluster_hooks;
@@ -231,6 +232,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_resize::cases(),
         cluster_volumes::cases(),
         cluster_describe::cases(),
+        cluster_devices::cases(),
         cluster_node::cases(),
         cluster_admission::cases(),
         hand_over::cases(),

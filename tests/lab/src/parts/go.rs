@@ -55,6 +55,9 @@ pub(super) const RUNC: &[Binary] = &[("runc", "github.com/opencontainers/runc")]
 /// Our own client of a node's local services, and collector of its traces.
 pub(super) const LOCAL_CLIENT: &[Binary] = &[("local-client", ".")];
 
+/// Our own device plugin.
+pub(super) const DEVICE_PLUGIN: &[Binary] = &[("device-plugin", ".")];
+
 /// Our own driver for volumes.
 pub(super) const CSI_DRIVER: &[Binary] =
     &[("csi-driver", "."), ("csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")];

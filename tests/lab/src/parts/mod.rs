@@ -224,6 +224,18 @@ pub fn local_client() -> Part<PathBuf> {
     built.map(|directory| directory.join("local-client")).into()
 }
 
+/// Builds the device plugin of `tests/device-plugin` unless the cache has it.
+#[must_use]
+pub fn device_plugin() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("device-plugin"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
+    };
+    let built = module.build(go::DEVICE_PLUGIN);
+    built.map(|directory| directory.join("device-plugin")).into()
+}
+
 /// Builds the runc of `tests/runc` unless the cache has it.
 #[must_use]
 pub fn newer_runc() -> Part<PathBuf> {

@@ -24,7 +24,7 @@ const MOST_CALLS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers the calls of one socket.
-pub(super) trait Answers: Send + Sync + 'static {
+pub(crate) trait Answers: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
 }
 
@@ -41,7 +41,7 @@ impl LocalSocket {
     }
 
     /// Serves connections until it is dropped.
-    pub(super) async fn serve(self, answers: impl Answers) {
+    pub(crate) async fn serve(self, answers: impl Answers) {
         let answers = Arc::new(answers);
         let mut clients: JoinSet<()> = JoinSet::new();
         loop {

@@ -21,6 +21,7 @@ mod pods_api;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use listen::Answers;
 pub use listen::LocalSocket;
 pub use pod_resources::PodResources;
 pub use pods_api::{PodNews, PodsApi};

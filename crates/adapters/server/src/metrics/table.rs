@@ -125,6 +125,8 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_credential_provider_plugin_duration" Histogram Alpha ["plugin_name"] "Time credential plugins took, in seconds.";
     Metrics "kubelet_credential_provider_plugin_errors_total" Counter Alpha ["plugin_name"] "Runs of credential plugins that failed.";
     Metrics "kubelet_desired_pods" Gauge Alpha ["static"] "Pods that should be here.";
+    Metrics "kubelet_device_plugin_alloc_duration_seconds" Histogram Alpha ["resource_name"] "Time plugins took to give devices to a container, in seconds.";
+    Metrics "kubelet_device_plugin_registration_total" Counter Alpha ["resource_name"] "Registrations of device plugins.";
     Metrics "kubelet_evented_pleg_connection_error_count" Counter Alpha [] "Attempts to hear the runtime's events that failed.";
     Metrics "kubelet_evented_pleg_connection_latency_seconds" Histogram Alpha [] "Time it took to be heard by the runtime's events, in seconds.";
     Metrics "kubelet_evented_pleg_connection_success_count" Counter Alpha [] "Streams of the runtime's events that were opened.";

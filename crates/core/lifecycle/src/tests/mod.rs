@@ -136,6 +136,7 @@ const READY: Setup = Setup {
     cgroup: Presence::Present,
     files: Presence::Present,
     volumes: Presence::Present,
+    devices: Presence::Unknown,
     logs: Presence::Unknown,
 };
 
@@ -213,6 +214,7 @@ fn in_words(step: &Step) -> String {
         Action::EnsureCgroup => "cgroup".to_owned(),
         Action::EnsureFiles => "files".to_owned(),
         Action::EnsureVolumes => "volumes".to_owned(),
+        Action::AllocateDevices => "devices".to_owned(),
         Action::CreateSandbox { attempt, .. } => format!("sandbox {attempt}"),
         Action::Resize { containers, .. } => {
             let names: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();

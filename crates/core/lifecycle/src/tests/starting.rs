@@ -1,5 +1,9 @@
 //! Sandboxes, restarts, back-off and probes of regular containers.
 
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+};
+
 use super::*;
 
 /// Steps 6, 8 and 9: cgroup, directories and volumes come before the sandbox.
@@ -12,7 +16,30 @@ fn a_new_pod_is_set_up_before_its_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
-/// Step 4: without a network only pods on the node's own go on.
+/// 8.19: devices are given at admission, before anything is made; a pod that is found running is
+/// asked about them once.
+#[test]
+fn devices_come_before_all_else_and_only_where_they_are_asked_for() {
+    let mut gpu = container("c");
+    let limits = [("example.com/gpu".to_owned(), Quantity("1".to_owned()))];
+    gpu.resources = Some(ResourceRequirements {
+        limits: Some(limits.into()),
+        ..ResourceRequirements::default()
+    });
+    let mut scene = Scene::new(pod("Always", vec![], vec![gpu]));
+    scene.setup = Setup::default();
+    assert_eq!(scene.plan(), "devices; cgroup, files, volumes; sandbox 0");
+    scene.setup = READY;
+    assert_eq!(scene.plan(), "devices; sandbox 0");
+    scene.setup.devices = Presence::Present;
+    assert_eq!(scene.plan(), "sandbox 0");
+    let mut scene = scene.with(vec![]);
+    assert_eq!(scene.plan(), "start c");
+    scene.setup.devices = Presence::Unknown;
+    assert_eq!(scene.plan(), "devices; start c");
+}
+
+/// 8.3, step 4: without a network only pods on the node's own go on.
 #[test]
 fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let mut scene = Scene::new(simple());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrolet_lifecycle::{Failure, Presence, Setup, StartError, StartFailure};
+use ferrolet_pod::WaitingReason;
 use ferrolet_ports::VolumeMount;
 use ferrolet_resources::{PodResources, started_with};
 use ferrolet_types::{ContainerName, Pod, Timestamp, observed::PodObservation, pod::PodView};
@@ -37,6 +38,7 @@ pub(crate) enum Part {
     Cgroup,
     Files,
     Volumes,
+    Devices,
     Logs,
 }
 
@@ -68,6 +70,7 @@ impl Made {
             Part::Cgroup => self.setup.cgroup = presence,
             Part::Files => self.setup.files = presence,
             Part::Volumes => self.setup.volumes = presence,
+            Part::Devices => self.setup.devices = presence,
             Part::Logs => self.setup.logs = presence,
         }
     }
@@ -118,6 +121,13 @@ impl Made {
     /// What failed was done, or has no reason to fail any longer.
     pub(crate) fn forget_pod_failure(&mut self) {
         self.pod_failure = None;
+    }
+
+    /// What a container could not be made with may be there now.
+    pub(crate) fn forget_config_failures(&mut self) {
+        let is_config =
+            |it: &StartFailure| it.error.reason == WaitingReason::CreateContainerConfigError;
+        self.failures.retain(|_, failure| !is_config(failure));
     }
 
     /// How many containers of this name never ran and still hold a name that one restarted so often

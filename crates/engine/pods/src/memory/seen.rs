@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ferrolet_types::{
-    ContainerId,
+    ContainerId, ContainerName,
     hint::{News, Seen as SeenDoing},
     observed::{ContainerState, PodObservation},
 };
-use k8s_openapi::api::core::v1::VolumeHealthCondition;
+use k8s_openapi::api::core::v1::{ResourceStatus, VolumeHealthCondition};
 
 use crate::{answers::Lives, probing::Probes};
 
@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) told_before: Lives,
     /// What drivers said last of volumes, by their names in the pod.
     volume_health: BTreeMap<String, Vec<VolumeHealthCondition>>,
+    /// How devices feel, by container.
+    devices: BTreeMap<ContainerName, Vec<ResourceStatus>>,
 }
 
 impl Seen {
@@ -34,6 +36,7 @@ impl Seen {
             probes: BTreeMap::new(),
             told_before: Lives::new(),
             volume_health: BTreeMap::new(),
+            devices: BTreeMap::new(),
         }
     }
 
@@ -52,6 +55,15 @@ impl Seen {
 
     pub(crate) fn volume_health(&self) -> &BTreeMap<String, Vec<VolumeHealthCondition>> {
         &self.volume_health
+    }
+
+    pub(crate) fn devices(&self) -> &BTreeMap<ContainerName, Vec<ResourceStatus>> {
+        &self.devices
+    }
+
+    /// Takes how devices feel.
+    pub(crate) fn note_devices(&mut self, devices: BTreeMap<ContainerName, Vec<ResourceStatus>>) {
+        self.devices = devices;
     }
 
     /// Takes what a driver says of a volume.

@@ -11,9 +11,11 @@ mod show;
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::{PodState, Step, StepEvent};
+use ferrolet_pod::asks_for_devices;
 use ferrolet_ports::TRACED;
 use ferrolet_resources::PodResources;
-use ferrolet_types::Timestamp;
+use ferrolet_types::{ContainerName, Timestamp, pod::PodView as _};
+use k8s_openapi::api::core::v1::Container;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, Span};
 
@@ -137,11 +139,30 @@ impl Worker {
         if orders.volumes_became_ready {
             self.memory.made.forget_pod_failure();
         }
+        if orders.devices_changed {
+            self.memory.made.forget_pod_failure();
+            self.memory.made.forget_config_failures();
+        }
+        self.look_at_devices();
         orders.reports.iter().for_each(|report| self.memory.seen.take_report(report));
         for report in &orders.health {
             let (volume, conditions) = (report.volume.clone(), report.conditions.clone());
             self.memory.seen.note_volume_health(volume, conditions);
         }
+    }
+
+    /// How the pod's devices feel, where it has any.
+    fn look_at_devices(&mut self) {
+        let (memory, devices) = (&mut self.memory, &self.world.devices);
+        let Some(pod) = memory.asked.pod().filter(|pod| asks_for_devices(pod)) else {
+            return;
+        };
+        let of = |it: &Container| {
+            let health = devices.health(memory.asked.uid(), &it.name);
+            (ContainerName::new(it.name.as_str()), health)
+        };
+        let felt = pod.spec_ref().containers.iter().map(of).collect();
+        memory.seen.note_devices(felt);
     }
 
     /// Plans a turn and takes in what it came to: verdict, state, what waits, what is told.
@@ -225,6 +246,7 @@ impl Worker {
         self.world.board.forget(uid);
         self.world.records.forget(uid);
         self.world.answers.retain(|known| known != uid);
+        self.world.devices.release(uid);
     }
 
     /// Waits for a message or the time to decide again.

@@ -10,7 +10,7 @@ use ferrolet_pods::{
 };
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
 use ferrolet_spec::{NodeDns, SpecSettings};
-use ferrolet_testkit::{Act, FakeHooks, FakeNames, FakeProbing, World, roomy_node};
+use ferrolet_testkit::{Act, FakeDevices, FakeHooks, FakeNames, FakeProbing, World, roomy_node};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp, VolumeHealthReport,
     hint::{Hint, News, Seen},
@@ -57,6 +57,8 @@ pub(crate) struct Agent {
     evictions: mpsc::Sender<Eviction>,
     reports: mpsc::UnboundedSender<ProbeReport>,
     volume_health: mpsc::Sender<VolumeHealthReport>,
+    pub(crate) devices: Arc<FakeDevices>,
+    device_news: mpsc::Sender<PodUid>,
     _tasks: JoinSet<()>,
 }
 
@@ -77,6 +79,7 @@ impl Agent {
     fn wire(world: &World, events: Arc<dyn Events>, node: NodeState) -> Self {
         let board = Arc::new(Board::default());
         let hooks = Arc::new(FakeHooks::default());
+        let devices = Arc::new(FakeDevices::default());
         let (node_sender, node) = watch::channel(Arc::new(node));
         let doors = Doors {
             runtime: world.runtime(),
@@ -88,6 +91,7 @@ impl Agent {
             names: Arc::new(FakeNames::default()),
             usage: None,
             volumes: world.volumes(),
+            devices: devices.clone(),
             probing: Arc::new(FakeProbing::default()),
             hooks: hooks.clone(),
             objects: None,
@@ -102,12 +106,14 @@ impl Agent {
         let (report_sender, probes) = mpsc::unbounded_channel();
         let (eviction_sender, evictions) = mpsc::channel(8);
         let (health_sender, volume_health) = mpsc::channel(8);
+        let (device_sender, device_news) = mpsc::channel(8);
         let inputs = Inputs {
             changes,
             hints,
             probes,
             volumes_ready: mpsc::channel(1).1,
             volume_health,
+            devices: device_news,
             evictions,
         };
         let mut tasks = JoinSet::new();
@@ -118,6 +124,8 @@ impl Agent {
         Self {
             board,
             hooks,
+            devices,
+            device_news: device_sender,
             changes: change_sender,
             hints: hint_sender,
             node: node_sender,
@@ -186,6 +194,11 @@ impl Agent {
 
     pub(crate) async fn tell_health(&self, report: VolumeHealthReport) {
         let sent = self.volume_health.send(report).await;
+        sent.expect("the agent listens");
+    }
+
+    pub(crate) async fn tell_devices(&self, uid: &PodUid) {
+        let sent = self.device_news.send(uid.clone()).await;
         sent.expect("the agent listens");
     }
 
