@@ -1,5 +1,7 @@
 //! What the node says about its pods and itself.
 
+use std::collections::BTreeMap;
+
 use ferrolet_types::{PodKey, PodUid};
 
 /// One thing that happened, in upstream's words.
@@ -44,4 +46,11 @@ pub enum EventKind {
 pub trait Events: Send + Sync {
     /// Records one event.
     fn record(&self, event: Event);
+
+    /// Records one event with annotations for programs that read events. Whoever only shows events
+    /// has no use for them.
+    fn record_annotated(&self, event: Event, annotations: BTreeMap<String, String>) {
+        let _ = annotations;
+        self.record(event);
+    }
 }

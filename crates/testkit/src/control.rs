@@ -1,5 +1,6 @@
 //! The test's hand on the world: what is set up, what goes wrong, and what can be asked afterwards.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ferrolet_ports::{Event, ExecOutput, RuntimeCondition, RuntimeErrorKind};
@@ -261,6 +262,14 @@ impl World {
     /// Events for people, in order.
     pub fn recorded_events(&self) -> Vec<(Timestamp, Event)> {
         self.look(|state| state.events.clone())
+    }
+
+    /// Annotations of the events with that reason, in order.
+    pub fn event_annotations(&self, reason: &str) -> Vec<BTreeMap<String, String>> {
+        self.look(|state| {
+            let those = state.annotations.iter().filter(|(of, _)| of == reason);
+            those.map(|(_, annotations)| annotations.clone()).collect()
+        })
     }
 
     /// The most calls of that kind that were ever under way at once.

@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) streams: Vec<Stream>,
     pub(crate) journal: Vec<Entry>,
     pub(crate) events: Vec<(Timestamp, Event)>,
+    /// Of each event, by its reason.
+    pub(crate) annotations: Vec<(String, BTreeMap<String, String>)>,
     /// Calls under way by name, and the most there ever were.
     pub(crate) in_flight: HashMap<Call, (usize, usize)>,
     /// Calls of every kind that were ever made.

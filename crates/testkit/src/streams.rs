@@ -1,6 +1,6 @@
 //! The small ports: the runtime's event stream, events for people, and wall time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ferrolet_ports::{Clock, Event, Events, Fut, RuntimeError, RuntimeEvent, RuntimeEvents};
@@ -76,8 +76,13 @@ impl FakeEvents {
 
 impl Events for FakeEvents {
     fn record(&self, event: Event) {
+        self.record_annotated(event, BTreeMap::new());
+    }
+
+    fn record_annotated(&self, event: Event, annotations: BTreeMap<String, String>) {
         self.world.change(|state| {
             let now = state.now();
+            state.annotations.push((event.reason.clone(), annotations));
             state.events.push((now, event));
         });
     }

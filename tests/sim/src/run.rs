@@ -11,7 +11,7 @@ use std::{
 use ferrolet_ports::{ExecOutput, RuntimeErrorKind};
 use ferrolet_testkit::{Entry, World};
 use ferrolet_types::{
-    Eviction, GracePeriod, Pod, PodUid, Timestamp,
+    Eviction, EvictionReason, GracePeriod, Pod, PodUid, Timestamp,
     observed::ContainerState,
     pod::{PodSource, PodView as _},
 };
@@ -525,8 +525,11 @@ impl Sim {
         self.books.adopted.clear();
         let eviction = Eviction {
             uid,
+            reason: EvictionReason::Evicted,
             message: "The node was low on resource: memory. ".to_owned(),
-            grace: GracePeriod::from_secs(1),
+            annotations: BTreeMap::new(),
+            disruption: Some("The node was low on resource: memory. ".to_owned()),
+            grace: Some(GracePeriod::from_secs(1)),
         };
         agent.evict(eviction).await;
     }

@@ -6,23 +6,21 @@
 //!                                                              │ due: the first is to be reclaimed
 //!                                                              v
 //!           node_reclaim: dead containers, unused images ─► still_met? ─► rank ─► one victim ─► Verdict
-//!  pressures, pod ─► admit
 //! ```
 //!
-//! Nothing here reads a statistic or ends a pod. The same facts give the same answer: where
+//! Whether a node under pressure takes new pods is admission's business. Nothing here reads a
+//! statistic or ends a pod. The same facts give the same answer: where
 //! upstream's choice depends on the order of a map, ours follows the order of the signals.
 //! Refuses: critical pods as victims; ranking a pod whose statistics are missing before any other.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod admit;
 mod look;
 mod rank;
 mod signal;
 mod threshold;
 mod verdict;
 
-pub use admit::{Pressures, UnderPressure, admit};
 pub use look::{Memory, Observation, Observations, Outlook, look, still_met};
 pub use rank::{Candidate, ContainerUse, FileUse, PodUse, rank};
 pub use signal::{NodeReclaim, Pressure, StarvedResource, node_reclaim, pressure_of, resource_of};

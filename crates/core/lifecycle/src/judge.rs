@@ -39,10 +39,10 @@ fn due(facts: &Facts<'_>) -> Option<Timestamp> {
 pub(crate) fn judged<'a>(facts: &Facts<'a>, verdict: Option<&Ending>) -> Facts<'a> {
     match verdict.map(|it| &it.reason) {
         None => *facts,
-        Some(EndReason::Evicted) => {
+        Some(EndReason::Evicted | EndReason::Preempting) => {
             Facts { phase: Phase::Failed, kept: KeptContainers::None, ..*facts }
         }
-        Some(EndReason::DeadlineExceeded | EndReason::Other(_)) => {
+        Some(EndReason::Terminated | EndReason::DeadlineExceeded | EndReason::Other(_)) => {
             Facts { phase: Phase::Failed, ..*facts }
         }
     }

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use ferrolet_types::pod::{ContainerKind, PodView, ephemeral_as_container, init_kind};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 
+use crate::bare_container_id;
+
 /// Every container of the specification: init containers and sidecars in their order, then regular
 /// ones, then ephemeral ones.
 pub fn all_containers(pod: &Pod) -> impl Iterator<Item = (ContainerKind, Cow<'_, Container>)> {
@@ -46,6 +48,17 @@ pub fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &Container
         &status.ephemeral_container_statuses,
     ];
     lists.into_iter().flatten().flatten()
+}
+
+/// Names and ids of the containers that the pod has now, as its status says.
+pub fn container_ids(pod: &Pod) -> Vec<(&str, &str)> {
+    let Some(status) = &pod.status else {
+        return Vec::new();
+    };
+    fn named(it: &ContainerStatus) -> Option<(&str, &str)> {
+        Some((&it.name, bare_container_id(it.container_id.as_deref()?)))
+    }
+    container_statuses(status).filter_map(named).collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ mod waiting;
 
 pub use container_id::{bare_container_id, full_container_id};
 pub use containers::{
-    all_containers, container_statuses, containers_of, init_and_regular, kind_of_container,
+    all_containers, container_ids, container_statuses, containers_of, init_and_regular,
+    kind_of_container,
 };
 pub use devices::asks_for_devices;
 pub use restart::{

@@ -88,6 +88,10 @@ pub struct Waiting {
 pub enum EndReason {
     /// The node could not afford it any longer.
     Evicted,
+    /// A critical pod needed its place.
+    Preempting,
+    /// The machine goes down.
+    Terminated,
     /// It was active for longer than its specification allows.
     DeadlineExceeded,
     /// Anything else, by its word in the status.
@@ -99,6 +103,8 @@ impl EndReason {
     pub fn parse(word: &str) -> Self {
         match word {
             "Evicted" => Self::Evicted,
+            "Preempting" => Self::Preempting,
+            "Terminated" => Self::Terminated,
             "DeadlineExceeded" => Self::DeadlineExceeded,
             other => Self::Other(other.to_owned()),
         }
@@ -108,6 +114,8 @@ impl EndReason {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Evicted => "Evicted",
+            Self::Preempting => "Preempting",
+            Self::Terminated => "Terminated",
             Self::DeadlineExceeded => "DeadlineExceeded",
             Self::Other(word) => word,
         }
@@ -144,7 +152,7 @@ mod tests {
         for reason in WaitingReason::ALL {
             assert_eq!(format!("{reason:?}"), reason.to_string());
         }
-        for word in ["Evicted", "DeadlineExceeded", "VolumeAttachmentLimitExceeded"] {
+        for word in ["Evicted", "Preempting", "DeadlineExceeded", "VolumeAttachmentLimitExceeded"] {
             assert_eq!(EndReason::parse(word).as_str(), word);
         }
         assert_eq!(EndReason::parse("Evicted"), EndReason::Evicted);

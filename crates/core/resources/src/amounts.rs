@@ -56,6 +56,22 @@ pub fn pod_requests(pod: &Pod, overhead: Overhead) -> Amounts {
     requests
 }
 
+/// What the pod asked for when somebody has to go: as a whole where it asks as a whole, and then
+/// nothing of what cannot be asked for so; overhead counts only beside something asked for.
+pub fn requests_for_ranking(pod: &Pod) -> Amounts {
+    let mut requests = if has_pod_level_resources(pod) {
+        supported(parse_amounts(pod_level(pod).and_then(|r| r.requests.as_ref()))).collect()
+    } else {
+        pod_requests(pod, Overhead::Excluded)
+    };
+    for (name, more) in pod_overhead(pod) {
+        if let Some(own) = requests.get_mut(&name).filter(|own| !own.is_zero()) {
+            *own = own.plus(more);
+        }
+    }
+    requests
+}
+
 /// What the pod keeps from others: what it was granted, and what it still has in force while it
 /// shrinks.
 pub fn requests_in_use(pod: &Pod) -> Amounts {

@@ -25,14 +25,15 @@ mod container;
 mod cpu;
 mod oom;
 mod oom_log;
+mod preempt;
 mod resize;
 mod storage;
 #[cfg(test)]
 mod tests_pods;
 
 pub use admit::{
-    Rejection, admit, declared_features, is_chosen, is_selected, missing_for_update,
-    sysctl_with_dots,
+    InsufficientResource, Place, Rejection, admit, admit_or_preempt, declared_features, is_chosen,
+    is_selected, missing_for_update, sysctl_with_dots,
 };
 pub use allocatable::{
     AllocatablePolicy, NodeCgroup, NodeCgroupPlace, ReservedCgroup, ReservedScope, node_cgroups,
@@ -43,7 +44,7 @@ pub use allocation::{
 pub use amounts::{
     Amounts, Overhead, amount, container_limits, container_requests, has_pod_level_limits,
     has_pod_level_requests, has_pod_level_resources, parse_amounts, pod_limits, pod_requests,
-    requests_in_use,
+    requests_for_ranking, requests_in_use,
 };
 pub use cgroup::{
     CgroupLimits, CgroupPolicy, ClassBounds, MemoryReserve, PodCgroup, class_bounds, pod_cgroup,
@@ -56,7 +57,8 @@ pub use container::{
 pub use cpu::{MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares, shares_to_milli_cpu};
 pub use oom::oom_score_adj;
 pub use oom_log::{OomKill, OomLog, Shortage};
+pub use preempt::choose_victims;
 pub use resize::{
     ResizeNeed, ResizeNeeds, ResizePlan, ResizeStep, is_resizing, plan_resize, resize_needs,
 };
-pub use storage::{StorageBreach, StorageUse, has_storage_limits, storage_breach};
+pub use storage::{StorageBreach, StorageUse, has_storage_limits, is_local_volume, storage_breach};

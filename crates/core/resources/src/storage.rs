@@ -4,7 +4,7 @@
 //! words: a volume's, the pod's, a container's. Refuses: measuring.
 
 use ferrolet_types::{Quantity, pod::PodView as _};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use crate::{Overhead, container_limits, parse_amounts, pod_limits};
 
@@ -19,6 +19,13 @@ pub struct StorageUse {
     pub containers: Vec<(String, u64)>,
     /// Everything that is charged to it.
     pub total: u64,
+}
+
+/// True for volumes whose content is charged to the pod, as upstream has it.
+pub fn is_local_volume(volume: &Volume) -> bool {
+    let is_on_disk =
+        volume.empty_dir.as_ref().is_some_and(|it| it.medium.as_deref().unwrap_or("").is_empty());
+    is_on_disk || volume.config_map.is_some() || volume.git_repo.is_some()
 }
 
 /// A limit that a pod breaks.

@@ -84,7 +84,8 @@ fn generated(inputs: &StatusInputs<'_>) -> Computed {
         let (old, generation) = (inputs.old(), inputs.generation());
         conditions::settle_readiness(&mut status, Some(phase), (old, generation), inputs.now);
     }
-    let is_evicted = phase == Phase::Failed && ended == Some(EndReason::Evicted);
+    let is_evicted =
+        phase == Phase::Failed && matches!(ended, Some(EndReason::Evicted | EndReason::Preempting));
     Computed { status, phase, is_restarting_all, is_evicted }
 }
 

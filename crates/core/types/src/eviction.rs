@@ -31,6 +31,8 @@ pub enum EvictionReason {
     Evicted,
     /// The machine goes down.
     Terminated,
+    /// A critical pod needs its place.
+    Preempting,
 }
 
 impl EvictionReason {
@@ -39,6 +41,7 @@ impl EvictionReason {
         match self {
             Self::Evicted => "Evicted",
             Self::Terminated => "Terminated",
+            Self::Preempting => "Preempting",
         }
     }
 }

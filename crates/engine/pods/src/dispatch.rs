@@ -10,7 +10,7 @@ use ferrolet_lifecycle::{Wish, doubling};
 use ferrolet_ports::{EventKind, StoredPod};
 use ferrolet_resources::{ClassBounds, ResizeRules, missing_for_update};
 use ferrolet_types::{
-    Eviction, Pod, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
+    Eviction, EvictionReason, Pod, PodChange, PodChanges, PodKey, PodUid, VolumeHealthReport,
     hint::Hint,
     pod::{Phase, PodView},
     probe::ProbeReport,
@@ -166,6 +166,7 @@ impl Dispatcher {
                     self.world.records.retain(|uid| self.roster.knows(uid));
                     self.world.answers.retain(|uid| self.roster.knows(uid));
                     self.world.devices.retain(&|uid| self.roster.knows(uid));
+                    self.world.endings.retain(|uid| self.roster.knows(uid));
                 }
             }
             Event::Hint(Hint::Changed { uid, news }) => {
@@ -294,6 +295,10 @@ impl Dispatcher {
                     memory.seen.told_before = self.world.answers.of(&pod.uid());
                     memory.made.resizing = Resizing::from_status(pod, now);
                     memory.asked.recall(earlier_rejection(pod));
+                    // What the API may not have heard of.
+                    if let Some(ending) = self.world.endings.of(&pod.uid()) {
+                        memory.asked.end(ending);
+                    }
                     let inbox = Inbox::new(Some(assigned), Wish::Run, self.network_trouble.clone());
                     self.spawn(memory, inbox);
                 }
@@ -331,6 +336,13 @@ impl Dispatcher {
                         ),
                     );
                 }
+                Command::Preempt { uid, missing, for_pod } => {
+                    tracing::warn!(pod_uid = %uid, missing, critical = %for_pod, "Pod makes room for a critical one");
+                    if let Some(inbox) = self.inboxes.get(&uid) {
+                        figures::preempted(&missing);
+                        inbox.evict(preemption(uid));
+                    }
+                }
                 Command::Update(assigned) => {
                     if let Some(inbox) = self.inboxes.get(&assigned.pod.uid()) {
                         inbox.set_pod(assigned);
@@ -363,5 +375,18 @@ impl Dispatcher {
             }
         };
         self.task_of.insert(task.id(), uid);
+    }
+}
+
+/// The order to make room for a critical pod, in upstream's words. Its containers get the grace
+/// that they were promised.
+fn preemption(uid: PodUid) -> Eviction {
+    Eviction {
+        uid,
+        reason: EvictionReason::Preempting,
+        message: "Preempted in order to admit critical pod".to_owned(),
+        annotations: BTreeMap::new(),
+        disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".to_owned()),
+        grace: None,
     }
 }

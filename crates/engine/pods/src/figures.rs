@@ -269,6 +269,11 @@ pub(crate) fn rejected(reason: &str) {
     KEPT.add("kubelet_admission_rejections_total", &[shown], 1.0);
 }
 
+/// A pod has to make room for a critical one, because so much of this was missing.
+pub(crate) fn preempted(missing: &str) {
+    KEPT.add("kubelet_preemptions", &[missing], 1.0);
+}
+
 /// A pod gets a worker, so long after it was first seen.
 pub(crate) fn worker_began(pod: &Pod, now: Timestamp) {
     let n_containers = pod.spec_ref().containers.len() as f64;

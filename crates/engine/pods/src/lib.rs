@@ -16,6 +16,7 @@
 mod answers;
 mod board;
 mod dispatch;
+mod endings;
 mod execute;
 mod figures;
 mod grants;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use ferrolet_lifecycle::Wish;
 use ferrolet_node::NodeState;
 use ferrolet_resources::{
-    CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit, class_bounds, pod_qos,
+    CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit_or_preempt, class_bounds,
+    pod_qos,
 };
 use ferrolet_types::{
     Pod, PodChange, PodKey, PodUid, Qos,
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Reject(Pod, Rejection),
     /// Give something that nobody asked for a worker that takes it down.
     TakeDown { uid: PodUid, key: Option<PodKey> },
+    /// Tell the worker that its pod has to make room for a critical one.
+    Preempt { uid: PodUid, missing: String, for_pod: PodKey },
     /// Hand the worker a new specification.
     Update(Assigned),
     /// Tell the worker that its pod shall end.
@@ -53,6 +56,8 @@ pub(crate) struct Roster {
     census: BTreeSet<PodUid>,
     /// Every pod the node has taken, in this life or an earlier one; it is not asked about again.
     admitted: BTreeSet<PodUid>,
+    /// Pods that were told to make room; their place is free, although they may need a moment.
+    preempted: BTreeSet<PodUid>,
     /// Static pods of an earlier life, by name, until somebody wants them or their name.
     earlier: HashMap<PodKey, Vec<PodUid>>,
     /// What each of them was granted.
@@ -285,10 +290,13 @@ impl Roster {
             }
         }
         self.at_work.insert(uid, Some(key));
-        commands.push(match self.judge(&pod, gate) {
-            Ok(()) => Command::Start(self.grants.assigned(&pod)),
-            Err(rejection) => Command::Reject(pod, rejection),
-        });
+        match self.judge(&pod, gate) {
+            Ok(preempted) => {
+                commands.extend(preempted);
+                commands.push(Command::Start(self.grants.assigned(&pod)));
+            }
+            Err(rejection) => commands.push(Command::Reject(pod, rejection)),
+        }
         commands
     }
 
@@ -309,26 +317,34 @@ impl Roster {
     }
 
     /// Asks whether the node takes a pod; one that it took before, or that is about to end, is not
-    /// asked about.
-    fn judge(&mut self, pod: &Pod, gate: &Gate<'_>) -> Result<(), Rejection> {
+    /// asked about. Answers with whom it costs their place.
+    fn judge(&mut self, pod: &Pod, gate: &Gate<'_>) -> Result<Vec<Command>, Rejection> {
         let uid = pod.uid();
+        let mut commands = Vec::new();
         let is_ending =
             pod.deletion_time().is_some() || pod.api_phase().is_some_and(Phase::is_terminal);
         if let Some(node) = gate.node.filter(|_| !self.admitted.contains(&uid) && !is_ending) {
             let others = self.wanted.iter().filter(|(other, pod)| {
                 **other != uid
                     && self.admitted.contains(*other)
+                    && !self.preempted.contains(*other)
                     && !pod.api_phase().is_some_and(Phase::is_terminal)
                     && (gate.is_active)(other)
             });
             let others: Vec<Pod> = others.map(|(_, pod)| self.grants.allocated(pod)).collect();
             let others: Vec<&k8s_openapi::api::core::v1::Pod> =
                 others.iter().map(AsRef::as_ref).collect();
-            admit(&self.grants.allocated(pod), node, &others)?;
+            let place = admit_or_preempt(&self.grants.allocated(pod), node, &others)?;
+            let missing = place.missing.unwrap_or_default();
+            for victim in place.victims {
+                let (uid, missing) = (victim.uid(), missing.clone());
+                self.preempted.insert(uid.clone());
+                commands.push(Command::Preempt { uid, missing, for_pod: pod.key() });
+            }
         }
         self.grants.admit(pod);
         self.admitted.insert(uid);
-        Ok(())
+        Ok(commands)
     }
 
     fn refresh(&mut self, pod: Pod) -> Vec<Command> {
@@ -345,6 +361,7 @@ impl Roster {
         let uid = pod.uid();
         self.wanted.remove(&uid);
         self.admitted.remove(&uid);
+        self.preempted.remove(&uid);
         self.grants.forget(&uid);
         if let Some(queue) = self.queues.get_mut(&pod.key()) {
             queue.retain(|waiting| *waiting != uid);

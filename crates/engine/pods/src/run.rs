@@ -49,6 +49,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
     let mut dispatcher = Dispatcher::new(world.clone());
     let mut keeper = pin!(world.records.keep(world.state_files.as_ref()));
     let mut second_keeper = pin!(world.answers.keep(world.state_files.as_ref()));
+    let mut third_keeper = pin!(world.endings.keep(world.state_files.as_ref()));
     let (together, changes_together) = watch::channel(ClassBounds::default());
     let mut classes = pin!(bound_classes(world.cgroups.as_ref(), changes_together));
     let mut retry = interval_at(Instant::now() + RETRY_RESIZES, RETRY_RESIZES);
@@ -93,6 +94,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             // Goes on where it stopped: the future lives outside the loop.
             never = &mut keeper => match never {},
             never = &mut second_keeper => match never {},
+            never = &mut third_keeper => match never {},
             () = &mut classes => unreachable!("the bounds' sender lives as long as this loop"),
             // A timer loses nothing.
             () = tokio::time::sleep(pulse.period()) => continue,
@@ -122,6 +124,7 @@ fn network(node: &mut watch::Receiver<Arc<NodeState>>) -> Event {
 async fn look_back(world: &World) -> Vec<StoredPod> {
     world.records.load(world.state_files.as_ref()).await;
     world.answers.load(world.state_files.as_ref()).await;
+    world.endings.load(world.state_files.as_ref()).await;
     let stored = world.files.list().await.unwrap_or_else(|error| {
         tracing::warn!(%error, "Pods of an earlier life cannot be listed");
         Vec::new()

@@ -5,7 +5,7 @@ use ferrolet_lifecycle::{Hold, StepEvent};
 use ferrolet_pod::{EndReason, Ending, WaitingReason, kind_of_container};
 use ferrolet_ports::{Event, EventKind, EventObject, Events, HookMoment};
 use ferrolet_types::{
-    ContainerName, EvictionReason, Pod, PodKey, PodUid,
+    ContainerName, Pod, PodKey, PodUid,
     pod::{ContainerKind, PodView},
 };
 
@@ -137,12 +137,16 @@ pub(crate) fn say_of_pod(
     reason: &str,
     message: String,
 ) {
-    events.record(Event {
+    events.record(of_pod(pod, kind, reason, message));
+}
+
+fn of_pod(pod: &Pod, kind: EventKind, reason: &str, message: String) -> Event {
+    Event {
         object: EventObject::Pod { uid: pod.uid(), key: pod.key(), field_path: None },
         kind,
         reason: reason.to_owned(),
         message,
-    });
+    }
 }
 
 /// Says what a step gives to tell.
@@ -152,14 +156,17 @@ pub(crate) fn say_step(events: &dyn Events, pod: &Pod, event: &StepEvent) {
         ContainerEvents::new(events, pod, kind, container.as_str())
     };
     match event {
-        StepEvent::Ends(Ending { reason, message, .. }) => {
+        StepEvent::Ends(Ending { reason, message, annotations, .. }) => {
             let kind = match reason {
                 EndReason::DeadlineExceeded => EventKind::Normal,
                 // That the machine goes down is said of the node, not of each pod.
-                EndReason::Other(word) if word == EvictionReason::Terminated.as_str() => return,
-                EndReason::Evicted | EndReason::Other(_) => EventKind::Warning,
+                EndReason::Terminated => return,
+                EndReason::Evicted | EndReason::Preempting | EndReason::Other(_) => {
+                    EventKind::Warning
+                }
             };
-            say_of_pod(events, pod, kind, reason.as_str(), message.clone());
+            let event = of_pod(pod, kind, reason.as_str(), message.clone());
+            events.record_annotated(event, annotations.clone());
         }
         StepEvent::RestartBackOff { container } => {
             of(container).say(Happened::RestartBackOff(format!(

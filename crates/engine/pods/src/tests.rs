@@ -26,6 +26,7 @@ fn brief(commands: Vec<Command>) -> String {
     let brief = |command: Command| match command {
         Command::Start(assigned) => format!("start {}", assigned.pod.uid()),
         Command::Reject(pod, rejection) => format!("reject {} {}", pod.uid(), rejection.reason),
+        Command::Preempt { uid, missing, .. } => format!("preempt {uid} for {missing}"),
         Command::TakeDown { uid, key } => match key {
             Some(key) => format!("take down {uid} {key}"),
             None => format!("take down {uid}"),

@@ -17,6 +17,7 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 use crate::{
     Board, PullDoors, PullSettings,
     answers::Answers,
+    endings::Endings,
     pull::Puller,
     records::Records,
     userns::{UserIds, UserRanges},
@@ -32,6 +33,8 @@ pub struct World {
     pub(crate) records: Records,
     /// What was told of static pods.
     pub(crate) answers: Answers,
+    /// Whom the node ended.
+    pub(crate) endings: Endings,
     /// Which pods have which user ids.
     pub(crate) user_ranges: UserRanges,
     pub(crate) sandbox_slots: Semaphore,
@@ -153,6 +156,7 @@ impl World {
             ),
             records: Records::default(),
             answers: Answers::default(),
+            endings: Endings::default(),
             user_ranges: UserRanges::new(settings.user_ids),
             sandbox_slots: Semaphore::new(settings.n_parallel_sandboxes.max(1)),
             runtime_name: OnceCell::new(),

@@ -14,7 +14,7 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_ports::{ApiError, ApiErrorKind, Clock, Event, Events};
 use ferrolet_types::Timestamp;
@@ -28,16 +28,23 @@ const QUEUE: usize = 1000;
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// An event on its way.
+struct Told {
+    at: Timestamp,
+    event: Event,
+    annotations: BTreeMap<String, String>,
+}
+
 /// Takes events. Clones feed the same queue.
 #[derive(Clone)]
 pub struct EventSink {
-    queue: mpsc::Sender<(Timestamp, Event)>,
+    queue: mpsc::Sender<Told>,
     clock: Arc<dyn Clock>,
 }
 
 /// Delivers them.
 pub struct EventWriter {
-    queue: mpsc::Receiver<(Timestamp, Event)>,
+    queue: mpsc::Receiver<Told>,
     client: Client,
     node_name: String,
     correlator: Correlator,
@@ -58,8 +65,12 @@ pub fn channel(
 
 impl Events for EventSink {
     fn record(&self, event: Event) {
-        let stamped = (self.clock.now(), event);
-        if let Err(error) = self.queue.try_send(stamped) {
+        self.record_annotated(event, BTreeMap::new());
+    }
+
+    fn record_annotated(&self, event: Event, annotations: BTreeMap<String, String>) {
+        let told = Told { at: self.clock.now(), event, annotations };
+        if let Err(error) = self.queue.try_send(told) {
             tracing::debug!(%error, "event dropped");
         }
     }
@@ -68,8 +79,9 @@ impl Events for EventSink {
 impl EventWriter {
     /// Delivers until every sink is gone and the queue is empty.
     pub async fn run(mut self) {
-        while let Some((at, event)) = self.queue.recv().await {
-            let event = object::build(&event, &self.node_name, at);
+        while let Some(Told { at, event, annotations }) = self.queue.recv().await {
+            let mut event = object::build(&event, &self.node_name, at);
+            event.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
             match self.correlator.correlate(event, at) {
                 Verdict::Drop => {}
                 Verdict::Create { event, key } => self.deliver(event, None, key).await,

@@ -78,12 +78,14 @@ async fn events_look_like_upstreams() {
     let api = FakeApi::new();
     let (sink, writer) = channel(api.client(), "me".to_owned(), Arc::new(TokioClock));
     tokio::spawn(writer.run());
-    sink.record(event("p", "Failed", "Error: no"));
+    let annotations = [("starved_resource".to_owned(), "memory".to_owned())].into();
+    sink.record_annotated(event("p", "Failed", "Error: no"), annotations);
     sink.record(Event { object: EventObject::Node, ..event("", "Starting", "") });
     let of_node = "/api/v1/namespaces/default/events/me.";
     api.until("both", |api| !api.objects_under(of_node).is_empty()).await;
     let stored = api.objects_under(ROOT).remove(0);
     assert_eq!(stored["source"], json!({"component": "kubelet", "host": "me"}));
+    assert_eq!(stored["metadata"]["annotations"], json!({"starved_resource": "memory"}));
     assert_eq!(stored["reportingComponent"], "kubelet");
     assert_eq!(stored["reportingInstance"], "me");
     assert_eq!(

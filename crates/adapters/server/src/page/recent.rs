@@ -3,7 +3,7 @@
 //! Stands before the door that events go through: each is noted here and passed on. Holds a bounded
 //! number of them; the same event again counts up instead of pushing others out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrolet_ports::{Clock, Event, Events};
@@ -44,6 +44,10 @@ impl RecentEvents {
 
 impl Events for RecentEvents {
     fn record(&self, event: Event) {
+        self.record_annotated(event, BTreeMap::new());
+    }
+
+    fn record_annotated(&self, event: Event, annotations: BTreeMap<String, String>) {
         let mut noted = event.clone();
         if noted.message.len() > MESSAGE {
             let end = noted.message.floor_char_boundary(MESSAGE);
@@ -63,7 +67,7 @@ impl Events for RecentEvents {
                 kept.pop_front();
             }
         }
-        self.next.record(event);
+        self.next.record_annotated(event, annotations);
     }
 }
 

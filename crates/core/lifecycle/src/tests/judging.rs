@@ -44,19 +44,22 @@ fn an_evicted_pod_fails_and_leaves_nothing_behind() {
         seen_container("c", 1, running()),
         seen_container("c", 0, exited(1, NOW - 90, NOW - 80)),
     ]);
-    scene.eviction = Some(Eviction {
+    let order = |disruption: Option<&str>| Eviction {
         uid: "u".into(),
         reason: EvictionReason::Evicted,
         message: "too much".to_owned(),
-        annotations: BTreeMap::new(),
-        disruption: Some("short".to_owned()),
+        annotations: [("starved_resource".to_owned(), "memory".to_owned())].into(),
+        disruption: disruption.map(str::to_owned),
         grace: None,
-    });
+    };
+    scene.eviction = Some(order(Some("short")));
     scene.wish = Wish::End { grace: Some(GracePeriod::from_secs(5)) };
     let step = scene.step();
     let verdict = Ending {
+        reason: EndReason::Evicted,
+        message: "too much".to_owned(),
         disruption: Some("short".to_owned()),
-        ..Ending::new(EndReason::Evicted, "too much")
+        annotations: order(None).annotations,
     };
     assert_eq!(in_words(&step), "stop c-1 5s PodEnds; stop s-0");
     assert_eq!(step.events, [StepEvent::Ends(verdict.clone())]);

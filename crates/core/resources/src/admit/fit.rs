@@ -10,14 +10,55 @@ use crate::{Amounts, Overhead, amount, pod_requests, requests_in_use};
 /// What every node counts, in the order in which it is looked at.
 const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Checks the number of pods, then every resource the pod asks for; amounts the node does not know
-/// are somebody else's. Upstream's order: processors, memory, local storage, and the rest, there in
-/// no order and here by name.
-pub(super) fn check(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
+/// A resource of which too little is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsufficientResource {
+    /// Which: `cpu` in thousandths, everything else in units, `pods` by number.
+    pub name: String,
+    /// What the pod asks for.
+    pub requested: i64,
+    /// What others have.
+    pub used: i64,
+    /// What there is.
+    pub capacity: i64,
+}
+
+impl InsufficientResource {
+    /// How much has to become free.
+    pub fn missing(&self) -> i64 {
+        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
+    }
+
+    /// The refusal that follows.
+    pub fn rejection(&self) -> Rejection {
+        let Self { name, requested, used, capacity } = self;
+        Rejection {
+            reason: format!("OutOf{name}"),
+            message: format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+        }
+    }
+}
+
+/// What is missing: the number of pods, then every resource the pod asks for; amounts the node does
+/// not know are somebody else's. Upstream's order: processors, memory, local storage, and the rest,
+/// there in no order and here by name.
+pub(super) fn insufficient(
+    pod: &Pod,
+    node: &NodeState,
+    others: &[&Pod],
+) -> Vec<InsufficientResource> {
+    let mut found = Vec::new();
     let n_others = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let most = amount(&node.allocatable, "pods").value();
     if n_others >= most {
-        return Err(out_of("pods", 1, n_others, most));
+        found.push(InsufficientResource {
+            name: "pods".to_owned(),
+            requested: 1,
+            used: n_others,
+            capacity: most,
+        });
     }
     let wanted = pod_requests(pod, Overhead::Included);
     let mut wanted: Vec<(&String, &Quantity)> = wanted.iter().collect();
@@ -39,22 +80,13 @@ pub(super) fn check(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), 
             .fold(0, i64::saturating_add);
         let (requested, capacity) = (in_units(*asked), in_units(amount(&node.allocatable, name)));
         if requested > capacity.saturating_sub(used) {
-            return Err(out_of(name, requested, used, capacity));
+            found.push(InsufficientResource { name: name.clone(), requested, used, capacity });
         }
     }
-    Ok(())
+    found
 }
 
 /// What belongs to the node always counts; extended resources only where the node has them.
 fn is_counted(name: &str, allocatable: &Amounts) -> bool {
     is_native_resource(name) || allocatable.contains_key(name)
-}
-
-fn out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
-    Rejection {
-        reason: format!("OutOf{name}"),
-        message: format!(
-            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
-        ),
-    }
 }

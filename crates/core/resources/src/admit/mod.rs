@@ -2,14 +2,15 @@
 //!
 //! In: the pod, what the node is, and the other pods it has taken. Out: nothing to say, or a
 //! [`Rejection`] in upstream's words. Static pods bypass the taints, as they do upstream. A pod
-//! that already runs is never asked again: that is the caller's rule. Refuses: remembering who was
-//! taken; pre-emption and eviction, which are other chains.
+//! that already runs is never asked again: that is the caller's rule. A critical pod that lacks
+//! nothing but room may cost others their place. Refuses: remembering who was taken; ending anybody.
 
 mod affinity;
 mod apparmor;
 mod features;
 mod fit;
 mod ports;
+mod pressure;
 mod sysctls;
 mod taints;
 #[cfg(test)]
@@ -21,7 +22,10 @@ use ferrolet_node::NodeState;
 use ferrolet_types::pod::PodView;
 use k8s_openapi::api::core::v1::{NodeSelector, Pod};
 
+use crate::choose_victims;
+
 pub use features::{declared_features, missing_for_update};
+pub use fit::InsufficientResource;
 pub use sysctls::sysctl_with_dots;
 
 /// The operating system pods must be made for.
@@ -49,11 +53,57 @@ pub struct Rejection {
 
 /// Decides whether the node takes `pod` besides `others`.
 pub fn admit(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
+    check_alone(pod, node)?;
+    if let Some(missing) = fit::insufficient(pod, node, others).first() {
+        return Err(missing.rejection());
+    }
+    check_place(pod, node, others)?;
+    check_abilities(pod, node)
+}
+
+/// What taking a pod costs others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place<'a> {
+    /// Those who have to go for it.
+    pub victims: Vec<&'a Pod>,
+    /// What was missing first, where somebody has to go.
+    pub missing: Option<String>,
+}
+
+/// Decides whether the node takes `pod` besides `others`, of whom some may have to go for a critical
+/// one. Nobody goes for a pod that is refused for another reason, whichever check finds it.
+pub fn admit_or_preempt<'a>(
+    pod: &Pod,
+    node: &NodeState,
+    others: &[&'a Pod],
+) -> Result<Place<'a>, Rejection> {
+    if !pod.is_critical() {
+        return admit(pod, node, others).map(|()| Place { victims: Vec::new(), missing: None });
+    }
+    check_alone(pod, node)?;
+    check_place(pod, node, others)?;
+    check_abilities(pod, node)?;
+    let missing = fit::insufficient(pod, node, others);
+    let victims = choose_victims(pod, others, &missing).map_err(|why| Rejection {
+        reason: "UnexpectedAdmissionError".to_owned(),
+        message: format!(
+            "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
+        ),
+    })?;
+    Ok(Place { victims, missing: missing.into_iter().next().map(|it| it.name) })
+}
+
+/// What depends on the pod and the node alone, before anything is counted.
+fn check_alone(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     check_shutdown(node)?;
+    pressure::check(pod, node)?;
     sysctls::check(pod, &node.settings.allowed_unsafe_sysctls)?;
     check_os(pod)?;
-    check_groups_policy(pod, node)?;
-    fit::check(pod, node, others)?;
+    check_groups_policy(pod, node)
+}
+
+/// Whether this is a place for the pod, room apart.
+fn check_place(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejection> {
     predicate(
         "NodeAffinity",
         affinity::matches(pod, node),
@@ -74,7 +124,11 @@ pub fn admit(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejecti
         "TaintToleration",
         pod.is_static() || taints::are_tolerated(pod, &node.taints),
         "node(s) had taints that the pod didn't tolerate",
-    )?;
+    )
+}
+
+/// Whether the node can do what the pod asks of it.
+fn check_abilities(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     let machine = node.facts.machine.as_ref();
     apparmor::check(pod, machine.is_some_and(|it| it.has_apparmor))?;
     features::check(pod, &node.settings.declared_features)

@@ -5,11 +5,14 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 
 /// True when the pod tolerates every `NoExecute` taint; the scheduler has judged the others.
 pub(super) fn are_tolerated(pod: &Pod, taints: &[Taint]) -> bool {
+    let mut executed = taints.iter().filter(|taint| taint.effect == "NoExecute");
+    executed.all(|taint| is_tolerated(pod, taint))
+}
+
+/// True when the pod tolerates the taint.
+pub(super) fn is_tolerated(pod: &Pod, taint: &Taint) -> bool {
     let tolerations = pod.spec_ref().tolerations.as_deref().unwrap_or_default();
-    let executed = taints.iter().filter(|taint| taint.effect == "NoExecute");
-    executed
-        .into_iter()
-        .all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

@@ -369,3 +369,47 @@ fn a_node_that_shuts_down_takes_nobody() {
     assert_eq!(refused.reason, "NodeShutdown");
     assert_eq!(refused.message, "Pod was rejected as the node is shutting down.");
 }
+
+fn critical(requests: serde_json::Value) -> Pod {
+    let mut pod = asking(requests);
+    pod.spec.as_mut().unwrap().priority = Some(2_000_000_000);
+    pod
+}
+
+fn named(name: &str, requests: serde_json::Value) -> Pod {
+    let mut pod = asking(requests);
+    pod.metadata.name = Some(name.to_owned());
+    pod
+}
+
+/// 8.16, critical-pod preemption.
+#[test]
+fn a_critical_pod_that_lacks_room_alone_costs_others_their_place() {
+    let (small, large) = (
+        named("small", serde_json::json!({"cpu": "500m"})),
+        named("large", serde_json::json!({"cpu": "1500m"})),
+    );
+    let others = [&small, &large];
+    let place = admit_or_preempt(&critical(serde_json::json!({"cpu": "1"})), &node(), &others);
+    let place = place.unwrap();
+    assert_eq!((place.victims, place.missing.as_deref()), (vec![&large], Some("cpu")));
+    let fits = admit_or_preempt(&critical(serde_json::json!({})), &node(), &others).unwrap();
+    assert_eq!((fits.victims.len(), fits.missing), (0, None));
+    // Others are refused as ever.
+    let refused = admit_or_preempt(&asking(serde_json::json!({"cpu": "1"})), &node(), &others);
+    assert_eq!(refused.unwrap_err().reason, "OutOfcpu");
+    let refused = admit_or_preempt(&critical(serde_json::json!({"cpu": "9"})), &node(), &others);
+    let message = "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 7000), ]";
+    let expected = ("UnexpectedAdmissionError".to_owned(), message.to_owned());
+    let refused = refused.unwrap_err();
+    assert_eq!((refused.reason, refused.message), expected);
+}
+
+#[test]
+fn nobody_goes_for_a_critical_pod_that_is_refused_anyway() {
+    let taken = named("taken", serde_json::json!({"cpu": "2"}));
+    let mut elsewhere = critical(serde_json::json!({"cpu": "1"}));
+    elsewhere.spec.as_mut().unwrap().node_name = Some("other".to_owned());
+    let refused = admit_or_preempt(&elsewhere, &node(), &[&taken]).unwrap_err();
+    assert_eq!(refused.reason, "NodeName");
+}

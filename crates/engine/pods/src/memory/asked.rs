@@ -8,6 +8,8 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::PodCondition;
 
+use k8s_openapi::api::core::v1::PodCondition;
+
 use crate::grants::Assigned;
 
 /// What is wanted of one pod.
@@ -61,7 +63,10 @@ impl Asked {
 
     /// True when the node ended the pod because it could not afford it.
     pub(crate) fn is_evicted(&self) -> bool {
-        matches!(&self.verdict, Some(StatusOverride::Ended { reason: EndReason::Evicted, .. }))
+        let Some(StatusOverride::Ended { reason, .. }) = &self.verdict else {
+            return false;
+        };
+        matches!(reason, EndReason::Evicted | EndReason::Preempting)
     }
 
     /// True when this is another version than the one before.

@@ -187,7 +187,10 @@ impl Worker {
         } else if !step.stages.is_empty() {
             tracing::trace!(pod = %memory.name(), stages = ?step.stages, "Pod step");
         }
-        step.verdict.iter().for_each(|ending| memory.asked.end(ending.clone()));
+        if let Some(ending) = &step.verdict {
+            world.endings.note(memory.asked.uid(), ending);
+            memory.asked.end(ending.clone());
+        }
         memory.shown.take_waiting(&step);
         let is_new_state = memory.state != step.next;
         memory.state = step.next;
@@ -247,6 +250,7 @@ impl Worker {
         self.world.records.forget(uid);
         self.world.answers.retain(|known| known != uid);
         self.world.devices.release(uid);
+        self.world.endings.retain(|known| known != uid);
     }
 
     /// Waits for a message or the time to decide again.

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ferrolet_pod::{bare_container_id, container_statuses};
+use ferrolet_pod::container_ids;
 use ferrolet_ports::{DiskUsage, PodsView, RuntimeDisk, Tally, Usage};
-use ferrolet_resources::{StorageUse, has_storage_limits, storage_breach};
+use ferrolet_resources::{StorageUse, has_storage_limits, is_local_volume, storage_breach};
 use ferrolet_types::{
     Eviction, EvictionReason, GracePeriod, Pod, PodUid,
     pod::{Phase, PodView as _},
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Volume};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -138,7 +137,7 @@ fn storage_use(pod: &Pod, uid: &PodUid, disk: &DiskUsage, layers: &Layers) -> St
     let named = pod.spec_ref().volumes.as_deref().unwrap_or_default();
     let local = disk.volumes.iter().filter(|volume| {
         let source = named.iter().find(|it| it.name == volume.name);
-        volume.uid == *uid && volume.is_on_node && source.is_some_and(is_local)
+        volume.uid == *uid && volume.is_on_node && source.is_some_and(is_local_volume)
     });
     // What could not be counted to its end is as much as a number can say.
     let mut total = local.fold(0, |sum: u64, volume| sum.saturating_add(volume.room.used));
@@ -164,22 +163,4 @@ fn storage_use(pod: &Pod, uid: &PodUid, disk: &DiskUsage, layers: &Layers) -> St
         }
     }
     StorageUse { volumes, containers: containers.into_iter().collect(), total }
-}
-
-/// Volumes whose content is charged to the pod, as upstream has it.
-fn is_local(volume: &Volume) -> bool {
-    let is_on_disk =
-        volume.empty_dir.as_ref().is_some_and(|it| it.medium.as_deref().unwrap_or("").is_empty());
-    is_on_disk || volume.config_map.is_some() || volume.git_repo.is_some()
-}
-
-/// Names and ids of the containers that the pod has now.
-fn container_ids(pod: &Pod) -> Vec<(&str, &str)> {
-    let Some(status) = &pod.status else {
-        return Vec::new();
-    };
-    fn named(it: &ContainerStatus) -> Option<(&str, &str)> {
-        Some((&it.name, bare_container_id(it.container_id.as_deref()?)))
-    }
-    container_statuses(status).filter_map(named).collect()
 }
