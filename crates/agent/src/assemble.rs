@@ -71,7 +71,12 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     );
     parts.push(part);
     let doors = platform.reclaim_doors(board.clone(), volumes.usage.clone(), &pods);
-    parts.push(ferrolet_reclaim::build(settings.reclaim, doors));
+    let (collectors, part) = ferrolet_reclaim::build(settings.reclaim, doors);
+    parts.push(part);
+    let doors = platform.eviction_doors(board.clone(), volumes.usage.clone(), collectors, &pods);
+    let (pressure, part) = ferrolet_eviction_engine::build(settings.eviction, doors);
+    parts.push(part);
+    node_part.add_loop(node.clone().follow(pressure, |facts, short| facts.pressure = short));
     let doors = platform.shutdown_doors(board.clone(), &pods, ended);
     let (shutdown, part) = ferrolet_shutdown::build(settings.shutdown, doors);
     parts.push(part);

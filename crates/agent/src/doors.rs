@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrolet_devices_engine::Devices;
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, Pods};
-use ferrolet_ports::{Part, PodsView, Usage};
+use ferrolet_ports::{Collectors, Part, PodsView, Usage};
 use ferrolet_probes::Probes;
 use ferrolet_rare_volumes::RareDoors;
 use ferrolet_volumes::Volumes;
@@ -153,6 +153,27 @@ impl Platform {
             layers: self.runtime.disk.clone(),
             usage,
             pods,
+            evictions: sync_loop.evictions.clone(),
+            events: self.events.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn eviction_doors(
+        &self,
+        pods: Arc<dyn PodsView>,
+        usage: Arc<dyn Usage>,
+        collectors: Arc<dyn Collectors>,
+        sync_loop: &Pods,
+    ) -> ferrolet_eviction_engine::Doors {
+        ferrolet_eviction_engine::Doors {
+            means: self.means.clone(),
+            alarm: self.memory_alarm.clone(),
+            usage,
+            stores: self.runtime.disk.clone(),
+            collectors,
+            pods,
+            grants: sync_loop.world.clone(),
             evictions: sync_loop.evictions.clone(),
             events: self.events.clone(),
             clock: self.clock.clone(),

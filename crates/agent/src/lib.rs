@@ -8,8 +8,8 @@
 //!
 //!   sources ─ changes ─► pods ◄─ hints, health ─ observe
 //!      ▲                 │ ▲ ▲
-//!      │                 │ │ └─ probes, volumes        reclaim ─ evictions ─► pods
-//!  API's pods            ▼ │
+//!      │                 │ │ └─ probes, volumes        reclaim, eviction ─ evictions ─► pods
+//!  API's pods            ▼ │                           eviction ─ pressure ─► node
 //!      └── cluster ◄── report, node        chains
 //! ```
 //!

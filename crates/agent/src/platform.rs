@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins, Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, NodeCgroups, NodeHost, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
+    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins, Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
     StorageObjects, Usage, VolumeFiles,
 };
 use tokio::sync::{mpsc, watch};
@@ -34,6 +34,10 @@ pub struct Platform {
     pub pulls: ferrolet_pods::PullDoors,
     /// What pods use.
     pub usage: Arc<dyn Usage>,
+    /// What is left on the node.
+    pub means: Arc<dyn NodeMeans>,
+    /// The kernel's word when memory runs short.
+    pub memory_alarm: Arc<dyn MemoryAlarm>,
     /// Logs of containers, and links to them.
     pub logs: Arc<dyn LogStore>,
     /// How full disks are.

@@ -20,6 +20,8 @@ pub struct Settings {
     pub reclaim: ferrolet_reclaim::Settings,
     /// How pods end when the machine goes down.
     pub shutdown: ferrolet_shutdown::Settings,
+    /// When pods are put out because the node runs short.
+    pub eviction: ferrolet_eviction_engine::Settings,
     /// The kubelet's chains are kept in the packet filter.
     pub keeps_chains: bool,
 }

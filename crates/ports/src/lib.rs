@@ -25,6 +25,7 @@ mod kernel_log;
 mod logs;
 mod lookups;
 mod manifests;
+mod means;
 mod measured;
 mod node;
 mod node_mounts;
@@ -90,6 +91,10 @@ pub use kernel_log::KernelLog;
 pub use logs::{LogAsk, LogFiles, LogOutput, LogPieces, StillWritten};
 pub use lookups::ClusterLookups;
 pub use manifests::{ManifestFile, ManifestFiles};
+pub use means::{
+    AlarmLine, AlarmScope, FileSystemMeans, MeansReading, MemoryAlarm, MemoryMeans, NodeMeans,
+    StorePlaces,
+};
 pub use measured::{Measured, Sample, SampleValue};
 pub use node::{NodeCopies, NodeHost};
 pub use node_mounts::{
@@ -105,7 +110,7 @@ pub use power::{Power, PowerError, PowerNews, PowerSession};
 pub use probing::{HookCall, HookError, HookMoment, Hooks, Probing};
 pub use profiles::{CodeMapping, Profile, ProfileSample, Profiler, Threads};
 pub use pulls::{NamedFile, NodeDockerConfig, PluginCall, PullFile, PullFiles, RegistryLogins};
-pub use reclaim::{DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
+pub use reclaim::{Collectors, DiskSpace, Disks, ImagePlace, LogReopen, LogSize, LogStore};
 pub use reviews::{AccessAsk, AccessVerdict, Reviews, Subject, TokenVerdict};
 pub use runtime::{
     EventKind as RuntimeEventKind, ExecOutput, ListedContainer, ListedSandbox, ListedState,

@@ -9,6 +9,17 @@ use ferrolet_types::ContainerId;
 
 use crate::{Fut, HostError, RuntimeError};
 
+/// Gives back at once what nobody needs, for a node that runs short.
+pub trait Collectors: Send + Sync {
+    /// Removes dead containers: all of those whose pod has ended, and of other pods what is beyond
+    /// the node's limits. Answers with how many went.
+    fn remove_dead_containers(&self) -> Fut<'_, Result<usize, RuntimeError>>;
+
+    /// Removes every image that nothing uses, pinned and very young ones apart. Answers with how
+    /// many went; one that stays is no reason for the others to stay.
+    fn remove_unused_images(&self) -> Fut<'_, Result<usize, RuntimeError>>;
+}
+
 /// Where the runtime keeps images.
 pub trait ImagePlace: Send + Sync {
     /// A directory on the file system of images.

@@ -20,6 +20,7 @@ pub mod log_store;
 pub mod logs;
 pub mod machine;
 pub mod manifests;
+mod memory_alarm;
 pub mod names;
 mod node_host;
 pub mod notify;
@@ -40,6 +41,7 @@ pub mod watchdog;
 
 pub use credential_files::OperatorFiles;
 pub use kernel_log::KernelRecords;
+pub use memory_alarm::KernelMemoryAlarm;
 pub use node_host::ThisMachine;
 pub use outbound::NodeOutbound;
 pub use packet_filter::Iptables;

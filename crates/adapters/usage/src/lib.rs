@@ -1,4 +1,5 @@
-//! What is used, from cgroup files: the port `Usage`, for v1 and v2.
+//! What is used, from cgroup files: the port `Usage`, for v1 and v2; and what is left, the port
+//! `NodeMeans`.
 //!
 //! In: the mounted hierarchies and the name of the pods' cgroup. Out: a snapshot of the node, each
 //! pod and each container, slim ([`read`]) or with more detail ([`whole`]); and what pods have on
@@ -12,6 +13,7 @@
 mod cgroup;
 mod disk;
 mod files;
+mod means;
 mod names;
 mod parse;
 mod process;

@@ -169,6 +169,12 @@ impl Places {
         Ok(usage)
     }
 
+    /// All pods together; `None` when they have no cgroup.
+    pub(super) fn all_pods(&self, at: Timestamp, buffer: &mut Vec<u8>) -> Option<CgroupUsage> {
+        let root = self.root(Breadth::Basic).ok()?;
+        Some(root.child(&self.pods)?.usage(at, buffer))
+    }
+
     fn root(&self, breadth: Breadth) -> Result<Cgroup, HostError> {
         let listing = self.hierarchies.listing();
         self.hierarchies

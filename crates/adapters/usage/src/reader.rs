@@ -1,7 +1,7 @@
 //! The port `Usage` on a real node: when something is read, and for how long a reading serves.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,19 @@ impl UsageReader {
             }),
             disk: Mutex::new(None),
         }
+    }
+
+    pub(crate) fn places(&self) -> Arc<Places> {
+        self.places.clone()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The agent's directory.
+    pub(crate) fn root_dir(&self) -> &Path {
+        &self.disk_places.root
     }
 
     async fn read_whole(

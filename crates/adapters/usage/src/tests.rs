@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use ferrolet_linux::cgroups::{CgroupLayout, Hierarchy};
-use ferrolet_ports::{CgroupDriver, Clock, Detail, Usage as _};
+use ferrolet_ports::{
+    CgroupDriver, Clock, Detail, MemoryMeans, NodeMeans as _, StorePlaces, Usage as _,
+};
 use ferrolet_types::{ContainerId, Timestamp};
 
 use super::{UsageReader, UsageSettings};
@@ -474,4 +476,42 @@ async fn names_that_are_no_text_count_and_what_is_too_deep_is_over_any_limit() {
     }
     assert_eq!(used(&limited, "deep"), u64::MAX);
     assert!(used(&shown, "deep") < 4 << 20, "{}", used(&shown, "deep"));
+}
+
+#[tokio::test]
+async fn what_is_left_is_read_without_a_walk_and_what_is_not_there_is_left_out() {
+    let held = tempfile::tempdir().unwrap();
+    let root = held.path();
+    let files = |limit: &'static str| {
+        [
+            ("cpu.stat", "usage_usec 1\n"),
+            ("memory.current", "1000\n"),
+            ("memory.stat", "anon 100\ninactive_file 300\n"),
+            ("memory.max", limit),
+        ]
+    };
+    write(root, "kubepods.slice", &files("4096\n"));
+    let layout = CgroupLayout::V2 { mount: root.to_owned() };
+    let (reader, _clock) = reader(layout, CgroupDriver::Systemd);
+    let place = root.to_str().unwrap().to_owned();
+    let stores = StorePlaces { images: Some(place.clone()), containers: Some(place) };
+    let read = reader.read_means(&stores).await.unwrap();
+    let expected = MemoryMeans { capacity: 4096, working_set: 700, usage: 1000 };
+    assert_eq!((read.at, read.pods_memory), (Timestamp::from_second(1000), Some(expected)));
+    assert_eq!(read.pods_usage, Some(1000));
+    let memory = read.memory.unwrap();
+    assert!(memory.capacity > memory.working_set && memory.working_set > 0, "{memory:?}");
+    assert_eq!(read.node_fs, None, "the agent's directory is not there");
+    let images = read.image_fs.unwrap();
+    assert!(images.room.capacity > 0);
+    assert_eq!(read.container_fs.unwrap().device, images.device);
+    let processes = read.processes.unwrap();
+    assert!(processes.n > 0 && processes.max > processes.n, "{processes:?}");
+    write(root, "kubepods.slice", &files("max\n"));
+    let read = reader.read_means(&StorePlaces::default()).await.unwrap();
+    assert_eq!(
+        (read.pods_memory, read.image_fs),
+        (None, None),
+        "without a limit nothing is scarce"
+    );
 }

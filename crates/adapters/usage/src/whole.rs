@@ -284,7 +284,7 @@ pub(super) fn room_of(stat: &rustix::fs::StatVfs) -> FileRoom {
 }
 
 /// `kernel.pid_max`, and the number of tasks from `/proc/loadavg`.
-fn room(proc: &Directory, buffer: &mut Vec<u8>) -> Option<ProcessRoom> {
+pub(super) fn room(proc: &Directory, buffer: &mut Vec<u8>) -> Option<ProcessRoom> {
     let max = proc.child("sys")?.child("kernel")?;
     let pids = max.number("pid_max", buffer)?;
     let threads = max.number("threads-max", buffer)?;

@@ -111,6 +111,14 @@ pub const EFFECTIVE: &[&str] = &[
     "shutdownGracePeriod",
     "shutdownGracePeriodCriticalPods",
     "shutdownGracePeriodByPodPriority",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionPressureTransitionPeriod",
+    "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim",
+    "mergeDefaultEvictionSettings",
+    "kernelMemcgNotification",
 ];
 
 /// Fields that were given a value other than the default and that do nothing yet.

@@ -27,8 +27,13 @@ pub fn effective_thresholds(
     let is_containers = |signal: Signal| {
         matches!(signal, Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree)
     };
+    // One that waits for no time at all is a hard one, wherever it was written.
+    let as_meant = |it: &Threshold| Threshold {
+        grace_period: it.grace_period.filter(|period| !period.is_zero()),
+        ..*it
+    };
     let mut all: Vec<Threshold> =
-        configured.iter().filter(|it| !is_containers(it.signal)).copied().collect();
+        configured.iter().filter(|it| !is_containers(it.signal)).map(as_meant).collect();
     let mut derived = Vec::new();
     for threshold in &all {
         let signal = match (threshold.signal, layout) {

@@ -8,12 +8,14 @@
 //!  storage     pods with limits ─► measure ─► order to evict                      every 10 s, rarer where it is expensive
 //! ```
 //!
+//! A node that runs short asks for more than that at once: [`Collectors`](ferrolet_ports::Collectors).
 //! Each has a pure `plan` and a loop in `run`. Dead containers of a pod are mostly its worker's
 //! business; what is here keeps the node-wide limits. Refuses: ending a pod itself; who has to go
 //! is told to the sync loop.
 #![forbid(unsafe_code)]
 
 pub mod containers;
+mod demand;
 mod figures;
 pub mod images;
 pub mod logs;

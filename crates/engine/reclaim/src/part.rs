@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ferrolet_ports::{
-    Clock, Disks, Events, ImagePlace, Images, LogReopen, LogStore, Part, PodsView, PullFiles,
-    Runtime, RuntimeDisk, Tally, Usage,
+    Clock, Collectors, Disks, Events, ImagePlace, Images, LogReopen, LogStore, Part, PodsView,
+    PullFiles, Runtime, RuntimeDisk, Tally, Usage,
 };
 use ferrolet_types::Eviction;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
-use crate::{containers, figures, images, logs, storage};
+use crate::{containers, demand::NodeCollectors, figures, images, logs, storage};
 
 /// What is taken back, and when.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ pub struct Doors {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Puts the loops together.
-pub fn build(settings: Settings, doors: Doors) -> Part {
+/// Puts the loops together; answers with what gives back at once, too.
+pub fn build(settings: Settings, doors: Doors) -> (Arc<dyn Collectors>, Part) {
     let Doors { runtime, pods, logs, events, clock, .. } = doors;
     let mut part = Part::new("reclaim").with_metrics(figures());
     let image_doors = images::Doors {
@@ -68,7 +68,8 @@ pub fn build(settings: Settings, doors: Doors) -> Part {
         events: events.clone(),
         clock: clock.clone(),
     };
-    part.add_loop(images::run(image_doors, settings.images));
+    let collector = Arc::new(Mutex::new(images::Collector::new(image_doors, settings.images)));
+    part.add_loop(images::run_shared(collector.clone()));
     if let Some(policy) = settings.logs {
         let log_doors = logs::Doors {
             store: logs.clone(),
@@ -89,7 +90,12 @@ pub fn build(settings: Settings, doors: Doors) -> Part {
             figures: tally,
         }));
     }
-    let container_doors = containers::Doors { runtime, pods, logs, events, clock };
-    part.add_loop(containers::run(container_doors, settings.containers));
-    part
+    let container_doors = Arc::new(containers::Doors { runtime, pods, logs, events, clock });
+    part.add_loop(containers::run_shared(container_doors.clone(), settings.containers));
+    let collectors = NodeCollectors {
+        images: collector,
+        containers: container_doors,
+        dead: settings.containers,
+    };
+    (Arc::new(collectors), part)
 }

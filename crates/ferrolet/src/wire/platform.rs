@@ -21,7 +21,7 @@ use ferrolet_cluster::{
 use ferrolet_config::{Loaded, config::ChangeDetection};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    Iptables, KernelRecords, NodeOutbound, OperatorFiles, ThisMachine,
+    Iptables, KernelMemoryAlarm, KernelRecords, NodeOutbound, OperatorFiles, ThisMachine,
     certificates::CertDirectory,
     cgroups::{CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
@@ -107,6 +107,7 @@ pub(super) async fn open(
     let pod_news = Arc::new(PodNews::default());
     let (plugins, devices) = plugins(loaded, &mut parts)?;
     let volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
+    let usage = usage(loaded, machine, driver, &clock);
     let platform = Platform {
         clock: clock.clone(),
         events: recent_events.clone(),
@@ -125,7 +126,13 @@ pub(super) async fn open(
         state_files: Arc::new(NodeState::new(&flags.root_dir)),
         manifests: Arc::new(ManifestDisk),
         pulls: pulls::doors(loaded),
-        usage: usage(loaded, machine, driver, &clock),
+        usage: usage.clone(),
+        means: usage,
+        memory_alarm: Arc::new(KernelMemoryAlarm::new(
+            &machine.layout,
+            &config.cgroups.root,
+            driver,
+        )),
         logs: Arc::new(NodeLogStore::new(
             config.sources.pod_logs_dir.clone(),
             PathBuf::from(CONTAINER_LINKS),
@@ -196,7 +203,7 @@ fn usage(
     machine: &Machine,
     driver: CgroupDriver,
     clock: &Arc<dyn Clock>,
-) -> Arc<dyn Usage> {
+) -> Arc<UsageReader> {
     Arc::new(UsageReader::new(UsageSettings {
         root: loaded.config.cgroups.root.clone(),
         driver,

@@ -6,7 +6,7 @@ use anyhow::bail;
 use ferrolet_agent::{NodeSlice, Settings};
 use ferrolet_config::{
     Loaded,
-    config::{ChangeDetection, Shutdown},
+    config::{ChangeDetection, Enforcement, Shutdown},
 };
 use ferrolet_host::{
     ThisMachine,
@@ -63,6 +63,7 @@ pub(super) fn of(
         rare_volumes: rare_volumes(loaded, name),
         reclaim: reclaim(loaded),
         shutdown: shutdown(loaded),
+        eviction: eviction(loaded, &state),
         keeps_chains: loaded.config.kernel.iptables.util_chains,
         node: NodeSlice {
             state,
@@ -173,5 +174,25 @@ fn reclaim(loaded: &Loaded) -> ferrolet_reclaim::Settings {
             in_all: flags.maximum_dead_containers.map(count),
         },
         keeps_storage_limits: config.volumes.local_storage_isolation,
+    }
+}
+
+fn eviction(loaded: &Loaded, node: &NodeState) -> ferrolet_eviction_engine::Settings {
+    let config = &loaded.config;
+    let machine = node.facts.machine.as_ref();
+    let huge_pages = machine.map(|it| it.huge_pages.as_slice()).unwrap_or_default();
+    let huge_page_bytes = huge_pages
+        .iter()
+        .map(|it| it.page_bytes.saturating_mul(it.n_pages))
+        .fold(0, u64::saturating_add);
+    ferrolet_eviction_engine::Settings {
+        thresholds: config.eviction.thresholds.clone(),
+        transition: config.eviction.pressure_transition_period,
+        max_pod_grace: config.eviction.max_pod_grace_period,
+        is_pods_enforced: config.reservations.enforce.contains(&Enforcement::Pods),
+        huge_page_bytes: match config.gates.enabled("HugepageAwareEviction") {
+            true => huge_page_bytes,
+            false => 0,
+        },
     }
 }

@@ -18,7 +18,7 @@ pub use heap_samples::WatchedHeap;
 pub use heap_samples::{RATE as HEAP_RATE, places};
 pub use modes::chmod_entry;
 pub use quotas::{project_of, project_usage, set_project};
-pub use readiness::watch_readable;
+pub use readiness::{watch_priority, watch_readable};
 pub use time_wait::skip_time_wait;
 
 use crate::own_pages::CleanMapping;

@@ -12,3 +12,10 @@ pub fn watch_readable(file: File) -> io::Result<AsyncFd<File>> {
     let watched = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
     Ok(watched?)
 }
+
+/// Registers a file that has urgent news now and then, as triggers of pressure do.
+pub fn watch_priority(file: File) -> io::Result<AsyncFd<File>> {
+    // SAFETY: as for `watch_readable`: the file is owned and keeps its one descriptor.
+    let watched = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY) };
+    Ok(watched?)
+}

@@ -130,6 +130,7 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_evented_pleg_connection_error_count" Counter Alpha [] "Attempts to hear the runtime's events that failed.";
     Metrics "kubelet_evented_pleg_connection_latency_seconds" Histogram Alpha [] "Time it took to be heard by the runtime's events, in seconds.";
     Metrics "kubelet_evented_pleg_connection_success_count" Counter Alpha [] "Streams of the runtime's events that were opened.";
+    Metrics "kubelet_eviction_stats_age_seconds" Histogram Alpha ["eviction_signal"] "Age of the figures by which pods were evicted, in seconds.";
     Metrics "kubelet_evictions" Counter Alpha ["eviction_signal"] "Pods that were evicted, by what they or the node ran out of.";
     Metrics "kubelet_graceful_shutdown_end_time_seconds" Gauge Alpha [] "When the last graceful shutdown of the node ended, in seconds since the epoch.";
     Metrics "kubelet_graceful_shutdown_start_time_seconds" Gauge Alpha [] "When the last graceful shutdown of the node began, in seconds since the epoch.";
@@ -184,6 +185,7 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_pod_watch_events_dropped_total" Counter Alpha [] "Changes of pods that slow watchers missed.";
     Metrics "kubelet_pod_worker_duration_seconds" Histogram Alpha ["operation_type"] "Time turns of pods' workers took, in seconds.";
     Metrics "kubelet_pod_worker_start_duration_seconds" Histogram Alpha [] "Time from the first sight of a pod until it had a worker, in seconds.";
+    Metrics "kubelet_preemptions" Counter Alpha ["preemption_signal"] "Pods that made room for a critical one, by what was missing.";
     Metrics "kubelet_restarted_pods_total" Counter Alpha ["static"] "Pods that came back under their old identity.";
     Metrics "kubelet_run_podsandbox_duration_seconds" Histogram Alpha ["runtime_handler"] "Time it took to make sandboxes, in seconds.";
     Metrics "kubelet_run_podsandbox_errors_total" Counter Alpha ["runtime_handler"] "Sandboxes that could not be made.";

@@ -81,10 +81,11 @@ pub(super) fn read(r: &Reader<'_>) -> Eviction {
                 continue;
             };
             let grace_period = graces.get(&name).copied();
-            if soft && grace_period.is_none() {
-                r.fault(&path, &text, format!("needs an entry in evictionSoftGracePeriod.{name}"));
-            }
             if let Some(value) = read_threshold(r, &path, &text) {
+                if soft && grace_period.is_none() {
+                    let why = format!("needs an entry in evictionSoftGracePeriod.{name}");
+                    r.fault(&path, &text, why);
+                }
                 let minimum_reclaim = reclaims.get(signal.as_str()).copied();
                 thresholds.push(Threshold {
                     signal,

@@ -10,3 +10,4 @@ mod tests;
 
 pub use plan::Policy;
 pub use run::{Doors, run};
+pub(crate) use run::{remove_remains, run_shared};

@@ -74,6 +74,20 @@ pub(super) fn excess(
         .collect()
 }
 
+/// Dead containers that a node gives up when it runs short: every one of the pods that have ended,
+/// and of those that live what is beyond the limits.
+pub(super) fn remains(
+    policy: &Policy,
+    listing: &RuntimeListing,
+    (living, ended): (&BTreeSet<PodUid>, &BTreeSet<PodUid>),
+    now: Timestamp,
+) -> Vec<Dead> {
+    let everything = Policy { per_container: Some(0), ..*policy };
+    let mut all = excess(&everything, listing, ended, now);
+    all.extend(excess(policy, listing, living, now));
+    all
+}
+
 fn shorten<'a, K>(
     units: &mut BTreeMap<K, Vec<&'a ListedContainer>>,
     limit: usize,

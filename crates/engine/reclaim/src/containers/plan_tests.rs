@@ -99,3 +99,23 @@ fn a_link_stays_while_its_container_lives() {
         ["web_default_b-bbb.log", "web_default_c-ccc.log", "odd.log"]
     );
 }
+
+/// 8.14, node-level reclaim: pods that have ended lose every dead container, others what is beyond
+/// the limits.
+#[test]
+fn a_node_that_runs_short_gives_up_all_that_is_left_of_ended_pods() {
+    let listing = RuntimeListing {
+        sandboxes: Vec::new(),
+        containers: vec![
+            dead("p", "a", 1),
+            dead("p", "a", 2),
+            dead("q", "a", 3),
+            container("q", "b", 4, ListedState::Running),
+        ],
+    };
+    let (living, ended) =
+        (BTreeSet::from([PodUid::from("p")]), BTreeSet::from([PodUid::from("q")]));
+    let found = remains(&DEFAULT, &listing, (&living, &ended), Timestamp::from_second(NOW));
+    let ids: Vec<&str> = found.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(ids, ["q-a-3", "p-a-1"]);
+}

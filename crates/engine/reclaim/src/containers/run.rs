@@ -1,15 +1,18 @@
 //! The loop: once a minute, and once at the start.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ferrolet_ports::{
     Clock, Event, EventKind, EventObject, Events, HostError, LogStore, PodsView, Runtime,
     RuntimeError,
 };
-use ferrolet_types::{GracePeriod, pod::PodView as _};
+use ferrolet_types::{
+    GracePeriod,
+    pod::{Phase, PodView as _},
+};
 use tokio::time::sleep;
 
-use super::plan::{Dead, Policy, dead_links, excess};
+use super::plan::{Dead, Policy, dead_links, excess, remains};
 
 const PERIOD: Duration = Duration::from_secs(60);
 /// A container that nobody knows about gets no time: whatever it was, it is not watched any more.
@@ -40,6 +43,11 @@ enum RoundError {
 
 /// Collects remains for ever.
 pub async fn run(doors: Doors, policy: Policy) {
+    run_shared(Arc::new(doors), policy).await;
+}
+
+/// Collects remains for ever, beside whoever asks for more.
+pub(crate) async fn run_shared(doors: Arc<Doors>, policy: Policy) {
     loop {
         if let Err(error) = collect(&doors, &policy).await {
             tracing::error!(%error, "Container garbage collection failed");
@@ -52,6 +60,27 @@ pub async fn run(doors: Doors, policy: Policy) {
         }
         sleep(PERIOD).await;
     }
+}
+
+/// Removes what is left of pods that have ended, and what is beyond the limits; answers with how
+/// many went.
+pub(crate) async fn remove_remains(doors: &Doors, policy: &Policy) -> Result<usize, RuntimeError> {
+    let listing = doors.runtime.list().await?;
+    let (mut known, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for pod in doors.pods.pods() {
+        let has_ended = pod.api_phase().is_some_and(Phase::is_terminal);
+        let uids = if has_ended { &mut ended } else { &mut known };
+        uids.insert(pod.uid());
+    }
+    let (mut n_removed, mut failure) = (0, None);
+    for dead in remains(policy, &listing, (&known, &ended), doors.clock.now()) {
+        tracing::info!(container = %dead.id, "Removing dead container to free bytes");
+        match remove(doors, &dead).await {
+            Ok(()) => n_removed += 1,
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok(n_removed), Err)
 }
 
 async fn collect(doors: &Doors, policy: &Policy) -> Result<(), RoundError> {

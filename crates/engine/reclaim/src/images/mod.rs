@@ -7,4 +7,5 @@ mod run;
 mod tests;
 
 pub use plan::Policy;
+pub(crate) use run::{Collector, run_shared};
 pub use run::{Doors, run};

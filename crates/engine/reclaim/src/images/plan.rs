@@ -120,6 +120,17 @@ impl Why {
     }
 }
 
+/// Everything that may go, what was used longest ago first: the node is short and wants all of it.
+pub(super) fn unused(policy: &Policy, known: &[Known], now: Timestamp) -> Vec<Known> {
+    let may_go = |it: &&Known| {
+        let is_young = now.since(it.first_seen) < policy.minimum_age;
+        !it.is_used && !it.is_pinned && !is_young
+    };
+    let mut all: Vec<Known> = known.iter().filter(may_go).cloned().collect();
+    all.sort_by_key(|it| (it.last_used, it.first_seen, it.id.clone()));
+    all
+}
+
 /// Plans for a disk.
 pub(super) fn by_space(
     policy: &Policy,

@@ -8,13 +8,13 @@ use ferrolet_ports::{
     PodsView, PullFile, PullFiles, Runtime, RuntimeError,
 };
 use ferrolet_types::Timestamp;
-use tokio::time::sleep;
+use tokio::{sync::Mutex, time::sleep};
 
 use crate::figures;
 
 use super::{
     ledger::{Known, Ledger, used},
-    plan::{FreePlan, Policy, SpacePlan, by_age, by_space, complaint, still_needed},
+    plan::{FreePlan, Policy, SpacePlan, by_age, by_space, complaint, still_needed, unused},
 };
 
 /// How often images are looked at when nothing calls for it sooner.
@@ -61,24 +61,27 @@ enum RoundError {
 
 /// Collects images for ever.
 pub async fn run(doors: Doors, policy: Policy) {
-    if !policy.is_active() {
+    run_shared(Arc::new(Mutex::new(Collector::new(doors, policy)))).await;
+}
+
+/// Collects images for ever, beside whoever asks for more.
+pub(crate) async fn run_shared(collector: Arc<Mutex<Collector>>) {
+    if !collector.lock().await.policy.is_active() {
         tracing::info!(
             "Images are never collected: imageGCHighThresholdPercent is 100 and imageMaximumGCAge is 0"
         );
-        return std::future::pending().await;
+        return notice(collector).await;
     }
-    let mut collector =
-        Collector { began: doors.clock.now(), doors, policy, ledger: Ledger::default() };
     let mut has_failed = false;
     loop {
-        let (next, result) = collector.round().await;
+        let (next, result) = collector.lock().await.round().await;
         match result {
             Ok(()) => has_failed = false,
             Err(error) => {
                 tracing::error!(%error, "Image garbage collection failed");
                 // The first failure may be the runtime's own start.
                 if has_failed {
-                    collector.say("ImageGCFailed", error.to_string());
+                    collector.lock().await.say("ImageGCFailed", error.to_string());
                 }
                 has_failed = true;
             }
@@ -87,7 +90,21 @@ pub async fn run(doors: Doors, policy: Policy) {
     }
 }
 
-struct Collector {
+/// Only looks at what is here, so that its age is known when the node runs short.
+async fn notice(collector: Arc<Mutex<Collector>>) {
+    loop {
+        let mut collector = collector.lock().await;
+        let now = collector.doors.clock.now();
+        if let Err(error) = collector.look(now).await {
+            tracing::debug!(%error, "Images cannot be looked at");
+        }
+        drop(collector);
+        sleep(PERIOD).await;
+    }
+}
+
+/// What is known of images, and who removes them.
+pub(crate) struct Collector {
     doors: Doors,
     policy: Policy,
     ledger: Ledger,
@@ -95,6 +112,30 @@ struct Collector {
 }
 
 impl Collector {
+    pub(crate) fn new(doors: Doors, policy: Policy) -> Self {
+        Self { began: doors.clock.now(), doors, policy, ledger: Ledger::default() }
+    }
+
+    /// Removes every image that may go, however much room there is; answers with how many went.
+    pub(crate) async fn remove_unused(&mut self) -> Result<usize, RuntimeError> {
+        let started = self.doors.clock.now();
+        let known = self.look(started).await?;
+        let (mut n_removed, mut failure) = (0, None);
+        for image in unused(&self.policy, &known, started) {
+            match self.remove(&image).await {
+                Ok(()) => {
+                    figures::image_removed("space");
+                    n_removed += 1;
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if n_removed > 0 {
+            self.forget_records(started).await;
+        }
+        failure.map_or(Ok(n_removed), Err)
+    }
+
     /// One round, and how long to wait for the next.
     async fn round(&mut self) -> (Duration, Result<(), RoundError>) {
         let mut next = None;
@@ -129,7 +170,7 @@ impl Collector {
         freed.and(failure.map_or(Ok(()), Err))
     }
 
-    async fn look(&mut self, now: Timestamp) -> Result<Vec<Known>, RoundError> {
+    async fn look(&mut self, now: Timestamp) -> Result<Vec<Known>, RuntimeError> {
         let images = self.doors.images.list_images().await?;
         let listing = self.doors.runtime.list().await?;
         let used = used(&images, &listing, &self.doors.pods.pods());

@@ -169,3 +169,30 @@ async fn an_image_that_cannot_be_removed_holds_up_no_other() {
         assert!(rig.world.has_image("a.test/used:1"));
     }
 }
+
+/// 8.14, node-level reclaim: every unused image goes, whatever the marks say, but none that is used
+/// or younger than imageMinimumGCAge.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_runs_short_gives_up_every_image_that_nobody_uses() {
+    let policy = Policy { high_percent: 100, ..POLICY };
+    let rig = start(&["used", "b", "c"], 0, policy);
+    let doors = Doors {
+        images: rig.world.images(),
+        runtime: rig.world.runtime(),
+        pods: Arc::new(Pods(vec![pod("web").container("main", "a.test/used:1").build()])),
+        place: Arc::new(rig.disk.clone()),
+        disks: Arc::new(rig.disk.clone()),
+        records: Arc::new(rig.records.clone()),
+        events: rig.world.events(),
+        clock: rig.world.clock(),
+    };
+    let mut collector = Collector::new(doors, policy);
+    assert_eq!(collector.remove_unused().await.unwrap(), 0, "they were seen just now");
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    let refused = RuntimeErrorKind::Internal;
+    rig.world.fail_next(Call::RemoveImage, 1, refused, "in use after all");
+    assert!(collector.remove_unused().await.is_err());
+    assert_eq!(collector.remove_unused().await.unwrap(), 1);
+    let left = ["used", "b", "c"].map(|it| rig.world.has_image(&format!("a.test/{it}:1")));
+    assert_eq!(left, [true, false, false]);
+}
