@@ -22,6 +22,7 @@ mod cluster_csi_rules;
 mod cluster_describe;
 mod cluster_devices;
 mod cluster_endpoints;
+mod cluster_eviction;
 mod cluster_flex;
 mod cluster_hooks;
 mod cluster_images;
@@ -214,6 +215,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_csi_disks::cases(),
         cluster_csi_health::cases(),
         cluster_limits::cases(),
+        cluster_eviction::cases(),
         cluster_loss::cases(),
         cluster_attacks::cases(),
         cluster_csi_rules::cases(),
