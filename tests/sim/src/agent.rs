@@ -127,5 +127,6 @@ fn settings() -> PodSettings {
         has_static_memory: false,
         n_parallel_sandboxes: 2,
         n_dead_kept: Some(1),
+        sync_frequency: Duration::from_secs(60),
     }
 }

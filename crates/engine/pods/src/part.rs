@@ -25,8 +25,6 @@ const CHANGES: usize = 50;
 pub struct Settings {
     /// How pods are made here.
     pub making: PodSettings,
-    /// How long the loop may be silent before it counts as stuck: twice this, or five minutes.
-    pub sync_frequency: Duration,
     /// The node's resolver, looked at once when the agent begins.
     pub resolv_conf: Option<PathBuf>,
     /// The agent leaves when every pod has come up, or after this long.
@@ -65,7 +63,7 @@ pub struct Pods {
 pub fn build(settings: Settings, doors: Doors, wakers: Wakers) -> (Pods, Part) {
     let mut part = Part::new("pods").with_metrics(figures()).with_metrics(working_pods());
     let (evictions, evicted) = mpsc::channel(EVICTIONS);
-    let pulse = Arc::new(LoopHealth::new(settings.sync_frequency));
+    let pulse = Arc::new(LoopHealth::new(settings.making.sync_frequency));
     part.checks.push(pulse.clone());
     let (changes, finished) = match settings.once_within {
         None => (wakers.changes, None),

@@ -1,6 +1,6 @@
 //! The doors a worker uses, and how pods are made on this node.
 
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::NodeState;
@@ -82,6 +82,8 @@ pub struct PodSettings {
     pub n_parallel_sandboxes: usize,
     /// How many dead containers of each name the node keeps; `None` for no limit of its own.
     pub n_dead_kept: Option<usize>,
+    /// A pod that nobody hears of is looked at again after this long, or up to half as long again.
+    pub sync_frequency: Duration,
 }
 
 /// The doors, as the composition root hands them over.

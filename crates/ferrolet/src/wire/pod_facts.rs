@@ -63,6 +63,7 @@ pub(super) fn pod_settings(
             .maximum_dead_containers_per_container
             .map(usize::try_from)
             .transpose()?,
+        sync_frequency: config.sources.sync_frequency,
         spec: SpecSettings {
             resources: NodeResources {
                 cgroup_mode: mode,

@@ -55,7 +55,6 @@ pub(super) fn of(
         sources: sources(loaded, name),
         pods: ferrolet_pods::Settings {
             making: pod_facts::pod_settings(loaded, &machine.facts, &machine.layout, pulls)?,
-            sync_frequency: loaded.config.sources.sync_frequency,
             resolv_conf: loaded.config.dns.resolv_conf.clone(),
             once_within: loaded.flags.run_once_within,
         },

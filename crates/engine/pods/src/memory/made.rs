@@ -75,6 +75,16 @@ impl Made {
         }
     }
 
+    /// What is there may have been taken away meanwhile: before it is used again, it is made sure
+    /// of.
+    pub(crate) fn doubt(&mut self) {
+        for presence in [&mut self.setup.cgroup, &mut self.setup.files, &mut self.setup.volumes] {
+            if *presence == Presence::Present {
+                *presence = Presence::Unknown;
+            }
+        }
+    }
+
     pub(crate) fn note_volumes(&mut self, volumes: BTreeMap<String, VolumeMount>) {
         self.volumes = volumes;
         self.setup.volumes = Presence::Present;

@@ -8,13 +8,17 @@ mod act;
 mod look;
 mod show;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use ferrolet_lifecycle::{PodState, Step, StepEvent};
 use ferrolet_pod::asks_for_devices;
 use ferrolet_ports::TRACED;
 use ferrolet_resources::PodResources;
-use ferrolet_types::{ContainerName, Timestamp, pod::PodView as _};
+use ferrolet_types::{ContainerName, PodUid, Timestamp, pod::PodView as _};
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, Span};
@@ -68,7 +72,10 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             // What was told is in force: its trace is whole.
             drop((span, orders));
             trace = Span::none();
-            worker.wait(step.wake_at).await;
+            if worker.wait(step.wake_at, step.next).await == Woken::ByQuiet {
+                worker.memory.made.doubt();
+                must_look = true;
+            }
         } else {
             worker.execute(step, orders.wish).instrument(span).await;
             figures::turn(operation, began.elapsed());
@@ -253,14 +260,44 @@ impl Worker {
         self.world.endings.retain(|known| known != uid);
     }
 
-    /// Waits for a message or the time to decide again.
-    async fn wait(&self, wake_at: Option<Timestamp>) {
-        let pause = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
+    /// Waits for a message or the time to decide again. A pod that runs and that nobody hears of is
+    /// looked at all the same: what somebody breaks behind our back is not announced.
+    async fn wait(&self, wake_at: Option<Timestamp>, state: PodState) -> Woken {
+        let due = wake_at.map(|due| due.since(self.now()).max(Duration::from_millis(1)));
+        let quiet = (state == PodState::Running)
+            .then(|| quiet_for(self.memory.asked.uid(), self.world.settings.sync_frequency));
         tokio::select! {
             biased;
-            // Both are cancel-safe: a timer loses nothing, and a message stays in the inbox.
-            () = self.inbox.changed() => {}
-            () = async { match pause { Some(pause) => sleep(pause).await, None => std::future::pending().await } } => {}
+            // All are cancel-safe: a timer loses nothing, and a message stays in the inbox.
+            () = self.inbox.changed() => Woken::ByWord,
+            () = pause(due) => Woken::ByWord,
+            () = pause(quiet) => Woken::ByQuiet,
         }
     }
+}
+
+/// Why a worker that waited goes on.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    /// It was told something, or it is time for what it planned.
+    ByWord,
+    /// Nobody said anything for long.
+    ByQuiet,
+}
+
+/// Sleeps for so long, or for ever.
+async fn pause(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long this pod may be quiet: the period, and up to half of it more so that pods which came
+/// together are not looked at together.
+fn quiet_for(uid: &PodUid, period: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let per_mille = u32::try_from(hasher.finish() % 500).unwrap_or(0);
+    period + period / 1000 * per_mille
 }

@@ -443,3 +443,23 @@ async fn a_pod_that_the_runtime_cannot_tell_about_says_so() {
         "{told:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_broken_behind_the_agents_back_is_found_when_a_quiet_pod_is_looked_at_again() {
+    let world = world();
+    let agent = Agent::start(&world);
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    agent.add(&web).await;
+    main_runs(&world, &uid, SOON).await;
+    tokio::time::sleep(secs(1)).await;
+    let looks = || world.journal_of(&uid).len();
+    let before = looks();
+    world.lose_cgroup(&uid);
+    tokio::time::sleep(secs(50)).await;
+    assert_eq!(looks(), before, "nothing happens before the period is over");
+    // Killed in the wrong place, and made anew in the right one.
+    let has_cgroup = |world: &World| world.pod_cgroups().contains_key(&uid);
+    world.until("its cgroup is there again", secs(60), has_cgroup).await;
+    main_runs(&world, &uid, secs(30)).await;
+}

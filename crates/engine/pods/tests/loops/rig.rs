@@ -330,5 +330,6 @@ fn settings() -> PodSettings {
         has_static_memory: false,
         n_parallel_sandboxes: N_PARALLEL_SANDBOXES,
         n_dead_kept: Some(1),
+        sync_frequency: secs(60),
     }
 }
