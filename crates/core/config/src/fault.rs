@@ -5,11 +5,15 @@
 
 use std::fmt;
 
+use crate::yaml::Lines;
+
 /// One fault: where it is, what was found there, and why that will not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The file (or `command line`) it comes from, when known.
     pub origin: Option<String>,
+    /// The line of that file, when it is known.
+    pub line: Option<usize>,
     /// The field's path, as in `authentication.webhook.cacheTTL`; empty for the file as a whole.
     pub path: String,
     /// The value as given; empty when there is none.
@@ -31,18 +35,31 @@ impl FieldError {
         } else {
             value.to_string()
         };
-        Self { origin: None, path, value, message }
+        Self { origin: None, line: None, path, value, message }
     }
 
     /// A fault of a text as a whole.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self { origin: None, path: String::new(), value: String::new(), message: message.into() }
+        Self {
+            origin: None,
+            line: None,
+            path: String::new(),
+            value: String::new(),
+            message: message.into(),
+        }
     }
 
     /// The same fault, with the place it came from.
     #[must_use]
     pub(crate) fn blamed_on(mut self, origin: &str) -> Self {
         self.origin = Some(origin.to_owned());
+        self
+    }
+
+    /// The same fault, with the line it is in.
+    #[must_use]
+    pub(crate) fn in_line(mut self, lines: &Lines) -> Self {
+        self.line = lines.of(&self.path);
         self
     }
 }

@@ -17,29 +17,39 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod change;
+mod check;
 pub mod config;
 mod defaults;
+mod doors;
 mod duration;
 mod effect;
 mod fault;
 mod flags;
 mod gates;
 mod load;
+mod origins;
 mod raw;
 mod schema;
+mod show;
 mod suggest;
 #[cfg(test)]
 mod tests;
 mod version;
 mod yaml;
 
+pub use change::{Change, Effect, compare};
+pub use check::{Finding, Severity, check};
 pub use config::{CgroupVersion, Config};
-pub use effect::{EFFECTIVE, fields_without_effect};
+pub use effect::{EFFECTIVE, MEANINGLESS_FIELDS, NOT_BUILT, fields_without_effect};
 pub use fault::{FieldError, LoadError};
 pub use flags::{
-    CommandLine, CommandLineError, Flags, Invocation, flag_names, flag_values, help_text,
+    CommandLine, CommandLineError, Flags, Invocation, MEANINGLESS_FLAGS, flag_names, flag_values,
+    help_text, own_flag_names,
 };
-pub use gates::{FeatureGates, Gate, Lock, Stage};
+pub use gates::{FeatureGates, Gate, Lock, Stage, UNREAD, Unread};
 pub use load::{Loaded, NamedText, effective_json, load};
-pub use raw::{RawConfig, is_known_field};
+pub use origins::{Origin, Origins};
+pub use raw::{RawConfig, field_names, is_known_field};
+pub use show::{ShownField, shown_fields};
 pub use version::{FERROLET_VERSION, KUBERNETES_VERSION, VersionFormat, version_text};

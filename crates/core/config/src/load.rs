@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::config::PullConcurrency;
 use crate::{
-    CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, effect, gates,
+    CommandLine, Config, FeatureGates, Flags, LoadError, RawConfig, doors, effect, gates,
+    origins::Origins,
 };
 
 /// A text and the name to call it by: the absolute path of the file it was read from.
@@ -28,6 +29,8 @@ pub struct Loaded {
     pub raw: RawConfig,
     /// What it means.
     pub config: Config,
+    /// Where each value comes from.
+    pub origins: Origins,
     /// Remarks for the log.
     pub warnings: Vec<String>,
 }
@@ -42,19 +45,15 @@ pub fn load(
     let mut given = RawConfig::default();
     let mut origins = Origins::default();
     let file = main.map(|text| {
-        let file = RawConfig::decode(&text).unwrap_or_else(|found| {
-            faults.extend(found);
-            RawConfig::default()
-        });
-        origins.add(&text.name, &file);
+        let (file, found) = RawConfig::decode_rest(&text);
+        faults.extend(found);
+        origins.add(&text, &file);
         file
     });
     given.clone_from(file.as_ref().unwrap_or(&RawConfig::default()));
     for dropin in dropins {
-        match given.patch(dropin) {
-            Ok(()) => origins.add_patch(dropin),
-            Err(found) => faults.extend(found),
-        }
+        faults.extend(given.patch(dropin));
+        origins.add_patch(dropin);
     }
     command_line.apply(&mut given);
     origins.add_command_line(command_line);
@@ -63,14 +62,17 @@ pub fn load(
         faults.extend(found.into_iter().map(|fault| origins.blame(fault)));
         FeatureGates::default()
     });
-    if !faults.is_empty() {
-        return Err(LoadError { faults });
-    }
-
+    // Rules are checked even so: one look is to find everything.
     let raw = effective(command_line, file, dropins, &gates);
-    let (mut config, remarks) = Config::from_raw(&raw, &gates).map_err(|found| LoadError {
-        faults: found.into_iter().map(|fault| origins.blame(fault)).collect(),
-    })?;
+    let built = Config::from_raw(&raw, &gates);
+    let broken = match &built {
+        Ok((config, _)) => doors::check(config, &given),
+        Err(found) => found.clone(),
+    };
+    faults.extend(broken.into_iter().map(|fault| origins.blame(fault)));
+    let (Ok((mut config, remarks)), true) = (built, faults.is_empty()) else {
+        return Err(LoadError { faults });
+    };
     if given.get("serializeImagePulls").is_none() && given.get("maxParallelImagePulls").is_none() {
         // Upstream's default value stays what it is; what it means when nobody gave it is ours to
         // say (docs/adr).
@@ -78,13 +80,13 @@ pub fn load(
     }
     let mut warnings = command_line.remarks();
     warnings.extend(remarks);
-    warnings.extend(gates::remarks(&settings));
+    warnings.extend(gates::remarks(&settings, &gates));
     warnings.extend(cgroup_remark(&config));
     let idle = effect::fields_without_effect(&given);
     if !idle.is_empty() {
         warnings.push(format!("configuration fields that have no effect yet: {}", idle.join(", ")));
     }
-    Ok(Loaded { flags: command_line.flags.clone(), raw, config, warnings })
+    Ok(Loaded { flags: command_line.flags.clone(), raw, config, origins, warnings })
 }
 
 /// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already
@@ -104,47 +106,12 @@ fn effective(
         }
     };
     for dropin in dropins {
-        raw.patch(dropin).expect("the drop-ins were decoded before");
+        // Its faults were told when it was laid over what was given.
+        let _ = raw.patch(dropin);
     }
     raw.fill_defaults(gates);
     command_line.apply(&mut raw);
     raw
-}
-
-/// Which text set which field; later entries win.
-#[derive(Default)]
-struct Origins {
-    fields: Vec<(String, String)>,
-}
-
-impl Origins {
-    fn add(&mut self, name: &str, raw: &RawConfig) {
-        self.fields.extend(raw.paths().into_iter().map(|path| (path, name.to_owned())));
-    }
-
-    fn add_patch(&mut self, dropin: &NamedText) {
-        let mut alone = RawConfig::default();
-        if alone.patch(dropin).is_ok() {
-            self.add(&dropin.name, &alone);
-        }
-    }
-
-    fn add_command_line(&mut self, command_line: &CommandLine) {
-        let paths = command_line.overrides().iter().map(|(path, _)| (*path).to_owned());
-        self.fields.extend(paths.map(|path| (path, "command line".to_owned())));
-    }
-
-    /// Names the text that a fault comes from. A field nobody set is nobody's.
-    fn blame(&self, fault: FieldError) -> FieldError {
-        let inside = |path: &str| {
-            let rest = fault.path.strip_prefix(path);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        match self.fields.iter().rev().find(|(path, _)| inside(path)) {
-            Some((_, origin)) => fault.blamed_on(origin),
-            None => fault,
-        }
-    }
 }
 
 fn cgroup_remark(config: &Config) -> Option<String> {

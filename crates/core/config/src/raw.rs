@@ -29,17 +29,26 @@ impl RawConfig {
     /// Reads a configuration file's text strictly; relative paths in it are resolved against its
     /// directory.
     pub fn decode(text: &NamedText) -> Result<Self, Vec<FieldError>> {
-        let mut fields = checked(text, Nulls::Dropped)?;
+        let (raw, faults) = Self::decode_rest(text);
+        if faults.is_empty() { Ok(raw) } else { Err(faults) }
+    }
+
+    /// The same, with what can be understood of a text that has faults, so that all of them can be
+    /// told at once.
+    pub(crate) fn decode_rest(text: &NamedText) -> (Self, Vec<FieldError>) {
+        let (mut fields, faults) = checked(text, Nulls::Dropped);
         let directory = text.name.rsplit_once('/').map_or("", |(directory, _)| directory);
         resolve_paths(&mut fields, FIELDS, directory);
-        Ok(Self { fields })
+        (Self { fields }, faults)
     }
 
     /// Applies a drop-in to this configuration as a JSON merge patch: maps merge, the rest
-    /// replaces, null deletes. Paths in a drop-in stay as they are.
-    pub fn patch(&mut self, text: &NamedText) -> Result<(), Vec<FieldError>> {
-        merge_patch(&mut self.fields, checked(text, Nulls::Kept)?);
-        Ok(())
+    /// replaces, null deletes. Paths in a drop-in stay as they are. What cannot be understood of it
+    /// is answered as faults.
+    pub(crate) fn patch(&mut self, text: &NamedText) -> Vec<FieldError> {
+        let (fields, faults) = checked(text, Nulls::Kept);
+        merge_patch(&mut self.fields, fields);
+        faults
     }
 
     /// The value at a dotted path.
@@ -64,6 +73,20 @@ impl RawConfig {
         at.insert(name.to_owned(), value);
     }
 
+    /// Takes the value at a dotted path away.
+    pub(crate) fn remove(&mut self, path: &str) {
+        let (parents, name) =
+            path.rsplit_once('.').map_or(("", path), |(parents, name)| (parents, name));
+        let mut at = &mut self.fields;
+        for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
+            match at.get_mut(parent).and_then(Value::as_object_mut) {
+                Some(inner) => at = inner,
+                None => return,
+            }
+        }
+        at.remove(name);
+    }
+
     pub(crate) fn fields_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.fields
     }
@@ -73,6 +96,11 @@ impl RawConfig {
         let mut paths = Vec::new();
         collect_paths(&self.fields, FIELDS, "", &mut paths);
         paths
+    }
+
+    /// The same without what says nothing, as upstream writes it.
+    pub(crate) fn written(&self) -> Self {
+        Self { fields: written(&self.fields, FIELDS) }
     }
 
     /// The configuration as an API object, as upstream serves it at `/configz`: empty optional
@@ -85,26 +113,24 @@ impl RawConfig {
     }
 }
 
-/// Checks one text against the schema; the result has neither `apiVersion` nor `kind`.
-fn checked(text: &NamedText, nulls: Nulls) -> Result<Map<String, Value>, Vec<FieldError>> {
-    let named = |faults: Vec<FieldError>| {
-        faults.into_iter().map(|fault| fault.blamed_on(&text.name)).collect()
-    };
+/// Checks one text against the schema; the result has neither `apiVersion` nor `kind`, nor anything
+/// that has a fault.
+fn checked(text: &NamedText, nulls: Nulls) -> (Map<String, Value>, Vec<FieldError>) {
+    let alone =
+        |message: String| (Map::new(), vec![FieldError::whole(message).blamed_on(&text.name)]);
     if text.text.trim().is_empty() {
-        return Err(named(vec![FieldError::whole("the file is empty")]));
+        return alone("the file is empty".to_owned());
     }
-    let tree = yaml::read(&text.text).map_err(|message| named(vec![FieldError::whole(message)]))?;
-    let mut faults: Vec<FieldError> = tree
-        .duplicates
-        .iter()
-        .map(|path| FieldError::at(path, "", "this field is given twice"))
-        .collect();
-    let Value::Object(mut object) = tree.value else {
-        let found = describe(&tree.value);
-        return Err(named(vec![FieldError::whole(format!(
-            "expected a {KIND} object, found {found}"
-        ))]));
+    let tree = match yaml::read(&text.text) {
+        Ok(tree) => tree,
+        Err(message) => return alone(message),
     };
+    let Value::Object(mut object) = tree.value else {
+        return alone(format!("expected a {KIND} object, found {}", describe(&tree.value)));
+    };
+    let duplicates = tree.duplicates.iter();
+    let mut faults: Vec<FieldError> =
+        duplicates.map(|path| FieldError::at(path, "", "this field is given twice")).collect();
     for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         match object.remove(name) {
             Some(Value::String(given)) if given == wanted => {}
@@ -115,7 +141,8 @@ fn checked(text: &NamedText, nulls: Nulls) -> Result<Map<String, Value>, Vec<Fie
         }
     }
     let fields = check_object(&object, FIELDS, "", nulls, &mut faults);
-    if faults.is_empty() { Ok(fields) } else { Err(named(faults)) }
+    let placed = faults.into_iter().map(|it| it.blamed_on(&text.name).in_line(&tree.lines));
+    (fields, placed.collect())
 }
 
 fn check_object(
@@ -161,7 +188,8 @@ fn check_value(
         value.as_i64().filter(|n| (lowest..=highest).contains(n)).map(Value::from)
     };
     let checked = match (kind, value) {
-        (Kind::Bool, Value::Bool(_)) | (Kind::Float, Value::Number(_)) => Some(value.clone()),
+        (Kind::Bool, Value::Bool(_)) => Some(value.clone()),
+        (Kind::Float, Value::Number(number)) => Some(plain_number(number)),
         (Kind::Text | Kind::Path, Value::String(_)) => Some(value.clone()),
         (Kind::Int32, Value::Number(_)) => integer(i32::MIN.into(), i32::MAX.into()),
         (Kind::Int64, Value::Number(_)) => integer(i64::MIN, i64::MAX),
@@ -201,6 +229,15 @@ fn check_value(
         faults.push(FieldError::at(path, value, wrong_type(kind, value)));
     }
     checked
+}
+
+/// A whole number without a fraction of nothing, as upstream writes it.
+fn plain_number(number: &serde_json::Number) -> Value {
+    match number.as_f64() {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and small, so nothing is cut")]
+        Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => json!(float as i64),
+        _ => Value::Number(number.clone()),
+    }
 }
 
 fn wrong_type(kind: Kind, value: &Value) -> String {
@@ -346,6 +383,11 @@ pub(crate) fn is_zero(value: &Value) -> bool {
         Value::String(text) => text.is_empty() || text == "0s",
         Value::Array(_) | Value::Object(_) => false,
     }
+}
+
+/// The fields of the configuration, in the order of the schema.
+pub fn field_names() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|field| field.name)
 }
 
 /// Whether a dotted path names a field of the configuration.

@@ -29,6 +29,21 @@ pub fn version_text(format: VersionFormat) -> String {
     }
 }
 
+/// What is wrong with a version that we are told to report: it must be ours, with a suffix at most.
+pub(crate) fn told_fault(told: &str) -> Option<String> {
+    let ours = |rest: &str| {
+        let is_mark = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '+');
+        rest.is_empty()
+            || (rest.starts_with(['-', '+']) && rest.len() > 1 && rest.chars().all(is_mark))
+    };
+    let is_ours = told.strip_prefix(KUBERNETES_VERSION).is_some_and(ours);
+    (!is_ours).then(|| {
+        format!(
+            "--version: version {told:?} must match major/minor/patch of default version {KUBERNETES_VERSION:?}"
+        )
+    })
+}
+
 /// The name Kubernetes has for the architecture we were built for.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {

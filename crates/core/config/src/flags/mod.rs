@@ -19,10 +19,13 @@ use clap::{
 };
 use serde_json::Value;
 
-use crate::{FeatureGates, RawConfig, suggest, version::VersionFormat};
+use crate::{
+    FeatureGates, KUBERNETES_VERSION, RawConfig, suggest,
+    version::{self, VersionFormat},
+};
 use table::{FLAGS, Flag, Future, Kind, Target};
 
-pub use own::Flags;
+pub use own::{Flags, MEANINGLESS_FLAGS};
 
 /// What the user wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +84,11 @@ pub fn flag_names() -> impl Iterator<Item = &'static str> {
     FLAGS.iter().map(|flag| flag.name)
 }
 
+/// The flags that are not fields of the configuration.
+pub fn own_flag_names() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().filter(|flag| matches!(flag.target, Target::Own(_))).map(|flag| flag.name)
+}
+
 impl CommandLine {
     /// Understands arguments, the program's name not among them.
     pub fn parse<I: IntoIterator<Item = String>>(
@@ -121,7 +129,10 @@ impl CommandLine {
                 "true" => return Ok(Invocation::Version(VersionFormat::Short)),
                 "raw" => return Ok(Invocation::Version(VersionFormat::Raw)),
                 "false" => {}
-                other => faults.push(format!("--version: {other:?} is neither true nor raw")),
+                told if told.starts_with('v') => faults.extend(version::told_fault(told)),
+                other => faults.push(format!(
+                    "--version: {other:?} is neither true nor raw nor a version such as {KUBERNETES_VERSION}-mine"
+                )),
             }
         }
         let flags = own::read(&given, &mut faults);
@@ -154,16 +165,18 @@ impl CommandLine {
         }
     }
 
-    /// One remark for all deprecated flags that were used.
+    /// One remark for all deprecated flags that were used, and one for each without effect.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let names: Vec<String> = self.deprecated.iter().map(|name| format!("--{name}")).collect();
-        if names.is_empty() {
-            return Vec::new();
+        let mut remarks = Vec::new();
+        if !names.is_empty() {
+            remarks.push(format!(
+                "deprecated flags, better set in the file given by --config: {}",
+                names.join(", ")
+            ));
         }
-        vec![format!(
-            "deprecated flags, better set in the file given by --config: {}",
-            names.join(", ")
-        )]
+        remarks.extend(self.flags.remarks());
+        remarks
     }
 }
 

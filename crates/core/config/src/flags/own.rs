@@ -10,10 +10,23 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    KUBERNETES_VERSION,
     config::{is_label_value, is_qualified_name},
     duration,
     flags::table::{FLAGS, Target},
 };
+
+/// Flags of the kubelet itself that can do nothing here, each with its reason.
+pub const MEANINGLESS_FLAGS: &[(&str, &str)] = &[
+    (
+        "experimental-mounter-path",
+        "file systems are mounted by the node's own mount program, never by one in a container",
+    ),
+    (
+        "housekeeping-interval",
+        "usage is read when somebody asks for it, not collected ahead at a pace",
+    ),
+];
 
 /// What only the command line can say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,11 +84,25 @@ pub struct Flags {
     pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// The pace of container statistics.
     pub housekeeping_interval: Duration,
+    /// The version to report: ours, or ours with a suffix of the operator's.
+    pub kubelet_version: String,
     /// The values as given, for `/flagz`.
     given: BTreeMap<&'static str, String>,
 }
 
 impl Flags {
+    /// One remark for each flag that was given and can do nothing here, with the reason.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let given = MEANINGLESS_FLAGS.iter().filter(|(name, _)| {
+            let flag = FLAGS.iter().find(|flag| flag.name == *name);
+            let is_default = |given: &str| {
+                flag.is_some_and(|it| matches!(it.target, Target::Own(own) if own == given))
+            };
+            self.given.get(name).is_some_and(|given| !is_default(given))
+        });
+        given.map(|(name, why)| format!("--{name} has no effect: {why}")).collect()
+    }
+
     /// Flags that were given, by name, as text.
     pub(super) fn values(&self) -> &BTreeMap<&'static str, String> {
         &self.given
@@ -113,6 +140,10 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
                 .to_owned(),
         );
     }
+    let cloud_provider = optional("cloud-provider");
+    let is_giving_way = switch("exit-on-lock-contention");
+    faults.extend(cloud_fault(cloud_provider.as_deref()));
+    faults.extend(lock_fault(is_giving_way, optional("lock-file").as_deref()));
     let labels = given.get("node-labels").and_then(Value::as_object).into_iter().flatten();
     let node_labels: BTreeMap<String, String> = labels
         .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
@@ -128,13 +159,13 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         page_address: read_page_address(&text("page-address"), faults),
         node_ips: read_node_ips(&text("node-ip"), faults),
         cert_dir: text("cert-dir").into(),
-        cloud_provider: optional("cloud-provider"),
+        cloud_provider,
         root_dir: text("root-dir").into(),
         seccomp_default: switch("seccomp-default"),
         node_labels,
         run_once_within,
         lock_file: path("lock-file"),
-        exit_on_lock_contention: switch("exit-on-lock-contention"),
+        exit_on_lock_contention: is_giving_way,
         minimum_container_ttl,
         maximum_dead_containers_per_container: count("maximum-dead-containers-per-container", 1),
         maximum_dead_containers: count("maximum-dead-containers", -1),
@@ -146,8 +177,25 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         image_credential_provider_config: path("image-credential-provider-config"),
         image_credential_provider_bin_dir: path("image-credential-provider-bin-dir"),
         housekeeping_interval,
+        kubelet_version: Some(text("version"))
+            .filter(|told| told.starts_with('v'))
+            .unwrap_or_else(|| KUBERNETES_VERSION.to_owned()),
         given: given.iter().map(|(name, value)| (*name, shown(value))).collect(),
     }
+}
+
+/// Upstream has no cloud built in any more.
+fn cloud_fault(name: Option<&str>) -> Option<String> {
+    let name = name.filter(|name| *name != "external")?;
+    Some(format!(
+        "--cloud-provider: cloud provider {name:?} was specified, but built-in cloud providers are disabled; \
+         set --cloud-provider=external and migrate to an external cloud provider"
+    ))
+}
+
+fn lock_fault(is_giving_way: bool, lock_file: Option<&str>) -> Option<String> {
+    let message = "--exit-on-lock-contention: cannot exit on lock file contention: no lock file specified (--lock-file)";
+    (is_giving_way && lock_file.is_none()).then(|| message.to_owned())
 }
 
 fn shown(value: &Value) -> String {

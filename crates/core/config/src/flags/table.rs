@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     NumaMemory,
     /// `pattern=N,…`.
     Verbosities,
-    /// Nothing, `true`, or `raw`.
+    /// Nothing, `true`, `raw`, or a version to report.
     Version,
 }
 
@@ -165,7 +165,7 @@ const fn lasting(
 #[rustfmt::skip]
 pub(crate) static FLAGS: &[Flag] = &[
     own("help", Bool, "false", General, "Print this text."),
-    own("version", Version, "false", General, "Print the version; =raw for details."),
+    own("version", Version, "false", General, "Print the version; =raw for details; =v1.37.1-mine to report that one."),
     own("root-dir", Text, "/var/lib/kubelet", General, "Directory for the state of pods and volumes."),
     own("lock-file", Text, "", General, "File that keeps a second kubelet from running."),
     own("exit-on-lock-contention", Bool, "false", General, "Give way and exit when another process wants the lock file."),

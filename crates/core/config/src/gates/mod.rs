@@ -5,11 +5,14 @@
 //! the other value, and a gate that is on while one it depends on is off. There is no global
 //! registry and no way to change a gate after start.
 
+mod effect;
 mod table;
 
 use std::collections::BTreeMap;
 
 use crate::{FieldError, suggest};
+
+pub use effect::{UNREAD, Unread};
 
 /// How settled a gate's behaviour is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,22 +147,21 @@ impl FeatureGates {
     }
 }
 
-/// Remarks about settings that work today and will be refused one day: settled and deprecated
-/// gates.
-pub(crate) fn remarks(settings: &BTreeMap<String, bool>) -> Vec<String> {
+/// Remarks about settings that work today and will be refused one day, settled and deprecated
+/// gates, and about those that make no difference here.
+pub(crate) fn remarks(settings: &BTreeMap<String, bool>, gates: &FeatureGates) -> Vec<String> {
     let known = settings.keys().filter_map(|name| find(name));
-    known
-        .filter_map(|gate| match gate.stage {
-            Stage::Ga => Some(format!(
-                "feature gate {} is settled (GA) and will disappear; stop setting it",
-                gate.name
-            )),
-            Stage::Deprecated => {
-                Some(format!("feature gate {} is deprecated and will disappear", gate.name))
-            }
-            Stage::Alpha | Stage::Beta => None,
-        })
-        .collect()
+    let settled = known.filter_map(|gate| match gate.stage {
+        Stage::Ga => Some(format!(
+            "feature gate {} is settled (GA) and will disappear; stop setting it",
+            gate.name
+        )),
+        Stage::Deprecated => {
+            Some(format!("feature gate {} is deprecated and will disappear", gate.name))
+        }
+        Stage::Alpha | Stage::Beta => None,
+    });
+    settled.chain(effect::remark(gates)).collect()
 }
 
 fn find(name: &str) -> Option<&'static Gate> {

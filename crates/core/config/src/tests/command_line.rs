@@ -197,7 +197,10 @@ fn what_is_not_understood_is_explained() {
             "--node-ip: \"1.1.1.1,2.2.2.2\" must be one address, or one of each family",
         ),
         (&["--node-labels=-=x"], "--node-labels: \"-\" is not a label key"),
-        (&["--version=old"], "--version: \"old\" is neither true nor raw"),
+        (
+            &["--version=old"],
+            "--version: \"old\" is neither true nor raw nor a version such as v1.37.1-mine",
+        ),
         (&["--max-pods=x", "--port=y"], "--port: \"y\" is not a whole number"),
     ] {
         let error = parse(arguments).expect_err("not understood");
@@ -296,4 +299,40 @@ fn a_zero_given_by_a_flag_is_not_replaced_by_a_default() {
         error.to_string().contains("containerRuntimeEndpoint = \"\": must not be empty"),
         "{error}"
     );
+}
+
+#[test]
+fn flags_that_contradict_or_name_what_is_gone_are_refused_as_upstream_does() {
+    for (arguments, expected) in [
+        (["--cloud-provider=aws"], "built-in cloud providers are disabled"),
+        (["--exit-on-lock-contention"], "no lock file specified"),
+    ] {
+        let error = CommandLine::parse(arguments.map(str::to_owned)).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert_eq!(command_line(&["--cloud-provider="]).flags.cloud_provider, None);
+    let external = command_line(&["--cloud-provider=external"]).flags.cloud_provider;
+    assert_eq!(external.as_deref(), Some("external"));
+}
+
+#[test]
+fn a_flag_that_can_do_nothing_here_says_why() {
+    let remarks = |arguments: &[&str]| load_flags(arguments).unwrap().warnings;
+    let said = remarks(&["--housekeeping-interval=3s", "--experimental-mounter-path=/m"]);
+    assert!(said.iter().any(|it| it.starts_with("--housekeeping-interval has no effect: ")));
+    assert!(said.iter().any(|it| it.starts_with("--experimental-mounter-path has no effect: ")));
+    let silent = remarks(&["--housekeeping-interval=10s"]);
+    assert!(!silent.iter().any(|it| it.contains("has no effect")), "{silent:?}");
+}
+
+#[test]
+fn a_version_of_ours_with_a_suffix_is_reported() {
+    assert_eq!(command_line(&[]).flags.kubelet_version, "v1.37.1");
+    for told in ["v1.37.1", "v1.37.1-gke.100", "v1.37.1+k3s1"] {
+        assert_eq!(command_line(&[&format!("--version={told}")]).flags.kubelet_version, told);
+    }
+    for told in ["v1.36.0", "v1.37.10", "v1.37.1-", "v1", "1.37.1", "v1.37.1-a b"] {
+        let error = CommandLine::parse([format!("--version={told}")]).unwrap_err();
+        assert!(error.to_string().contains("--version: "), "{told}: {error}");
+    }
 }

@@ -69,3 +69,28 @@ fn a_group_moves_the_gates_that_nobody_named() {
     assert!(!gates.enabled("NoSuchGate"));
     assert!(FeatureGates::default().enabled("ContainerCheckpoint"));
 }
+
+#[test]
+fn a_gate_that_makes_no_difference_here_is_said_so() {
+    let loaded = super::load_file(
+        "featureGates: {EmptyDirVolumeMode: true, WatchListClient: false, ContextualLogging: false, \
+         ContainerStopSignals: true, CRIListStreaming: false}",
+    )
+    .unwrap();
+    assert_eq!(
+        loaded.warnings,
+        [
+            "feature gates that are set and have no effect: EmptyDirVolumeMode=true (not built yet), \
+             WatchListClient=false (always on here)"
+        ]
+    );
+}
+
+#[test]
+fn the_list_of_gates_that_nobody_reads_has_known_names_that_can_be_set() {
+    assert!(crate::UNREAD.is_sorted_by_key(|(name, _)| name));
+    for (name, _) in crate::UNREAD {
+        let gate = FeatureGates::known().iter().find(|gate| gate.name == *name).expect(name);
+        assert_eq!(gate.lock, Lock::Free, "{name} cannot be set anyway");
+    }
+}

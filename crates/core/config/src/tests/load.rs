@@ -58,7 +58,8 @@ fn a_dropin_is_a_merge_patch() {
 
 #[test]
 fn dropins_work_without_a_file_and_then_keep_the_legacy_defaults() {
-    let loaded = load(&command_line(&[]), None, &[dropin("a.conf", "maxPods: 7")]).unwrap();
+    let flags = command_line(&["--address=127.0.0.1"]);
+    let loaded = load(&flags, None, &[dropin("a.conf", "maxPods: 7")]).unwrap();
     assert_eq!(loaded.config.node.max_pods, 7);
     assert_eq!(loaded.config.server.read_only_port, Some(10255));
 }
@@ -116,12 +117,12 @@ fn a_fault_in_a_flags_value_is_the_command_lines() {
 #[test]
 fn one_warning_names_the_fields_that_do_nothing_yet() {
     let loaded = load_file(
-        "maxPods: 9\nhairpinMode: none\nport: 10250\nlogging: {verbosity: 2, flushFrequency: 9s}",
+        "maxPods: 9\ncontentType: application/json\nport: 10250\nlogging: {verbosity: 2, vmodule: [{filePattern: a, verbosity: 3}]}",
     )
     .unwrap();
     assert_eq!(
         loaded.warnings,
-        ["configuration fields that have no effect yet: hairpinMode, logging.flushFrequency"]
+        ["configuration fields that have no effect yet: contentType, logging.vmodule"]
     );
     assert_eq!(load_file("maxPods: 9").unwrap().warnings, [""; 0]);
 }
@@ -139,7 +140,7 @@ fn deprecations_are_remarked_on_once() {
         loaded.warnings,
         [
             "deprecated flags, better set in the file given by --config: --feature-gates, --max-pods, \
-             --container-runtime-endpoint, --cluster-dns",
+             --container-runtime-endpoint, --address, --cluster-dns",
             "clusterDNS = nonsense: is not an IP address and is ignored",
             "containerRuntimeEndpoint = /run/c.sock: an endpoint without a scheme is deprecated, write unix:///run/c.sock",
             "feature gate NodeSwap is settled (GA) and will disappear; stop setting it",
