@@ -52,6 +52,51 @@ pub async fn run_for_code(program: &str, words: &[&str], bounds: Bounds) -> Resu
     run_command(program, command, bounds).await
 }
 
+/// What a program answered.
+pub struct Answer {
+    pub code: Option<i32>,
+    /// What it wrote to its standard output; `None` when that is longer than anybody listens.
+    pub said: Option<Vec<u8>>,
+    /// What it wrote to its standard error, the first of it.
+    pub complained: String,
+}
+
+/// Runs a program for its answer within bounds, with more in its environment than we have.
+pub async fn run_for_answer(
+    program: &str,
+    words: &[String],
+    environment: &[(String, String)],
+    bounds: Bounds,
+) -> Result<Answer, NotRun> {
+    let attempt = async {
+        let mut child = Command::new(program)
+            .args(words)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let group = Group::of(&child);
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (said, complained) =
+            tokio::try_join!(listen(stdout, bounds.output + 1), listen(stderr, bounds.output))?;
+        let ended = child.wait().await?;
+        group.let_live();
+        let is_whole = u64::try_from(said.len()).is_ok_and(|length| length <= bounds.output);
+        Ok::<_, io::Error>(Answer {
+            code: ended.code(),
+            said: Some(said).filter(|_| is_whole),
+            complained: String::from_utf8_lossy(&complained).into_owned(),
+        })
+    };
+    match tokio::time::timeout(bounds.time, attempt).await {
+        Ok(answer) => answer.map_err(|cause| not_run(program, cause)),
+        Err(_elapsed) => Err(NotRun::Overdue(bounds.time)),
+    }
+}
+
 /// Runs a program to its end, however long it takes and whether somebody still waits for it or not:
 /// what it does must not be broken off. Of what it writes so many bytes are kept.
 pub async fn run_to_end(program: &str, words: &[String], output: u64) -> Result<Ended, NotRun> {
@@ -153,5 +198,24 @@ mod tests {
         assert!(ended.output.starts_with(&"\0".repeat(4096)));
         let ended = run_to_end("dd", &words, 10).await.unwrap();
         assert_eq!((ended.code, ended.output.len()), (Some(0), 20));
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_what_was_said_and_not_what_was_complained() {
+        let bounds = Bounds { time: Duration::from_secs(60), output: 100 };
+        let more = [("FERROLET_TEST".to_owned(), "seen".to_owned())];
+        let words = ["FERROLET_TEST".to_owned()];
+        let answer = run_for_answer("printenv", &words, &more, bounds).await.unwrap();
+        assert_eq!((answer.code, answer.said.as_deref()), (Some(0), Some(&b"seen\n"[..])));
+        let words = ["/no/such/file".to_owned()];
+        let answer = run_for_answer("ls", &words, &[], bounds).await.unwrap();
+        assert_eq!(answer.said.as_deref(), Some(&b""[..]));
+        assert!(answer.complained.contains("/no/such/file"));
+        let words = ["if=/dev/zero", "bs=1024", "count=1"].map(str::to_owned);
+        let answer = run_for_answer("dd", &words, &[], bounds).await.unwrap();
+        assert_eq!(answer.said, None);
+        let short = Bounds { time: Duration::from_millis(100), ..bounds };
+        let overdue = run_for_answer("sleep", &["60".to_owned()], &[], short).await;
+        assert!(matches!(overdue, Err(NotRun::Overdue(_))));
     }
 }

@@ -14,8 +14,25 @@ pub trait ReadFile: Send + Sync {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
-/// Reads, writes and watches them.
+/// A program that answers with credentials, and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramAsk {
+    /// The program: a path, or a name for the search path.
+    pub program: String,
+    /// Its arguments.
+    pub words: Vec<String>,
+    /// What is in its environment besides what we have.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Reads, writes and watches them, and asks programs for them.
 pub trait CredentialFiles: ReadFile {
+    /// What a program answers on its standard output, within bounds of time and size; else why it
+    /// has none. Whoever has no programs to run says so.
+    fn ask_program<'a>(&'a self, ask: &'a ProgramAsk) -> Fut<'a, Result<Vec<u8>, String>> {
+        Box::pin(async move { Err(format!("{}: programs are not run here", ask.program)) })
+    }
+
     /// Writes a file that only root may read, at once or not at all, making its directory if that
     /// is missing.
     fn write_private(&self, path: &Path, text: &str) -> io::Result<()>;

@@ -62,7 +62,7 @@ pub use certificates::{CertStore, Pair, PairName};
 pub use checkpoints::Checkpoints;
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
-pub use credential_files::{ChangeHints, CredentialFiles, Gone, ReadFile};
+pub use credential_files::{ChangeHints, CredentialFiles, Gone, ProgramAsk, ReadFile};
 pub use csi::{
     CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
     CsiHealthAsk, CsiPublish, CsiStage, RegisteredDriver,

@@ -30,6 +30,7 @@ use crate::{
     api::Clients,
     certificates::{self, BootstrapError, CertificateFacts, Rotation, RotationOutcome, Wanted},
     client::{AddressError, Client, ClientOptions, Place, Rate},
+    exec::ExecKeeper,
     kubeconfig::{self, Access, Credentials, KubeconfigError},
     tls::{Identity, TlsError},
 };
@@ -91,6 +92,8 @@ pub struct Joining {
     node_name: String,
     kubeconfig: PathBuf,
     rotates: bool,
+    /// The pair that rotation begins with came inside the kubeconfig.
+    is_borrowed: bool,
     way: Way,
 }
 
@@ -150,6 +153,7 @@ impl Joining {
             node_name: node_name.to_owned(),
             kubeconfig,
             rotates,
+            is_borrowed: false,
             way,
         };
         match joining.way {
@@ -163,8 +167,19 @@ impl Joining {
 
     /// Returns once the node has an identity, and starts what keeps it.
     pub async fn enter(self, clients: &Clients, tasks: &mut JoinSet<()>) {
+        if let Credentials::Exec(plugin) = &self.access.credentials {
+            let keeper = ExecKeeper {
+                plugin: plugin.clone(),
+                files: self.files.clone(),
+                identity: self.identity.clone(),
+                clock: self.clock.clone(),
+            };
+            let expires = keeper.first().await;
+            tasks.spawn(keeper.keep(expires, clients.clone()));
+            return;
+        }
         let beginning = match &self.way {
-            Way::Known => self.beginning(),
+            Way::Known => Beginning { is_borrowed: self.is_borrowed, ..self.beginning() },
             Way::Bootstrap(client) => {
                 Beginning { pair: Some(self.bootstrap(client).await), is_borrowed: false }
             }
@@ -184,10 +199,19 @@ impl Joining {
         self.files.clone()
     }
 
-    fn show_known(&self) -> Result<(), JoinError> {
-        let Some(pair) = self.beginning().pair else {
+    fn show_known(&mut self) -> Result<(), JoinError> {
+        let Beginning { pair, is_borrowed } = self.beginning();
+        let Some(pair) = pair else {
             return Ok(());
         };
+        self.is_borrowed = is_borrowed;
+        if self.rotates && is_borrowed {
+            // Where others look for it, kubeadm among them: it takes rotation to be off otherwise.
+            let kept = self.store.update(PairName::Client, &pair, self.clock.now());
+            if let Err(error) = kept {
+                tracing::error!(%error, "The kubeconfig's client certificate cannot be put into the certificate directory");
+            }
+        }
         self.identity
             .replace(pair.certificate.as_bytes(), pair.key.as_bytes())
             .map_err(JoinError::Certificate)
@@ -202,7 +226,10 @@ impl Joining {
                 let (certificate, key) = (text(certificate), text(key));
                 Some((Pair { certificate, key }, file.is_none()))
             }
-            Credentials::Anonymous | Credentials::Token(_) | Credentials::TokenFile(_) => None,
+            Credentials::Anonymous
+            | Credentials::Token(_)
+            | Credentials::TokenFile(_)
+            | Credentials::Exec(_) => None,
         };
         let Some((given, is_inline)) = given else {
             return Beginning { pair: None, is_borrowed: false };
@@ -347,6 +374,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 fn bootstrap_client(file: &Path, files: &Arc<dyn ReadFile>) -> Result<(Access, Client), JoinError> {
     let access = kubeconfig::load(file, files.as_ref()).map_err(JoinError::Bootstrap)?;
+    if let Credentials::Exec(plugin) = &access.credentials {
+        return Err(JoinError::Bootstrap(KubeconfigError::Unsupported {
+            file: file.display().to_string(),
+            field: "exec".to_owned(),
+            value: plugin.command().to_owned(),
+            instead: "give --bootstrap-kubeconfig a token or a client certificate",
+        }));
+    }
     let identity = Identity::default();
     if let Credentials::Certificate { certificate, key, .. } = &access.credentials {
         identity.replace(certificate, key).map_err(JoinError::BootstrapCertificate)?;
@@ -397,7 +432,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::{cell::Cell, sync::Mutex};
+
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use ferrolet_ports::ChangeHints;
 
     use super::*;
 
@@ -426,6 +464,80 @@ mod tests {
                 leaves,
                 "{good_until} {answers_from}"
             );
+        }
+    }
+
+    /// A certificate directory with room for the client's pair.
+    #[derive(Default)]
+    struct Directory(Mutex<Option<Pair>>);
+
+    impl CertStore for Directory {
+        fn prepare(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn read(&self, _: &str) -> io::Result<Option<String>> {
+            Ok(None)
+        }
+        fn write(&self, _: &str, _: &str, _: u32) -> io::Result<()> {
+            Ok(())
+        }
+        fn current(&self, _: PairName) -> io::Result<Option<Pair>> {
+            Ok(self.0.lock().unwrap().clone())
+        }
+        fn update(&self, name: PairName, pair: &Pair, _: Timestamp) -> io::Result<()> {
+            assert_eq!(name, PairName::Client);
+            *self.0.lock().unwrap() = Some(pair.clone());
+            Ok(())
+        }
+        fn current_path(&self, name: PairName) -> PathBuf {
+            PathBuf::from("/pki").join(name.current_file())
+        }
+        fn pending_key(&self) -> io::Result<Option<String>> {
+            Ok(None)
+        }
+        fn set_pending_key(&self, _: Option<&str>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct OneKubeconfig(String);
+
+    impl ReadFile for OneKubeconfig {
+        fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+            Ok(self.0.clone().into_bytes())
+        }
+    }
+
+    impl CredentialFiles for OneKubeconfig {
+        fn write_private(&self, _: &Path, _: &str) -> io::Result<()> {
+            Ok(())
+        }
+        fn watch(&self, _: &Path) -> Box<dyn ChangeHints> {
+            panic!("nobody watches")
+        }
+    }
+
+    #[test]
+    fn a_certificate_inside_the_kubeconfig_is_put_where_others_look_for_it() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+        let encoded = |text: &str| STANDARD.encode(text);
+        let text = format!(
+            "clusters: [{{name: k, cluster: {{server: 'http://a:1'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             current-context: c\nusers: [{{name: u, user: {{client-certificate-data: {}, client-key-data: {}}}}}]\n",
+            encoded(&certificate),
+            encoded(&key.serialize_pem()),
+        );
+        for rotates in [true, false] {
+            let store = Arc::new(Directory::default());
+            let files = Arc::new(OneKubeconfig(text.clone()));
+            let settings =
+                JoinSettings { kubeconfig: "/etc/k".into(), bootstrap_kubeconfig: None, rotates };
+            let clock = Arc::new(crate::fake::TokioClock);
+            let joining = Joining::read(settings, "n", (files, store.clone()), clock).ok().unwrap();
+            let kept = store.0.lock().unwrap().clone().map(|pair| pair.certificate);
+            assert_eq!(kept, rotates.then(|| certificate.clone()));
+            assert!(joining.is_borrowed, "the node gets one of its own all the same");
         }
     }
 }

@@ -15,6 +15,7 @@ mod decode;
 pub mod driver_periods;
 mod early;
 pub mod events;
+mod exec;
 #[cfg(test)]
 mod fake;
 pub mod joining;

@@ -29,7 +29,7 @@ use tokio::{
 use crate::{
     api::{Clients, NodeApi, Pace},
     certificates::{CertificateFigures, Signer},
-    client::request_figures,
+    client::{Rate, request_figures},
     driver_periods,
     events::{self, EventWriter},
     joining::{JoinError, JoinSettings, Joining},
@@ -148,6 +148,11 @@ impl NodeCluster {
     /// What the loops that report ask for.
     pub fn api(&self) -> Arc<dyn ClusterApi> {
         Arc::new(NodeApi::new(self.clients.clone(), self.node_name.clone()))
+    }
+
+    /// Sends events at another rate from now on.
+    pub fn set_event_rate(&self, rate: Rate) {
+        self.clients.events.set_rate(rate);
     }
 
     /// Where events go.

@@ -4,15 +4,22 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::Path,
+    time::Duration,
 };
 
-use ferrolet_linux::rooted::{Durability, Rooted};
-use ferrolet_ports::{ChangeHints, CredentialFiles, ReadFile};
+use ferrolet_linux::{
+    children::{Bounds, run_for_answer},
+    rooted::{Durability, Rooted},
+};
+use ferrolet_ports::{ChangeHints, CredentialFiles, Fut, ProgramAsk, ReadFile};
 
 use crate::watch::DirectoryWatch;
 
 /// No kubeconfig, certificate or list of authorities is bigger.
 const LARGEST: u64 = 10 << 20;
+
+/// What a program that answers with credentials may take.
+const PROGRAM: Bounds = Bounds { time: Duration::from_secs(60), output: 1 << 20 };
 
 /// The files that the operator names.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +40,27 @@ impl ReadFile for OperatorFiles {
 }
 
 impl CredentialFiles for OperatorFiles {
+    fn ask_program<'a>(&'a self, ask: &'a ProgramAsk) -> Fut<'a, Result<Vec<u8>, String>> {
+        Box::pin(async move {
+            let ProgramAsk { program, words, environment } = ask;
+            let answer = run_for_answer(program, words, environment, PROGRAM).await;
+            let answer = answer.map_err(|error| format!("exec: {error}"))?;
+            if answer.code != Some(0) {
+                let code = answer.code.map_or_else(|| "a signal".to_owned(), |it| it.to_string());
+                let said = answer.complained.trim();
+                return Err(format!(
+                    "exec: executable {program} failed with exit code {code}: {said}"
+                ));
+            }
+            answer.said.ok_or_else(|| {
+                format!(
+                    "exec: executable {program} answers with more than {} bytes",
+                    PROGRAM.output
+                )
+            })
+        })
+    }
+
     fn write_private(&self, path: &Path, text: &str) -> io::Result<()> {
         let path = std::path::absolute(path)?;
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {

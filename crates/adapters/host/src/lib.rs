@@ -16,6 +16,7 @@ pub mod files;
 mod journal;
 mod kernel_log;
 pub mod kernel_settings;
+mod lock_file;
 pub mod log_store;
 pub mod logs;
 pub mod machine;
@@ -41,6 +42,7 @@ pub mod watchdog;
 
 pub use credential_files::OperatorFiles;
 pub use kernel_log::KernelRecords;
+pub use lock_file::LockFile;
 pub use memory_alarm::KernelMemoryAlarm;
 pub use node_host::ThisMachine;
 pub use outbound::NodeOutbound;

@@ -1,4 +1,4 @@
-//! The `Authorization` header: none, a fixed token, or whatever a file holds.
+//! The `Authorization` header: none, a fixed token, or whatever a file holds or a program says.
 
 use std::{
     path::PathBuf,
@@ -8,7 +8,7 @@ use std::{
 
 use ferrolet_ports::ReadFile;
 use http::HeaderValue;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::kubeconfig::Credentials;
 
@@ -19,7 +19,13 @@ const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
 pub(crate) enum Bearer {
     None,
     Fixed(HeaderValue),
-    File { path: PathBuf, files: Arc<dyn ReadFile>, last: Mutex<Option<(Instant, HeaderValue)>> },
+    /// What a program said last.
+    Told(Arc<Told>),
+    File {
+        path: PathBuf,
+        files: Arc<dyn ReadFile>,
+        last: Mutex<Option<(Instant, HeaderValue)>>,
+    },
 }
 
 impl Bearer {
@@ -27,6 +33,7 @@ impl Bearer {
     pub(crate) fn new(credentials: &Credentials, files: &Arc<dyn ReadFile>) -> Self {
         match credentials {
             Credentials::Anonymous | Credentials::Certificate { .. } => Self::None,
+            Credentials::Exec(plugin) => Self::Told(plugin.told()),
             Credentials::Token(token) => header(token).map_or(Self::None, Self::Fixed),
             Credentials::TokenFile(path) => {
                 Self::File { path: path.clone(), files: Arc::clone(files), last: Mutex::new(None) }
@@ -40,6 +47,7 @@ impl Bearer {
         match self {
             Self::None => None,
             Self::Fixed(value) => Some(value.clone()),
+            Self::Told(told) => told.header(),
             Self::File { path, files, last } => {
                 let mut last = last.lock().unwrap_or_else(|held| held.into_inner());
                 if let Some((read, value)) = &*last
@@ -59,9 +67,41 @@ impl Bearer {
 
     /// The server did not accept the token: read the file again next time.
     pub(crate) fn refused(&self) {
-        if let Self::File { last, .. } = self {
-            *last.lock().unwrap_or_else(|held| held.into_inner()) = None;
+        match self {
+            Self::None | Self::Fixed(_) => {}
+            Self::Told(told) => told.refused(),
+            Self::File { last, .. } => {
+                *last.lock().unwrap_or_else(|held| held.into_inner()) = None;
+            }
         }
+    }
+}
+
+/// A token that somebody else finds, and the word that it is no good any more.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    value: Mutex<Option<HeaderValue>>,
+    refused: Notify,
+}
+
+impl Told {
+    /// Shows this token from now on, or none.
+    pub(crate) fn tell(&self, token: Option<&str>) {
+        let value = token.and_then(header);
+        *self.value.lock().unwrap_or_else(|held| held.into_inner()) = value;
+    }
+
+    /// Waits until a server has refused it. Cancel-safe: a refusal that nobody waited for is kept.
+    pub(crate) async fn until_refused(&self) {
+        self.refused.notified().await;
+    }
+
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        self.value.lock().unwrap_or_else(|held| held.into_inner()).clone()
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.notify_one();
     }
 }
 

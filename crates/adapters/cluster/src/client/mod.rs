@@ -44,6 +44,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+pub(crate) use credentials::Told;
 pub use dial::AddressError;
 pub use figures::figures as request_figures;
 pub use frames::Frames;
@@ -75,6 +76,15 @@ pub enum Rate {
         /// Requests at once.
         burst: u32,
     },
+}
+
+impl Rate {
+    fn bucket(self) -> Option<Bucket> {
+        match self {
+            Self::Unlimited => None,
+            Self::Limited { per_second, burst } => Some(Bucket::new(per_second, burst)),
+        }
+    }
 }
 
 /// What distinguishes one client from another.
@@ -119,7 +129,7 @@ struct Shared {
     /// As figures name it.
     host: String,
     bearer: Bearer,
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Mutex<Option<Bucket>>,
     began: Instant,
     timeout: Duration,
     /// The last request got no answer.
@@ -153,12 +163,7 @@ impl Client {
                 host: figures::host_of(server),
                 server: server.to_owned(),
                 bearer,
-                bucket: match options.rate {
-                    Rate::Unlimited => None,
-                    Rate::Limited { per_second, burst } => {
-                        Some(Mutex::new(Bucket::new(per_second, burst)))
-                    }
-                },
+                bucket: Mutex::new(options.rate.bucket()),
                 began: Instant::now(),
                 timeout: options.timeout,
                 is_away: AtomicBool::new(false),
@@ -171,6 +176,11 @@ impl Client {
     /// long pause.
     pub(crate) fn returns(&self) -> watch::Receiver<u64> {
         self.shared.returns.subscribe()
+    }
+
+    /// Asks at another rate from now on.
+    pub fn set_rate(&self, rate: Rate) {
+        *self.shared.bucket.lock().unwrap_or_else(|held| held.into_inner()) = rate.bucket();
     }
 
     /// Stops using every open connection: the next request opens a new one, with the certificate
@@ -310,10 +320,10 @@ impl Client {
         path: &str,
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Vec<u8>, ApiError> {
-        let wait = self.shared.bucket.as_ref().map(|bucket| {
-            let mut bucket = bucket.lock().unwrap_or_else(|held| held.into_inner());
-            bucket.reserve(self.shared.began.elapsed())
-        });
+        let wait = {
+            let mut bucket = self.shared.bucket.lock().unwrap_or_else(|held| held.into_inner());
+            bucket.as_mut().map(|bucket| bucket.reserve(self.shared.began.elapsed()))
+        };
         if let Some(wait) = wait {
             figures::waited(&self.shared.host, method.as_str(), wait);
             if !wait.is_zero() {

@@ -1,10 +1,11 @@
 //! Where the API server is and who we are, as a kubeconfig says it.
 //!
 //! In: the file's text and the directory it stands in (relative paths start there). Out: an
-//! [`Access`], with every file it names already read through [`ReadFile`]. Refuses: proxies, exec
-//! plugins, auth providers, basic auth and impersonation, each with an error that names the field;
+//! [`Access`], with every file it names already read through [`ReadFile`]. Refuses: proxies, auth
+//! providers, basic auth and impersonation, each with an error that names the field;
 //! guessing a context.
 
+mod exec;
 mod model;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ferrolet_ports::ReadFile;
 
+pub use exec::{ExecCredential, ExecPlugin};
 pub use model::{Cluster, Config, Context, NamedCluster, NamedContext, NamedUser, User};
 pub use write::write_bootstrapped;
 
@@ -73,6 +75,8 @@ pub enum Credentials {
     Token(String),
     /// The bearer of whatever token a file holds at the time.
     TokenFile(PathBuf),
+    /// Whoever a program says.
+    Exec(ExecPlugin),
 }
 
 /// Why a kubeconfig cannot be used.
@@ -185,7 +189,7 @@ pub fn resolve(
         server: reader.server(&cluster_field, cluster.0)?,
         trust: reader.trust(&cluster_field, cluster.0)?,
         server_name: some(&cluster.0.tls_server_name),
-        credentials: reader.credentials(&format!("users[{}].user", user.1), user.0)?,
+        credentials: reader.credentials(&format!("users[{}].user", user.1), user.0, cluster.0)?,
         authority_file: some(&cluster.0.certificate_authority)
             .filter(|_| cluster.0.certificate_authority_data.is_empty())
             .map(|path| directory.join(path)),
@@ -262,17 +266,14 @@ impl Reader<'_> {
         })
     }
 
-    fn credentials(&self, field: &str, user: &User) -> Result<Credentials, KubeconfigError> {
+    fn credentials(
+        &self,
+        field: &str,
+        user: &User,
+        cluster: &Cluster,
+    ) -> Result<Credentials, KubeconfigError> {
         let field = |name: &str| format!("{field}.{name}");
-        let refused: [(&str, Option<String>, &'static str); 4] = [
-            (
-                "exec",
-                user.exec.as_ref().map(|exec| {
-                    let command = exec.get("command").and_then(|it| it.as_str());
-                    command.unwrap_or_default().to_owned()
-                }),
-                "use a client certificate, a token or --bootstrap-kubeconfig",
-            ),
+        let refused: [(&str, Option<String>, &'static str); 3] = [
             (
                 "auth-provider",
                 user.auth_provider.as_ref().map(|provider| {
@@ -288,6 +289,12 @@ impl Reader<'_> {
             if let Some(value) = value {
                 return Err(self.unsupported(&field(name), &value, instead));
             }
+        }
+        if let Some(given) = &user.exec {
+            let plugin = ExecPlugin::read(given, self.directory, cluster).map_err(|fault| {
+                self.wrong(&field(&format!("exec.{}", fault.field)), &fault.value, fault.reason)
+            })?;
+            return Ok(Credentials::Exec(plugin));
         }
         let certificate = self.data_or_file(
             &field("client-certificate"),

@@ -89,7 +89,7 @@ fn errors_name_file_field_and_value() {
     );
     check(
         &config("certificate-authority: ca.crt", "exec: {command: aws}"),
-        &format!(r#"users[u].user.exec: "aws" is not supported; {certificate}"#),
+        r#"users[u].user.exec.apiVersion: "": must be client.authentication.k8s.io/v1 or client.authentication.k8s.io/v1beta1"#,
     );
     check(
         &config("certificate-authority: ca.crt", "auth-provider: {name: gcp}"),
