@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use ferrolet_node::NodeState;
+use ferrolet_node_engine::NodeHandle;
 use ferrolet_pods::{Board, LoopHealth, once::OnceError};
 use ferrolet_ports::{
     Fut, GivenView, GrantsView, HealthCheck, Measured, NodeView, Part, PodsView, Usage,
@@ -36,6 +37,8 @@ pub struct Views {
     pub usage: Arc<dyn Usage>,
     /// The node as it describes itself.
     pub node: Arc<dyn NodeView>,
+    /// Where the node is told to present itself otherwise.
+    pub presented: NodeHandle,
     /// The node as it is.
     pub node_state: watch::Receiver<Arc<NodeState>>,
     /// The sync loop turns.

@@ -7,13 +7,18 @@ use ferrolet_node_engine::{
 };
 use ferrolet_pods::{Board, Wakers};
 use ferrolet_ports::StatusSink;
+use ferrolet_report::node::hand_over_pod_cidr;
 use ferrolet_shutdown::Shutdown;
 use ferrolet_sources::http::ClientError;
+use tokio::sync::watch;
 
 use crate::{
     Agent, Platform, Settings, Views,
     cluster::{Cluster, NodeDescription, Talkers},
 };
+
+/// Why a node of a cluster is not ready at first, in upstream's words.
+const NO_CSI_NODE: &str = "CSINode is not yet initialized";
 
 /// Puts an agent together. Nothing runs yet.
 pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agent, ClientError> {
@@ -92,10 +97,14 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
         given: devices.devices,
         usage: volumes.usage,
         node: Arc::new(node.clone()),
+        presented: node.clone(),
         node_state: node.subscribe(),
         pulse: pods.pulse,
         evictions: pods.evictions,
     };
+    let runtime = platform.runtime.runtime.clone();
+    let pod_cidr = settings.node.pod_cidr;
+    node_part.add_loop(hand_over_pod_cidr(runtime, node.subscribe(), pod_cidr));
     if let Some(cluster) = cluster {
         views.pods = cluster.report.translated(views.board.clone());
         let doors = RefreshDoors {
@@ -110,15 +119,14 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
                 facts.volumes_in_use = Some(used.names.into_iter().collect());
             }
         }));
+        node_part.add_loop(await_csi_node(&node, volumes.csi_node));
         parts.push(cluster.part(Talkers {
             description: NodeDescription {
                 node,
                 report: settings.node.report,
-                pod_cidr: settings.node.pod_cidr,
                 startup: settings.node.startup,
             },
             updates: sources.updates,
-            runtime: platform.runtime.runtime,
             events: platform.events,
             clock: platform.clock,
         }));
@@ -138,4 +146,17 @@ async fn follow_shutdown(node: NodeHandle, shutdown: Shutdown) {
 fn sinks(platform: &mut Platform, cluster: Option<&Cluster>) -> Vec<Arc<dyn StatusSink>> {
     let cluster = cluster.map(|it| it.statuses.clone());
     cluster.into_iter().chain(std::mem::take(&mut platform.sinks)).collect()
+}
+
+/// Keeps the node from being ready until the cluster has its object about drivers: before that the
+/// scheduler cannot place pods with their volumes.
+fn await_csi_node(
+    node: &NodeHandle,
+    published: watch::Receiver<bool>,
+) -> impl Future<Output = ()> + Send + use<> {
+    // At once, because the node may register before any loop has run.
+    node.update(|facts| facts.storage_fault = Some(NO_CSI_NODE.to_owned()));
+    node.clone().follow(published, |facts, is_published| {
+        facts.storage_fault = (!is_published).then(|| NO_CSI_NODE.to_owned());
+    })
 }

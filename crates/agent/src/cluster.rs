@@ -15,7 +15,7 @@ use ferrolet_node::NodeState;
 use ferrolet_node_engine::NodeHandle;
 use ferrolet_ports::{
     Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, Events, Fut, NodeCopies, Part,
-    Runtime, StatusSink, once_open,
+    StatusSink, once_open,
 };
 use ferrolet_report::{
     ApiPods, Report,
@@ -51,7 +51,6 @@ pub(crate) struct Cluster {
 pub(crate) struct NodeDescription {
     pub(crate) node: NodeHandle,
     pub(crate) report: ReportSettings,
-    pub(crate) pod_cidr: Option<String>,
     pub(crate) startup: Startup,
 }
 
@@ -59,7 +58,6 @@ pub(crate) struct NodeDescription {
 pub(crate) struct Talkers {
     pub(crate) description: NodeDescription,
     pub(crate) updates: mpsc::Sender<SourceUpdate>,
-    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) events: Arc<dyn Events>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -119,7 +117,7 @@ impl Cluster {
 
     /// Puts the loops together by which node and cluster learn of each other.
     pub(crate) fn part(self, talkers: Talkers) -> Part {
-        let Talkers { description, updates, runtime, events, clock } = talkers;
+        let Talkers { description, updates, events, clock } = talkers;
         let ClusterDoors { api, feeds, joined, .. } = self.doors;
         let mut part = Part::new("cluster");
         if let Some(offline) = &self.offline {
@@ -158,7 +156,6 @@ impl Cluster {
             |run: Fut<'static, ()>| part.loops.push(Box::pin(once_open(joined.clone(), run)));
         add(feeds.node(watched_sender));
         add(Box::pin(keeping));
-        add(Box::pin(node::hand_over_pod_cidr(runtime, state.clone(), description.pod_cidr)));
         add(Box::pin(obey_time_to_live(state, feeds)));
         add(Box::pin(taking));
         add(Box::pin(pass_on(from_api, updates, notes)));

@@ -12,7 +12,7 @@ pub struct NodeSlice {
     pub allocatable: Option<AllocatableSettings>,
     /// Whether and how often the cluster is told.
     pub report: ReportSettings,
-    /// The range of pods' addresses, where the cluster does not say.
+    /// The range of pods' addresses, until the cluster says otherwise.
     pub pod_cidr: Option<String>,
     /// When all this began.
     pub startup: Startup,

@@ -1,7 +1,8 @@
 //! The life of the agent's process: configuration, log, runtime, signals.
 
 use anyhow::Context as _;
-use ferrolet_config::{CommandLine, Loaded, config::LogFormat, effective_json, load};
+use ferrolet_config::{CommandLine, Loaded, config::LogFormat, effective_json, flag_values, load};
+use ferrolet_host::LockFile;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{files::read_configuration, logging, wire};
@@ -15,8 +16,8 @@ const MOST_BLOCKING_THREADS: usize = ferrolet_linux::offload::ALL_THREADS + 8;
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     ferrolet_linux::process::tune_allocator();
-    let (main, dropins) = read_configuration(command_line)?;
-    let loaded = load(command_line, main, &dropins)?;
+    let texts = read_configuration(command_line)?;
+    let loaded = load(command_line, texts.0.clone(), &texts.1)?;
     let format = match loaded.config.logging.format {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
@@ -24,7 +25,9 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     let (traces, exporter) = wire::traces(&loaded)?.unzip();
     let verbosity =
         logging::init(format, loaded.config.logging.verbosity, traces).context("start logging")?;
-    announce(&loaded);
+    announce(command_line, &loaded);
+    let lock = lock(&loaded)?;
+    settle(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MOST_BLOCKING_THREADS)
@@ -34,20 +37,73 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
-            ended = wire::run(command_line, &loaded, verbosity, exporter) => ended,
+            ended = wire::run(command_line, (&loaded, texts), verbosity, exporter) => ended,
             stopped = told_to_stop() => stopped,
+            wanted = give_way(&loaded, lock.as_ref()) => wanted,
         }
     });
     runtime.shutdown_background();
     ended
 }
 
-fn announce(loaded: &Loaded) {
+/// Gives this process its place among others: last in line when memory runs out, with files enough.
+/// Where that is not allowed the agent runs all the same, as upstream's does.
+fn settle(loaded: &Loaded) {
+    let kernel = &loaded.config.kernel;
+    if let Err(error) = ferrolet_linux::process::set_oom_score_adj(kernel.oom_score_adj) {
+        tracing::warn!(%error, score = kernel.oom_score_adj, "Failed to ApplyOOMScoreAdj");
+    }
+    match ferrolet_linux::process::set_open_files(kernel.max_open_files) {
+        Ok(n_files) if n_files == kernel.max_open_files => {}
+        Ok(n_files) => {
+            tracing::info!(
+                wanted = kernel.max_open_files,
+                allowed = n_files,
+                "Fewer files may be open than maxOpenFiles says"
+            );
+        }
+        Err(error) => tracing::error!(%error, "Failed to set rlimit on max file handles"),
+    }
+}
+
+/// Takes the lock file, waiting for as long as somebody else has it.
+fn lock(loaded: &Loaded) -> anyhow::Result<Option<LockFile>> {
+    let Some(path) = &loaded.flags.lock_file else {
+        return Ok(None);
+    };
+    tracing::info!(path = %path.display(), "Acquiring file lock");
+    let lock = LockFile::acquire(path);
+    Ok(Some(lock.with_context(|| format!("unable to acquire file lock on {:?}", path))?))
+}
+
+/// Ends when somebody else wants the lock file and we are told to give way.
+async fn give_way(loaded: &Loaded, lock: Option<&LockFile>) -> anyhow::Result<()> {
+    match lock.filter(|_| loaded.flags.exit_on_lock_contention) {
+        None => std::future::pending().await,
+        Some(lock) => {
+            lock.contended().await.context("watch the lock file")?;
+            tracing::info!("Somebody else wants the lock file, leaving; pods go on running");
+            Ok(())
+        }
+    }
+}
+
+fn announce(command_line: &CommandLine, loaded: &Loaded) {
     tracing::info!(
         version = ferrolet_config::FERROLET_VERSION,
         kubernetes = ferrolet_config::KUBERNETES_VERSION,
         "Starting the node agent"
     );
+    let user = ferrolet_linux::process::user_id();
+    if user != 0 {
+        tracing::error!(
+            error = format!("kubelet needs to run as uid `0`. It is being run as {user}"),
+            "Kubelet running with insufficient permissions"
+        );
+    }
+    for (name, value) in flag_values(command_line) {
+        tracing::info!(v = 1, "FLAG: --{name}={value:?}");
+    }
     tracing::debug!(configuration = %effective_json(&loaded.raw), "Effective configuration");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

@@ -9,7 +9,7 @@ use std::{
 
 use ferrolet_config::{CommandLine, Invocation, VersionFormat, help_text, version_text};
 
-use crate::{agent, runtime};
+use crate::{agent, config_command, runtime};
 
 const HELP: &str = "\
 ferrolet: the Kubernetes node agent, in Rust
@@ -20,6 +20,7 @@ Usage:
   ferrolet kubelet [flags]     run the node agent; `ferrolet kubelet --help` lists the flags
   ferrolet runtime [flags]     run the embedded container runtime behind a socket; `ferrolet runtime --help` lists the flags
   ferrolet runtime check       say what this kernel can do for pods
+  ferrolet config …            check, show or compare a configuration; `ferrolet config help` says more
   ferrolet --version           print the version
   ferrolet --help              print this
 
@@ -50,6 +51,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         // Before anything starts a thread: what forks must be alone.
         Some(runtime::SPAWNER) => ferrolet_runtime_monitor::spawner::main(),
+        Some("config") => config_command::run(&words[1..]),
         Some("--version" | "-V" | "version") => print(&version_text(VersionFormat::Short)),
         Some("--help" | "-h" | "help") => print(HELP.trim_end()),
         Some(word) => {

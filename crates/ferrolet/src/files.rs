@@ -42,7 +42,8 @@ fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<NamedText> {
+/// One file, whole.
+pub(crate) fn read(path: &Path) -> anyhow::Result<NamedText> {
     let shown = path.display();
     let path = std::path::absolute(path).with_context(|| format!("resolve {shown}"))?;
     let file = File::open(&path).with_context(|| format!("open configuration {shown}"))?;

@@ -12,16 +12,20 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_agent::{Agent, Platform, Settings, assemble};
-use ferrolet_config::{CgroupVersion, CommandLine, Loaded};
+use ferrolet_cluster::node_cluster::NodeCluster;
+use ferrolet_config::{CgroupVersion, CommandLine, Loaded, NamedText};
 use ferrolet_host::{
     machine::{MachineFacts, read_machine},
     notify::Notifier,
     watchdog::{self, watchdog_pace},
 };
 use ferrolet_linux::{SystemClock, cgroups::CgroupLayout, mountinfo};
+use ferrolet_node::NodeSettings;
+use ferrolet_node_engine::NodeHandle;
 use ferrolet_ports::Part;
 use ferrolet_resources::{NodeCgroupPlace, node_cgroups};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
+use tokio::sync::watch;
 
 mod listeners;
 mod local;
@@ -31,11 +35,12 @@ mod platform;
 mod pod_facts;
 mod process;
 mod pulls;
+mod reload;
 mod servers;
 mod serving;
 mod settings;
 
-use self::{listeners::Listeners, platform::Adapters};
+use self::{listeners::Listeners, platform::Adapters, reload::Reload};
 use crate::logging::Verbosity;
 
 /// What only the start needed is given back to the kernel after this long.
@@ -70,7 +75,7 @@ struct Machine {
 /// up.
 pub async fn run(
     command_line: &CommandLine,
-    loaded: &Loaded,
+    (loaded, texts): (&Loaded, ConfigurationTexts),
     verbosity: Verbosity,
     exporter: Option<Exporter>,
 ) -> anyhow::Result<()> {
@@ -80,12 +85,29 @@ pub async fn run(
     process::share_root(loaded);
     let (adapters, platform) = platform::open(loaded, &machine).await?;
     process::tell_of_machine(&machine, platform.events.as_ref());
-    let settings = match ready(loaded, &machine, &adapters, &platform).await {
+    let (image_policy, policies) = watch::channel(settings::image_policy(loaded));
+    let settings = match ready(loaded, &machine, &adapters, &platform, policies).await {
         Ok(settings) => settings,
         Err(error) => return Err(process::give_up(platform, error).await),
     };
     let mut agent = assemble(settings, platform).await.context("use staticPodURL")?;
-    servers::add(&mut agent, listeners, (loaded, command_line, verbosity), &machine, &adapters)?;
+    let (shown, configz) = watch::channel(reload::configz(&loaded.raw, &[]));
+    let told = (loaded, command_line, verbosity.clone(), configz);
+    servers::add(&mut agent, listeners, told, &machine, &adapters)?;
+    let live = Live {
+        verbosity,
+        image_policy,
+        node: agent.views.presented.clone(),
+        cluster: adapters.cluster.clone(),
+    };
+    let reload = Reload::new(
+        command_line,
+        (loaded, texts),
+        machine.cgroup_version(),
+        Box::new(move |next| live.apply(next)),
+        (adapters.recent_events.clone(), shown),
+    );
+    agent.add(Part::new("configuration").with_loop(reload.run()));
     let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
     agent.add(process(&agent, &notifier, exporter));
     agent.add(process::place(loaded, &machine)?);
@@ -102,9 +124,10 @@ async fn ready(
     machine: &Machine,
     adapters: &Adapters,
     platform: &Platform,
+    image_policies: watch::Receiver<ferrolet_reclaim::images::Policy>,
 ) -> anyhow::Result<Settings> {
     process::set_up(loaded)?;
-    let settings = settings::of(loaded, machine, adapters)?;
+    let settings = settings::of(loaded, machine, adapters, image_policies)?;
     bound_daemons(&settings, platform).await?;
     Ok(settings)
 }
@@ -125,6 +148,35 @@ async fn bound_daemons(settings: &Settings, platform: &Platform) -> anyhow::Resu
         platform.node_cgroups.bound(&cgroup).await.with_context(|| format!("use {field}"))?;
     }
     Ok(())
+}
+
+/// The texts that a configuration was made of.
+pub type ConfigurationTexts = (Option<NamedText>, Vec<NamedText>);
+
+/// Where settings go that may change while the agent runs.
+struct Live {
+    verbosity: Verbosity,
+    image_policy: watch::Sender<ferrolet_reclaim::images::Policy>,
+    node: NodeHandle,
+    cluster: Option<Arc<NodeCluster>>,
+}
+
+impl Live {
+    /// Has every live field of a configuration take effect.
+    fn apply(&self, next: &Loaded) {
+        self.verbosity.set(next.config.logging.verbosity);
+        let policy = settings::image_policy(next);
+        self.image_policy.send_if_modified(|known| std::mem::replace(known, policy) != policy);
+        let node = &next.config.node;
+        self.node.retell(Arc::new(NodeSettings {
+            max_pods: node.max_pods,
+            pods_per_core: node.pods_per_core,
+            ..(*self.node.state().settings).clone()
+        }));
+        if let Some(cluster) = &self.cluster {
+            cluster.set_event_rate(platform::event_rate(next));
+        }
+    }
 }
 
 /// What serves the process itself: traces, memory, the service manager.
@@ -150,21 +202,30 @@ async fn stay_small() {
     }
 }
 
+/// The host's name, or what was given instead, as upstream writes it: in the node's name, its label
+/// and its address.
 fn node_name(loaded: &Loaded, machine: &MachineFacts) -> String {
     let given = loaded.flags.hostname_override.as_ref();
-    given.unwrap_or(&machine.hostname).to_lowercase()
+    given.unwrap_or(&machine.hostname).trim().to_lowercase()
+}
+
+fn cgroup_version(layout: &CgroupLayout) -> CgroupVersion {
+    match layout {
+        CgroupLayout::V1 { .. } => CgroupVersion::V1,
+        CgroupLayout::V2 { .. } => CgroupVersion::V2,
+    }
 }
 
 impl Machine {
+    fn cgroup_version(&self) -> CgroupVersion {
+        cgroup_version(&self.layout)
+    }
+
     /// Looks at the machine, and refuses one that the configuration does not fit.
     fn read(loaded: &Loaded) -> anyhow::Result<Self> {
         let facts = read_machine().context("read the machine's facts")?;
         let layout = CgroupLayout::detect(&mountinfo::read().context("read mountinfo")?)?;
-        let version = match layout {
-            CgroupLayout::V1 { .. } => CgroupVersion::V1,
-            CgroupLayout::V2 { .. } => CgroupVersion::V2,
-        };
-        loaded.config.check_host(version).map_err(|faults| {
+        loaded.config.check_host(cgroup_version(&layout)).map_err(|faults| {
             let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
             anyhow::anyhow!("{}", lines.join("; "))
         })?;
@@ -181,6 +242,10 @@ impl Machine {
                 "--run-once-within: there are no pods to start without staticPodPath or staticPodURL"
             );
         }
-        Ok(Self { node_name: node_name(loaded, &facts), facts, layout })
+        let node_name = node_name(loaded, &facts);
+        if node_name.is_empty() {
+            bail!("--hostname-override: empty hostname is invalid");
+        }
+        Ok(Self { node_name, facts, layout })
     }
 }

@@ -15,6 +15,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use ferrolet_ports::{Clock, GrantsView, LogFiles, Runtime, Streams, SystemLogFiles};
+use tokio::sync::watch;
 
 use crate::accept::only_json;
 use crate::auth::{self, Gate};
@@ -44,9 +45,9 @@ pub struct MainDoors {
     pub system_logs: Arc<dyn SystemLogFiles>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
-    /// The configuration in force, as the JSON text of a `KubeletConfiguration` without kind and
-    /// version.
-    pub configuration: String,
+    /// What `/configz` answers: the configuration in force as JSON text, and what waits for a
+    /// restart.
+    pub configuration: watch::Receiver<String>,
     /// What is told of the process itself.
     pub about: About,
     /// Figures to show; none, and their paths are not served.
@@ -230,7 +231,7 @@ async fn logs_off() -> Response {
 }
 
 async fn configz(State(main): State<Main>) -> Response {
-    let json = format!("{{\"kubeletconfig\":{}}}", main.configuration);
+    let json = main.configuration.borrow().clone();
     let headers =
         [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (headers, json).into_response()

@@ -50,7 +50,9 @@ impl NodeFacts {
             soft_faults: None,
             images: None,
             pressure: Pressure::default(),
-            devices: DeviceResources::default(),
+            // Nobody knows of a device yet: what another kubelet left in the node's object is not to
+            // be believed.
+            devices: DeviceResources { is_reset: true, ..DeviceResources::default() },
             volumes_in_use: None,
         }
     }

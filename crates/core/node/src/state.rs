@@ -66,6 +66,18 @@ impl NodeState {
         true
     }
 
+    /// The node is to present itself otherwise from now on. With a cluster, the API's copy follows
+    /// once it was told.
+    pub fn retell(&mut self, settings: Arc<NodeSettings>, now: Timestamp) {
+        self.settings = settings;
+        if self.object.is_none() {
+            let has_policy = self.has_supplemental_groups_policy;
+            let described = self.described(now);
+            self.apply(&described);
+            self.has_supplemental_groups_policy = has_policy;
+        }
+    }
+
     /// The API has no such node any more. Pods go on being judged by what it had.
     pub fn lose(&mut self) {
         self.object = None;
@@ -132,6 +144,21 @@ mod tests {
         state.lose();
         assert_eq!((state.object.clone(), state.labels["zone"].as_str()), (None, "b"));
         assert!(state.learn(copy(1, "c")), "another node of that name begins anew");
+    }
+
+    #[test]
+    fn a_node_that_is_told_otherwise_is_so_at_once_or_when_the_api_says_so() {
+        let mut state = NodeState::example();
+        let fewer = Arc::new(NodeSettings { max_pods: 3, ..(*state.settings).clone() });
+        let now = Timestamp::from_second(9);
+        state.retell(fewer.clone(), now);
+        assert_eq!(state.allocatable["pods"], Quantity::from_value(3));
+        assert!(state.has_supplemental_groups_policy);
+        let mut state = NodeState::example();
+        state.learn(copy(7, "b"));
+        state.retell(fewer, now);
+        assert_eq!(state.settings.max_pods, 3);
+        assert_eq!(state.allocatable["cpu"], Quantity::from_milli(3000), "as the API has it");
     }
 
     #[test]

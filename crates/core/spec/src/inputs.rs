@@ -30,6 +30,8 @@ pub struct SpecSettings {
     pub extra_masked_paths: Vec<String>,
     /// Containers may choose the signal that stops them (gate `ContainerStopSignals`).
     pub has_stop_signals: bool,
+    /// Kernel parameters that pods get unless they say otherwise (`defaultPodSysctls`).
+    pub default_sysctls: BTreeMap<String, String>,
 }
 
 impl SpecSettings {
@@ -53,6 +55,7 @@ impl SpecSettings {
             is_selinux_enabled: false,
             extra_masked_paths: Vec::new(),
             has_stop_signals: false,
+            default_sysctls: BTreeMap::new(),
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec
         labels: sandbox_labels(pod),
         annotations: sandbox_annotations(pod),
         cgroup_parent: inputs.cgroup_parent.clone(),
-        sysctls: sysctls(pod),
+        sysctls: sysctls(pod, &inputs.settings.default_sysctls),
         security: sandbox_security(pod, &inputs.user_mappings, &inputs.extra_groups)?,
         resources: sandbox_resources(pod, resources, QuotaMode::Enforced),
         overhead: overhead_resources(pod, resources),
@@ -41,15 +41,39 @@ pub fn sandbox_spec(pod: &Pod, inputs: &SandboxInputs<'_>) -> Result<SandboxSpec
     })
 }
 
+/// Parameters that each IPC namespace has for itself.
+const OF_IPC: [&str; 8] = [
+    "kernel.msgmax",
+    "kernel.msgmnb",
+    "kernel.msgmni",
+    "kernel.sem",
+    "kernel.shm_rmid_forced",
+    "kernel.shmall",
+    "kernel.shmmax",
+    "kernel.shmmni",
+];
+
 /// Kernel parameters by the names that runtimes understand, whichever way the pod separates their
-/// parts.
-fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
+/// parts: its own over the node's defaults.
+fn sysctls(pod: &Pod, defaults: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let context = pod.spec_ref().security_context.as_ref();
     let list = context.and_then(|context| context.sysctls.as_ref());
-    list.into_iter()
-        .flatten()
-        .map(|sysctl| (sysctl_with_dots(&sysctl.name), sysctl.value.clone()))
-        .collect()
+    let own = list.into_iter().flatten();
+    let own = own.map(|sysctl| (sysctl_with_dots(&sysctl.name), sysctl.value.clone()));
+    let defaults = defaults.iter().map(|(name, value)| (sysctl_with_dots(name), value.clone()));
+    defaults.filter(|(name, _)| has_own(pod, name)).chain(own).collect()
+}
+
+/// True when the pod has the namespace that a parameter belongs to: the host's are not touched.
+fn has_own(pod: &Pod, name: &str) -> bool {
+    let spec = pod.spec_ref();
+    if OF_IPC.contains(&name) || name.starts_with("fs.mqueue.") {
+        return spec.host_ipc != Some(true);
+    }
+    if name.starts_with("user.") {
+        return spec.host_users == Some(false);
+    }
+    !pod.is_host_network() && (name.starts_with("net.") || name == "kernel.domainname")
 }
 
 /// Every port of every regular container; a name, or for nameless ports a combination, counts once
@@ -106,7 +130,7 @@ mod tests {
             {"name": "net.ipv4.conf.eth0/2.arp_accept", "value": "2"}]}}}),
         )
         .unwrap();
-        let found: Vec<(String, String)> = sysctls(&pod).into_iter().collect();
+        let found: Vec<(String, String)> = sysctls(&pod, &BTreeMap::new()).into_iter().collect();
         let expected = [
             ("kernel.shm_rmid_forced", "1"),
             ("net.ipv4.conf.eth0/1.arp_accept", "1"),
@@ -114,6 +138,32 @@ mod tests {
             ("net.ipv4.tcp_syncookies", "0"),
         ];
         assert_eq!(found, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn defaults_of_the_node_reach_the_namespaces_that_a_pod_has_for_itself() {
+        let defaults =
+            ["kernel/shmmax", "net.core.somaxconn", "user.max_ipc_namespaces", "vm.swappiness"];
+        let defaults = defaults.map(|name| (name.to_owned(), "5".to_owned())).into();
+        let check = |spec: serde_json::Value, expected: &[(&str, &str)]| {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let found = sysctls(&pod, &defaults);
+            let found: Vec<_> = found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            assert_eq!(found, expected);
+        };
+        let both = [("kernel.shmmax", "5"), ("net.core.somaxconn", "5")];
+        check(json!({"containers": []}), &both);
+        check(json!({"containers": [], "hostNetwork": true}), &both[..1]);
+        check(json!({"containers": [], "hostIPC": true}), &both[1..]);
+        check(
+            json!({"containers": [], "hostIPC": true, "hostUsers": false, "hostNetwork": true}),
+            &[("user.max_ipc_namespaces", "5")],
+        );
+        let own = json!({"sysctls": [{"name": "kernel/shmmax", "value": "9"}]});
+        check(
+            json!({"containers": [], "hostNetwork": true, "securityContext": own}),
+            &[("kernel.shmmax", "9")],
+        );
     }
 
     #[test]

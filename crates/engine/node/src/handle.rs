@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_node::{NodeFacts, NodeState};
+use ferrolet_node::{NodeFacts, NodeSettings, NodeState};
 use ferrolet_ports::{Clock, Fut, NodeCopies, NodeView};
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::watch;
@@ -33,6 +33,12 @@ impl NodeHandle {
     /// Changes the facts; readers hear of it only when something is different.
     pub fn update(&self, edit: impl FnOnce(&mut NodeFacts)) {
         self.change(|state| edit(&mut state.facts));
+    }
+
+    /// Has the node present itself otherwise from now on.
+    pub fn retell(&self, settings: Arc<NodeSettings>) {
+        let now = self.clock.now();
+        self.change(|state| state.retell(settings, now));
     }
 
     /// Keeps the facts in line with somebody else's latest value, until there are no more.

@@ -7,7 +7,7 @@ use ferrolet_ports::{
     PullFiles, Runtime, RuntimeDisk, Tally, Usage,
 };
 use ferrolet_types::Eviction;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::{containers, demand::NodeCollectors, figures, images, logs, storage};
 
@@ -15,7 +15,7 @@ use crate::{containers, demand::NodeCollectors, figures, images, logs, storage};
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Images that nobody needs.
-    pub images: images::Policy,
+    pub images: watch::Receiver<images::Policy>,
     /// Logs that grew too big; `None` leaves them alone.
     pub logs: Option<logs::Policy>,
     /// Remains of containers.
@@ -68,8 +68,9 @@ pub fn build(settings: Settings, doors: Doors) -> (Arc<dyn Collectors>, Part) {
         events: events.clone(),
         clock: clock.clone(),
     };
-    let collector = Arc::new(Mutex::new(images::Collector::new(image_doors, settings.images)));
-    part.add_loop(images::run_shared(collector.clone()));
+    let policy = *settings.images.borrow();
+    let collector = Arc::new(Mutex::new(images::Collector::new(image_doors, policy)));
+    part.add_loop(images::run(collector.clone(), settings.images));
     if let Some(policy) = settings.logs {
         let log_doors = logs::Doors {
             store: logs.clone(),

@@ -85,12 +85,15 @@ pub struct Volumes {
     pub ready: mpsc::Receiver<PodUid>,
     /// What drivers say of volumes.
     pub health: mpsc::Receiver<VolumeHealthReport>,
+    /// True once the cluster has this node's object about drivers.
+    pub csi_node: watch::Receiver<bool>,
 }
 
 /// Puts the engine and its loops together.
 pub fn build(settings: Settings, doors: VolumeDoors) -> (Volumes, Part) {
     let (ready_sender, ready) = mpsc::channel(NEWS);
     let (health_sender, health) = mpsc::channel(NEWS);
+    let (published, csi_node) = watch::channel(false);
     let engine = Arc::new(VolumeEngine::new(Doors {
         files: doors.files,
         mounts: doors.mounts,
@@ -126,9 +129,10 @@ pub fn build(settings: Settings, doors: VolumeDoors) -> (Volumes, Part) {
             periods: cluster.periods,
         };
         part.add_loop(once_open(cluster.joined.clone(), follow_limits(limits)));
-        let node = NodeDoors { api: cluster.api, storage: cluster.storage, drivers: registered };
+        let (api, storage) = (cluster.api, cluster.storage);
+        let node = NodeDoors { api, storage, drivers: registered, published };
         part.add_loop(once_open(cluster.joined, publish_drivers(node)));
     }
     let usage = Arc::new(NamedUsage::new(doors.usage, engine.clone(), settings.shown));
-    (Volumes { engine, usage, ready, health }, part)
+    (Volumes { engine, usage, ready, health, csi_node }, part)
 }

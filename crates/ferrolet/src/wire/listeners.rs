@@ -24,8 +24,8 @@ impl Listeners {
         let (server, flags) = (&loaded.config.server, &loaded.flags);
         let at = |port: Option<u16>, address| port.map(|port| SocketAddr::new(address, port));
         let health = listen(at(server.healthz_port, server.healthz_bind_address)).await?;
-        let read_only = server.read_only_port.filter(|_| server.enabled);
-        let read_only = listen(at(read_only, server.address)).await?;
+        // enableServer is about the main server alone.
+        let read_only = listen(at(server.read_only_port, server.address)).await?;
         let is_open = main_server::can_open(loaded, flags.kubeconfig.is_some());
         if server.enabled && !is_open {
             tracing::info!(

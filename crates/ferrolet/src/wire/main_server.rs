@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
-    CommandLine, KUBERNETES_VERSION, Loaded,
+    CommandLine, Loaded,
     config::{AuthorizationMode, TlsVersion},
     flag_values,
 };
@@ -30,6 +30,7 @@ use ferrolet_server::{
 use ferrolet_types::Timestamp;
 use ferrolet_usage::OwnFigures;
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -76,7 +77,7 @@ pub(super) fn figure_sources(
         CgroupLayout::V1 { .. } => 1.0,
         CgroupLayout::V2 { .. } => 2.0,
     };
-    let release = KUBERNETES_VERSION;
+    let release = loaded.flags.kubelet_version.as_str();
     let mut parts = release.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     let platform = format!("linux/{}", std::env::consts::ARCH);
@@ -155,6 +156,8 @@ pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     /// When the agent began.
     pub(super) started: Timestamp,
+    /// What `/configz` answers.
+    pub(super) configuration: watch::Receiver<String>,
 }
 
 /// What the main server and the page answer from, with the handlers that are configured.
@@ -174,10 +177,10 @@ pub(super) fn doors(
         streams: runtime.clone(),
         logs,
         clock: inside.clock,
-        configuration: loaded.raw.to_json().to_string(),
+        configuration: inside.configuration,
         about: About {
             started: inside.started,
-            version: KUBERNETES_VERSION.trim_start_matches('v').to_owned(),
+            version: loaded.flags.kubelet_version.trim_start_matches('v').to_owned(),
             flags: flag_values(command_line)
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
@@ -214,7 +217,10 @@ pub(super) fn start(
 ) -> anyhow::Result<()> {
     let config = &loaded.config;
     let authorities = match &config.authentication.client_ca_file {
-        Some(path) => Some(follow_authorities(path.clone(), tasks)?),
+        Some(path) => {
+            let follows = config.gates.enabled("ReloadKubeletClientCAFile");
+            Some(read_authorities(path.clone(), follows.then_some(tasks))?)
+        }
         None => None,
     };
     let authentication = Authentication {
@@ -253,16 +259,19 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Reads the authorities of callers, and reads them again when the file changes.
-fn follow_authorities(
+/// Reads the authorities of callers, and where somebody may follow it, again when the file changes.
+fn read_authorities(
     path: PathBuf,
-    tasks: &mut JoinSet<()>,
+    tasks: Option<&mut JoinSet<()>>,
 ) -> anyhow::Result<Arc<ClientAuthorities>> {
     let authorities = ClientAuthorities::none_yet();
     let mut known = OperatorFiles
         .read(&path)
         .with_context(|| format!("read clientCAFile {}", path.display()))?;
     authorities.set_pem(&known).with_context(|| format!("use clientCAFile {}", path.display()))?;
+    let Some(tasks) = tasks else {
+        return Ok(authorities);
+    };
     let followed = authorities.clone();
     tasks.spawn(async move {
         let mut around = OperatorFiles.watch(&path);

@@ -1,7 +1,7 @@
 //! What the node says of itself to the cluster: settings from the configuration, and its machine.
 
 use ferrolet_config::{
-    KUBERNETES_VERSION, Loaded,
+    Loaded,
     config::{Enforcement, Signal, ThresholdValue},
 };
 use ferrolet_host::{
@@ -16,7 +16,7 @@ use ferrolet_resources::{AllocatablePolicy, ReservedCgroup, ReservedScope, decla
 use k8s_openapi::api::core::v1::Taint;
 
 /// The settings of the node's object.
-pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> NodeSettings {
+pub(super) fn settings(loaded: &Loaded, name: &str) -> NodeSettings {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let hard = |signal: Signal| {
         let mut hard = config
@@ -33,7 +33,7 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
     let reserved = config.reservations.effective();
     NodeSettings {
         name: name.to_owned(),
-        hostname: flags.hostname_override.clone().unwrap_or_else(|| machine.hostname.clone()),
+        hostname: name.to_owned(),
         node_ips: flags.node_ips.clone(),
         has_external_cloud: flags.cloud_provider.as_deref() == Some("external"),
         provider_id: config.node.provider_id.clone(),
@@ -44,16 +44,19 @@ pub(super) fn settings(loaded: &Loaded, name: &str, machine: &MachineFacts) -> N
         pods_per_core: config.node.pods_per_core,
         max_images: config.node.status_max_images,
         kubelet_port: config.server.port,
-        kubelet_version: KUBERNETES_VERSION.to_owned(),
+        kubelet_version: flags.kubelet_version.clone(),
         operating_system: "linux".to_owned(),
         architecture: architecture().to_owned(),
         declared_features: declared_features(|gate| config.gates.enabled(gate)),
         allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
         system_reserved: reserved.system,
         kube_reserved: reserved.kube,
-        hard_eviction: HardEviction {
-            memory: hard(Signal::MemoryAvailable),
-            storage: hard(Signal::NodeFsAvailable),
+        hard_eviction: match flags.experimental_allocatable_ignore_eviction {
+            true => HardEviction::default(),
+            false => HardEviction {
+                memory: hard(Signal::MemoryAvailable),
+                storage: hard(Signal::NodeFsAvailable),
+            },
         },
         has_storage_isolation: config.volumes.local_storage_isolation,
     }

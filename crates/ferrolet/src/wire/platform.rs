@@ -84,7 +84,7 @@ pub(super) async fn open(
         Timeouts { request: config.runtime.request_timeout },
         clock.clone(),
     )?);
-    let node_settings = Arc::new(node_facts::settings(loaded, &machine.node_name, &machine.facts));
+    let node_settings = Arc::new(node_facts::settings(loaded, &machine.node_name));
     // Each may take a moment; the start waits for the longer one.
     let (cgroups, by_name) = tokio::join!(
         make_cgroups(loaded, &cri, machine.layout.clone()),
@@ -317,12 +317,18 @@ fn pace(loaded: &Loaded) -> Pace {
         } else {
             limited(config.api.per_second, config.api.burst)
         },
-        events: config
-            .events
-            .per_second
-            .map_or(Rate::Unlimited, |rate| limited(rate, config.events.burst)),
+        events: event_rate(loaded),
         heartbeat_timeout: config.node.status_update_frequency.min(config.node.lease_duration),
     }
+}
+
+/// How fast events are sent.
+pub(super) fn event_rate(loaded: &Loaded) -> Rate {
+    let events = &loaded.config.events;
+    events.per_second.map_or(Rate::Unlimited, |rate| Rate::Limited {
+        per_second: f64::from(rate),
+        burst: events.burst,
+    })
 }
 
 async fn cluster_doors(

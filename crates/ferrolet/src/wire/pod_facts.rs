@@ -104,6 +104,7 @@ pub(super) fn pod_settings(
             is_selinux_enabled: selinux_is_enabled(),
             extra_masked_paths: thermal_throttle_paths(),
             has_stop_signals: config.gates.enabled("ContainerStopSignals"),
+            default_sysctls: config.kernel.default_pod_sysctls.clone(),
         },
     })
 }

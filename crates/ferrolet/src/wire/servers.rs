@@ -7,7 +7,7 @@ use ferrolet_config::{CommandLine, Loaded};
 use ferrolet_linux::offload::PoolHealth;
 use ferrolet_ports::{HealthCheck, Part};
 use ferrolet_server::{Figures, Limits, PageDoors, Requests, Views, page_router};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
 use super::{Machine, listeners::Listeners, local, main_server, platform::Adapters, serving};
 use crate::{logging::Verbosity, say::LogIsUnbuffered};
@@ -16,7 +16,12 @@ use crate::{logging::Verbosity, say::LogIsUnbuffered};
 pub(super) fn add(
     agent: &mut Agent,
     mut listeners: Listeners,
-    (loaded, command_line, verbosity): (&Loaded, &CommandLine, Verbosity),
+    (loaded, command_line, verbosity, configuration): (
+        &Loaded,
+        &CommandLine,
+        Verbosity,
+        watch::Receiver<String>,
+    ),
     machine: &Machine,
     adapters: &Adapters,
 ) -> anyhow::Result<()> {
@@ -35,6 +40,7 @@ pub(super) fn add(
             runtime: adapters.cri.clone(),
             clock: adapters.clock.clone(),
             started: adapters.started,
+            configuration,
         };
         let doors = main_server::doors(loaded, command_line, verbosity, inside, &mut tasks);
         if let Some(server) = listeners.page.take() {

@@ -22,6 +22,7 @@ use ferrolet_shutdown::ShutdownGroup;
 use ferrolet_sources::{FileSettings, HttpSettings};
 use ferrolet_types::Amounts;
 use ferrolet_volumes::{SelinuxNode, VolumeStats};
+use tokio::sync::watch;
 
 use super::{Machine, node_facts, platform::Adapters, pod_facts, pulls};
 
@@ -33,6 +34,7 @@ pub(super) fn of(
     loaded: &Loaded,
     machine: &Machine,
     adapters: &Adapters,
+    image_policies: watch::Receiver<images::Policy>,
 ) -> anyhow::Result<Settings> {
     let (name, clock) = (&machine.node_name, adapters.clock.as_ref());
     let addresses = HostAddresses { by_name: adapters.by_name.clone(), ..ThisMachine.addresses() };
@@ -149,18 +151,23 @@ fn shutdown(loaded: &Loaded) -> ferrolet_shutdown::Settings {
     }
 }
 
-fn reclaim(loaded: &Loaded) -> ferrolet_reclaim::Settings {
+/// When images go that nobody needs.
+pub(super) fn image_policy(loaded: &Loaded) -> images::Policy {
+    let collection = &loaded.config.images.collection;
+    images::Policy {
+        minimum_age: collection.minimum_age,
+        maximum_age: collection.maximum_age,
+        high_percent: collection.high_threshold,
+        low_percent: collection.low_threshold,
+    }
+}
+
+fn reclaim(loaded: &Loaded, images: watch::Receiver<images::Policy>) -> ferrolet_reclaim::Settings {
     let (config, flags) = (&loaded.config, &loaded.flags);
-    let collection = &config.images.collection;
     let rotation = &config.container_logs;
     let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     ferrolet_reclaim::Settings {
-        images: images::Policy {
-            minimum_age: collection.minimum_age,
-            maximum_age: collection.maximum_age,
-            high_percent: collection.high_threshold,
-            low_percent: collection.low_threshold,
-        },
+        images,
         logs: rotation.max_size.map(|max_size| logs::Policy {
             max_size,
             max_files: count(rotation.max_files),

@@ -24,6 +24,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -279,7 +280,7 @@ impl Rig {
             logs: Arc::new(logs.clone()),
             system_logs: Arc::new(OneSystemLog),
             clock: world.clock(),
-            configuration: "{\"port\":10250}".to_owned(),
+            configuration: watch::channel("{\"kubeletconfig\":{\"port\":10250}}".to_owned()).1,
             about: About { started: world.now(), version: "1.37.1".to_owned(), flags: Vec::new() },
             figures: Some(Figures {
                 node_name: "node-1".to_owned(),

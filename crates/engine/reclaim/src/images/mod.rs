@@ -7,5 +7,4 @@ mod run;
 mod tests;
 
 pub use plan::Policy;
-pub(crate) use run::{Collector, run_shared};
-pub use run::{Doors, run};
+pub(crate) use run::{Collector, Doors, run};

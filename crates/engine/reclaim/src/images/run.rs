@@ -8,7 +8,10 @@ use ferrolet_ports::{
     PodsView, PullFile, PullFiles, Runtime, RuntimeError,
 };
 use ferrolet_types::Timestamp;
-use tokio::{sync::Mutex, time::sleep};
+use tokio::{
+    sync::{Mutex, watch},
+    time::sleep,
+};
 
 use crate::figures;
 
@@ -59,22 +62,23 @@ enum RoundError {
     TooFull(String),
 }
 
-/// Collects images for ever.
-pub async fn run(doors: Doors, policy: Policy) {
-    run_shared(Arc::new(Mutex::new(Collector::new(doors, policy)))).await;
-}
-
-/// Collects images for ever, beside whoever asks for more.
-pub(crate) async fn run_shared(collector: Arc<Mutex<Collector>>) {
-    if !collector.lock().await.policy.is_active() {
-        tracing::info!(
-            "Images are never collected: imageGCHighThresholdPercent is 100 and imageMaximumGCAge is 0"
-        );
-        return notice(collector).await;
-    }
+/// Collects images for ever, by the policy as it is at each look and beside whoever asks for more.
+pub(crate) async fn run(collector: Arc<Mutex<Collector>>, mut policies: watch::Receiver<Policy>) {
     let mut has_failed = false;
+    let mut was_active = true;
     loop {
-        let (next, result) = collector.lock().await.round().await;
+        let policy = *policies.borrow_and_update();
+        collector.lock().await.policy = policy;
+        if was_active && !policy.is_active() {
+            tracing::info!(
+                "Images are never collected: imageGCHighThresholdPercent is 100 and imageMaximumGCAge is 0"
+            );
+        }
+        was_active = policy.is_active();
+        let (next, result) = match was_active {
+            true => collector.lock().await.round().await,
+            false => (PERIOD, collector.lock().await.notice().await),
+        };
         match result {
             Ok(()) => has_failed = false,
             Err(error) => {
@@ -86,20 +90,18 @@ pub(crate) async fn run_shared(collector: Arc<Mutex<Collector>>) {
                 has_failed = true;
             }
         }
-        sleep(next).await;
+        tokio::select! {
+            // Both are cancel-safe: a policy that is not seen stays, and a pause is only a pause.
+            () = another(&mut policies) => {}
+            () = sleep(next) => {}
+        }
     }
 }
 
-/// Only looks at what is here, so that its age is known when the node runs short.
-async fn notice(collector: Arc<Mutex<Collector>>) {
-    loop {
-        let mut collector = collector.lock().await;
-        let now = collector.doors.clock.now();
-        if let Err(error) = collector.look(now).await {
-            tracing::debug!(%error, "Images cannot be looked at");
-        }
-        drop(collector);
-        sleep(PERIOD).await;
+/// Waits for another policy, for ever where none can come.
+async fn another(policies: &mut watch::Receiver<Policy>) {
+    if policies.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -114,6 +116,15 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn new(doors: Doors, policy: Policy) -> Self {
         Self { began: doors.clock.now(), doors, policy, ledger: Ledger::default() }
+    }
+
+    /// Only looks at what is here, so that its age is known when the node runs short.
+    async fn notice(&mut self) -> Result<(), RoundError> {
+        let now = self.doors.clock.now();
+        if let Err(error) = self.look(now).await {
+            tracing::debug!(%error, "Images cannot be looked at");
+        }
+        Ok(())
     }
 
     /// Removes every image that may go, however much room there is; answers with how many went.

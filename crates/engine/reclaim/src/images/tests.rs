@@ -7,7 +7,7 @@ use ferrolet_images::record::{PullCredentials, after_pull, encode_record, file_n
 use ferrolet_ports::{Images as _, PodsView, PullFile, RuntimeErrorKind};
 use ferrolet_testkit::{Call, FakeDisk, FakePullFiles, World, pod};
 use ferrolet_types::{Pod, Timestamp};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
 
@@ -31,6 +31,7 @@ struct Rig {
     disk: FakeDisk,
     records: FakePullFiles,
     task: JoinHandle<()>,
+    policies: watch::Sender<Policy>,
 }
 
 impl Drop for Rig {
@@ -59,8 +60,10 @@ fn start(images: &[&str], other_mebibytes: u64, policy: Policy) -> Rig {
         events: world.events(),
         clock: world.clock(),
     };
-    let task = tokio::spawn(run(doors, policy));
-    Rig { world, disk, records, task }
+    let collector = Arc::new(Mutex::new(Collector::new(doors, policy)));
+    let (policies, told) = watch::channel(policy);
+    let task = tokio::spawn(run(collector, told));
+    Rig { world, disk, records, policies, task }
 }
 
 fn reasons(world: &World) -> Vec<String> {
@@ -111,7 +114,19 @@ async fn what_holds_the_space_is_said_when_images_are_not_enough() {
     assert!(rig.world.has_image("a.test/used:1"));
 }
 
-/// Images: imageMaximumGCAge; records of images that are gone go.
+#[tokio::test(start_paused = true)]
+async fn another_policy_counts_from_the_moment_it_is_told() {
+    let never = Policy { high_percent: 100, low_percent: 99, ..POLICY };
+    let rig = start(&["used", "b", "c", "d"], 14, never);
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert!(rig.world.has_image("a.test/b:1"));
+    rig.policies.send_replace(POLICY);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let n_left = ["b", "c", "d"].iter().filter(|it| rig.world.has_image(&format!("a.test/{it}:1")));
+    assert_eq!(n_left.count(), 1);
+}
+
+/// imageMaximumGCAge; records of images that are gone go.
 #[tokio::test(start_paused = true)]
 async fn an_old_image_goes_with_its_record_and_a_used_one_stays() {
     let policy =

@@ -1,5 +1,5 @@
-//! Hands the pods' network range to the runtime when the cluster gives one out. A loop of its own:
-//! a runtime that hangs must not keep the node's status from being sent.
+//! Hands the pods' network range to the runtime: the configured one, and the cluster's when it gives
+//! one out. A loop of its own: a runtime that hangs must not keep the node's status from being sent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,15 +11,17 @@ use tokio::{sync::watch, time::sleep};
 /// Pause before a runtime that refused is told again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Tells the runtime each range once, until the watch ends. `told` is what it knows already, from
-/// the configuration.
+/// Tells the runtime each range once, until the watch ends. `configured` counts until the cluster
+/// says otherwise, and on a node on its own.
 pub async fn hand_over_pod_cidr(
     runtime: Arc<dyn Runtime>,
     mut node: watch::Receiver<Arc<NodeState>>,
-    mut told: Option<String>,
+    configured: Option<String>,
 ) {
+    let mut told: Option<String> = None;
     loop {
-        let cidr = node.borrow_and_update().object.as_deref().and_then(ranges);
+        let given = node.borrow_and_update().object.as_deref().and_then(ranges);
+        let cidr = given.or_else(|| told.is_none().then(|| configured.clone()).flatten());
         let mut is_told = true;
         if let Some(cidr) = cidr.filter(|cidr| told.as_ref() != Some(cidr)) {
             match runtime.set_pod_cidr(&cidr).await {

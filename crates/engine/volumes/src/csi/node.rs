@@ -37,6 +37,8 @@ pub struct NodeDoors {
     pub storage: Arc<dyn StorageObjects>,
     /// Who is registered.
     pub drivers: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
+    /// Becomes true once the object is there.
+    pub published: watch::Sender<bool>,
 }
 
 /// Keeps the cluster informed until nobody registers any more.
@@ -50,6 +52,7 @@ pub async fn publish_drivers(doors: NodeDoors) {
         match publish(&doors, &now, &seen).await {
             Ok(()) => {
                 pause = FIRST_PAUSE;
+                doors.published.send_replace(true);
                 if drivers.changed().await.is_err() {
                     return;
                 }

@@ -280,8 +280,11 @@ async fn a_node_we_may_not_create_is_found_or_waited_for() {
 async fn cordoning_is_said_and_the_pod_range_reaches_the_runtime_once() {
     let scene = Scene::begin(report(), facts(), |_| {});
     scene.until_ready("True").await;
-    let range = hand_over_pod_cidr(scene.world.runtime(), scene.node.state.subscribe(), None);
+    let configured = Some("10.99.0.0/16".to_owned());
+    let range = hand_over_pod_cidr(scene.world.runtime(), scene.node.state.subscribe(), configured);
     let range = tokio::spawn(range);
+    let is_configured = |world: &World| world.pod_cidr().as_deref() == Some("10.99.0.0/16");
+    scene.world.until("the configured range", PATIENCE, is_configured).await;
     scene.world.fail_next(
         ferrolet_testkit::Call::SetPodCidr,
         1,
