@@ -84,6 +84,19 @@ pub(crate) fn agent(args: &ArgMatches) -> Result<PathBuf> {
         return Path::new(path).canonicalize().with_context(|| format!("agent {path}"));
     }
     let profile = if args.get_flag("fast") { Profile::Lab } else { Profile::Release };
+    own_agent(profile)
+}
+
+/// The agent for somebody who wants to see it: `--agent PATH`, or ours in the lab profile, with
+/// `--release` as it is released.
+pub(crate) fn agent_to_look_at(args: &ArgMatches) -> Result<PathBuf> {
+    if args.contains_id("agent") {
+        return agent(args);
+    }
+    own_agent(if args.get_flag("release") { Profile::Release } else { Profile::Lab })
+}
+
+fn own_agent(profile: Profile) -> Result<PathBuf> {
     if isolation::is_outer() { build("ferrolet", profile) } else { executable("ferrolet", profile) }
 }
 

@@ -85,7 +85,14 @@ fn command() -> Command {
         .subcommand(
             Command::new("run")
                 .about("A node on a private containerd with the pods of examples/pods, as a table")
-                .arg(fast.clone())
+                .arg(
+                    Arg::new("release")
+                        .long("release")
+                        .action(ArgAction::SetTrue)
+                        .help("Build as for a release: minutes of link-time optimisation"),
+                )
+                // What is the default here is an option of the other commands.
+                .arg(fast.clone().hide(true))
                 .arg(agent.clone())
                 .arg(
                     Arg::new("for")

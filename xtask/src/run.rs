@@ -26,7 +26,12 @@ const REFRESH: Duration = Duration::from_millis(250);
 
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     let limit = args.get_one::<Duration>("for").copied();
-    let agent = build::agent(args)?;
+    if isolation::is_outer() {
+        println!(
+            "building the agent, then containerd and what it needs; a first time takes minutes, a second one seconds"
+        );
+    }
+    let agent = build::agent_to_look_at(args)?;
     let tools = parts::toolbox().required()?;
     isolation::run(Network::Uplink, |bench| show(bench, &tools, agent, limit))
 }
@@ -45,6 +50,12 @@ fn show(bench: &Bench, tools: &Toolbox, agent: PathBuf, limit: Option<Duration>)
         "pods as JSON: http://{}/pods   node address: {}   Ctrl-C ends",
         node.read_only_address(),
         bench.node_ip()
+    );
+    println!(
+        "try next, from another terminal: curl http://{}/pods; curl http://{}/metrics; then `cargo xtask cluster up`, \
+         a whole cluster for kubectl",
+        node.read_only_address(),
+        node.read_only_address()
     );
 
     let mut table = Table::new();

@@ -1,11 +1,12 @@
 //! What the agent shows: health, the list of pods, logs; and what it is told over HTTP.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use ferrolet_lab::http::{self, StaticServer};
 use ferrolet_lab::process::output;
-use ferrolet_lab::wait_until;
+use ferrolet_lab::{Node, PodView, wait_until};
 use serde_json::{Value, json};
 
 use super::{LATER, SOON, cases, wait_running};
@@ -22,6 +23,7 @@ cases![
     a_list_of_pods_comes_from_a_url,
     nothing_listens_on_the_read_only_port_unless_it_is_set,
     the_plain_ports_serve_what_upstreams_do_and_no_more,
+    a_changed_configuration_takes_effect_and_a_bad_one_changes_nothing,
     versions_and_suites_of_tls_are_those_that_are_configured,
     a_service_manager_hears_that_the_agent_is_up_and_lives,
     ; guest: a_checkpoint_of_a_container_is_an_archive_of_it,
@@ -197,6 +199,36 @@ fn nothing_listens_on_the_read_only_port_unless_it_is_set(
     options.configuration = json!({"readOnlyPort": null});
     let node = context.node_with(options)?;
     ensure!(node.read_only("/pods").is_err(), "something answers on the read-only port");
+    Ok(Outcome::Passed)
+}
+
+fn a_changed_configuration_takes_effect_and_a_bad_one_changes_nothing(
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let mut node = context.node()?;
+    node.put_pod(&pod("first", &[sleeper("main")]))?;
+    wait_running(&mut node, "first")?;
+    let file = node.directory().join("kubelet.yaml");
+    let mut configuration: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let said = |node: &mut Node, text: &str, words: &str, n_times: usize| {
+        fs::write(&file, text)?;
+        let is_said = |node: &Node| node.log_text().matches(words).count() == n_times;
+        node.wait(words, LATER, |node| Ok(is_said(node).then_some(())))
+    };
+    said(&mut node, "maxPods: many", "cannot be used; the old one stays", 1)?;
+    configuration["maxPods"] = json!(1);
+    configuration["registryBurst"] = json!(11);
+    let words = r#"applied="maxPods" waitingForRestart="registryBurst""#;
+    said(&mut node, &configuration.to_string(), words, 1)?;
+    // One is here, and no other fits beside it.
+    node.put_pod(&pod("second", &[sleeper("main")]))?;
+    let is_turned_away = |pod: &PodView| pod.0["status"]["reason"] == "OutOfpods";
+    node.wait_pod("second", "turned away", LATER, is_turned_away)?;
+    configuration["maxPods"] = json!(5);
+    said(&mut node, &configuration.to_string(), words, 2)?;
+    node.put_pod(&pod("third", &[sleeper("main")]))?;
+    wait_running(&mut node, "third")?;
+    ensure!(node.pod("first")?.restarts() == 0, "the first pod was touched");
     Ok(Outcome::Passed)
 }
 
