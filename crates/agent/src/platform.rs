@@ -3,8 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins, Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles, MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
-    StorageObjects, Usage, VolumeFiles,
+    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins,
+    Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles,
+    MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames, OfflineStore, Outbound,
+    PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime,
+    RuntimeDisk, StateFiles, StatusSink, StorageObjects, Usage, VolumeFiles,
 };
 use tokio::sync::{mpsc, watch};
 

@@ -1,4 +1,4 @@
-//! 8.18: the loop on a world in paused time, with a manager of power that does what the test says.
+//! The loop on a world in paused time, with a manager of power that does what the test says.
 
 use std::{
     collections::BTreeMap,

@@ -8,8 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use ferrolet_bus::Logind;
 use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
+use ferrolet_bus::Logind;
 use ferrolet_cluster::{
     api::Pace,
     certificates::CertificateFigures,
@@ -37,9 +37,7 @@ use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
 use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets};
-use ferrolet_ports::{
-    CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Runtime as _, Usage,
-};
+use ferrolet_ports::{CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Runtime as _};
 use ferrolet_resources::ClassBounds;
 use ferrolet_server::RecentEvents;
 use ferrolet_types::Timestamp;

@@ -62,7 +62,7 @@ pub(super) fn of(
         },
         volumes: volumes(loaded, name, state.allocatable.clone()),
         rare_volumes: rare_volumes(loaded, name),
-        reclaim: reclaim(loaded),
+        reclaim: reclaim(loaded, image_policies),
         shutdown: shutdown(loaded),
         eviction: eviction(loaded, &state),
         keeps_chains: loaded.config.kernel.iptables.util_chains,

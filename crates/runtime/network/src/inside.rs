@@ -24,11 +24,13 @@ pub(crate) fn configure(
         let mut found = None;
         let question = route::get_links(Some(POD_LINK));
         socket.ask(&question, |heard| found = route::link(heard))?;
-        let index = found.ok_or_else(|| NetlinkError::new(question.what.clone(), Errno::NODEV))?.index;
+        let index =
+            found.ok_or_else(|| NetlinkError::new(question.what.clone(), Errno::NODEV))?.index;
         let mut requests = Vec::new();
         if plan.has_ipv6() {
-            sysctl::no_advertisements(POD_LINK)
-                .map_err(|(path, errno)| NetlinkError::new(format!("write {path} in pod"), errno))?;
+            sysctl::no_advertisements(POD_LINK).map_err(|(path, errno)| {
+                NetlinkError::new(format!("write {path} in pod"), errno)
+            })?;
             requests.push(route::no_own_address(index));
         }
         requests.push(route::up(index));
@@ -84,7 +86,8 @@ pub(crate) fn within<T: Send>(
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("pod-network".to_owned());
         let thread = builder.stack_size(256 * 1024).spawn_scoped(scope, go);
-        let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        let thread =
+            thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         thread.join().unwrap_or(Err(Errno::CANCELED))
     })
 }

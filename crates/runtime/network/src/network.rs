@@ -184,7 +184,9 @@ impl Network {
 
     async fn has_cni(&self) -> Result<bool, CniError> {
         let cni = Arc::clone(&self.cni);
-        spawn_blocking(move || cni.configuration().map(|it| it.is_some())).await.unwrap_or(Ok(false))
+        spawn_blocking(move || cni.configuration().map(|it| it.is_some()))
+            .await
+            .unwrap_or(Ok(false))
     }
 
     async fn restore_all(&self, records: Vec<Attachment>) -> Result<Restored, NetworkError> {

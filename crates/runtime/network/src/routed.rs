@@ -388,7 +388,8 @@ mod tests {
 
     #[test]
     fn an_element_is_known_by_its_address_when_the_link_is_forgotten() {
-        let port = crate::attachment::HostPort { container_port: 1, host_port: 2, ..Default::default() };
+        let port =
+            crate::attachment::HostPort { container_port: 1, host_port: 2, ..Default::default() };
         let pod = |address: &str| Attachment {
             sandbox: "a".to_owned(),
             addresses: vec![address.to_owned()],

@@ -44,7 +44,10 @@ impl Handle {
     }
 
     /// Has a sandbox's network taken away.
-    pub(crate) async fn teardown(&self, attachment: Attachment) -> Option<Result<(), NetlinkError>> {
+    pub(crate) async fn teardown(
+        &self,
+        attachment: Attachment,
+    ) -> Option<Result<(), NetlinkError>> {
         let (sender, answer) = oneshot::channel();
         self.0.send(Job::Teardown(attachment, sender)).await.ok()?;
         answer.await.ok()

@@ -187,11 +187,12 @@ fn a_critical_pod_takes_the_place_of_the_pods_that_cost_least(
     let mut world = World::start(context)?;
     let node = world.node.object(world.cluster)?;
     let cpus: u64 = node["status"]["allocatable"]["cpu"].as_str().unwrap_or("").parse()?;
+    let namespace = world.namespace.clone();
     let asking = |name: &str, milli: u64| {
         let resources = json!({"resources": {"requests": {"cpu": format!("{milli}m")}}});
         with(
             pod(name, &[with(sleeper("main"), resources)]),
-            json!({"metadata": {"namespace": world.namespace}}),
+            json!({"metadata": {"namespace": namespace}}),
         )
     };
     let on_node = json!({"spec": {"nodeName": world.node_name()}});

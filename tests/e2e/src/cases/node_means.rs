@@ -64,7 +64,7 @@ fn pods_together_and_daemons_are_bounded_and_put_right(
             ("cpu.shares", shares.to_string())
         }
     };
-    let bounded = |_: &mut Node| -> Result<Option<()>> {
+    let bounded = |_: &Node| -> Result<Option<()>> {
         shows(&pods, memory_file(), &left)?;
         let (file, value) = weight(n_cpus * 1000 - 500);
         shows(&pods, file, &value)?;

@@ -70,7 +70,7 @@ fn a_failed_pull_holds_up_whoever_needs_that_image() {
     check("an-earlier-one", false);
 }
 
-/// Step 12: the last start error of each container is what status shows.
+/// The last start error of each container is what status shows.
 #[test]
 fn another_failure_of_a_container_keeps_its_reason_until_the_next_try() {
     let mut scene = Scene::new(simple()).with(vec![]);

@@ -6,7 +6,7 @@ use k8s_openapi::{
 
 use super::*;
 
-/// Steps 6, 8 and 9: cgroup, directories and volumes come before the sandbox.
+/// Cgroup, directories and volumes come before the sandbox.
 #[test]
 fn a_new_pod_is_set_up_before_its_sandbox() {
     let mut scene = Scene::new(simple());
@@ -16,7 +16,7 @@ fn a_new_pod_is_set_up_before_its_sandbox() {
     assert_eq!(scene.plan(), "sandbox 0");
 }
 
-/// 8.19: devices are given at admission, before anything is made; a pod that is found running is
+/// Devices are given at admission, before anything is made; a pod that is found running is
 /// asked about them once.
 #[test]
 fn devices_come_before_all_else_and_only_where_they_are_asked_for() {
@@ -39,7 +39,7 @@ fn devices_come_before_all_else_and_only_where_they_are_asked_for() {
     assert_eq!(scene.plan(), "devices; start c");
 }
 
-/// 8.3, step 4: without a network only pods on the node's own go on.
+/// Without a network only pods on the node's own go on.
 #[test]
 fn without_a_network_only_host_network_pods_get_a_sandbox() {
     let mut scene = Scene::new(simple());
@@ -187,7 +187,7 @@ fn a_crash_loop_waits_longer_each_time_and_counts_from_the_end_of_the_container(
     check(40, 1, Some(299));
 }
 
-/// Step 12: the error of a start is known after the look that showed the end, so a watcher
+/// The error of a start is known after the look that showed the end, so a watcher
 /// sees both.
 #[test]
 fn the_end_of_a_container_is_shown_before_its_wait_is() {
@@ -252,7 +252,7 @@ fn another_image_and_other_resources_leave_the_crash_loop_behind() {
     assert_eq!(Scene::new(simple()).with(vec![dead]).plan(), "start c#8~1");
 }
 
-/// Step 6: containers without their pod's cgroup are killed once; the cgroup is made for what
+/// Containers without their pod's cgroup are killed once; the cgroup is made for what
 /// may run again.
 #[test]
 fn a_pod_that_lost_its_cgroup_is_killed_and_made_anew_there() {

@@ -358,7 +358,7 @@ fn who_wants_to_be_confined_runs_only_where_that_can_be_done() {
     }
 }
 
-/// 8.18: a machine that goes down takes nobody, for whatever reason it would refuse a pod besides.
+/// A machine that goes down takes nobody, for whatever reason it would refuse a pod besides.
 #[test]
 fn a_node_that_shuts_down_takes_nobody() {
     let mut node = node();
@@ -382,7 +382,7 @@ fn named(name: &str, requests: serde_json::Value) -> Pod {
     pod
 }
 
-/// 8.16, critical-pod preemption.
+/// Critical-pod preemption.
 #[test]
 fn a_critical_pod_that_lacks_room_alone_costs_others_their_place() {
     let (small, large) = (

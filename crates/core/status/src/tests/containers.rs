@@ -93,7 +93,7 @@ fn a_lost_init_container_counts_as_done_once_a_regular_one_exists() {
     assert_eq!(brief(of(&status, "side")), "waiting PodInitializing, -, 0");
 }
 
-/// Step 12: the reason cache shows only where something will start.
+/// The reason cache shows only where something will start.
 #[test]
 fn a_failed_start_is_told_only_of_what_will_start() {
     let check = |world: World, expected: &str| {

@@ -8,8 +8,6 @@ use ferrolet_types::{
 };
 use k8s_openapi::api::core::v1::PodCondition;
 
-use k8s_openapi::api::core::v1::PodCondition;
-
 use crate::grants::Assigned;
 
 /// What is wanted of one pod.

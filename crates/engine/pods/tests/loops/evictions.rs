@@ -119,7 +119,7 @@ async fn an_eviction_that_takes_too_long_is_told_once() {
     assert_eq!(told(), 1);
 }
 
-/// 8.18: no event of its own, the words of the status and the condition are upstream's.
+/// No event of its own, the words of the status and the condition are upstream's.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ends_with_its_machine_says_so() {
     let world = world();
@@ -153,7 +153,9 @@ async fn a_pod_that_ends_with_its_machine_says_so() {
     assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
     let events = world.recorded_events();
     assert!(!events.iter().any(|(_, it)| it.reason == "Terminated"), "{events:?}");
-/// 8.16: a critical pod that lacks nothing but room costs others their place.
+}
+
+/// A critical pod that lacks nothing but room costs others their place.
 #[tokio::test(start_paused = true)]
 async fn a_critical_pod_takes_the_place_of_another_one() {
     let world = world();
@@ -211,7 +213,7 @@ async fn a_critical_pod_takes_the_place_of_another_one() {
     assert_eq!(agent.phase(&small.uid()), "Running");
 }
 
-/// 8.14, admission.
+/// Admission.
 #[tokio::test(start_paused = true)]
 async fn a_node_under_pressure_refuses_pods_that_are_not_critical() {
     let world = world();

@@ -100,7 +100,7 @@ fn a_link_stays_while_its_container_lives() {
     );
 }
 
-/// 8.14, node-level reclaim: pods that have ended lose every dead container, others what is beyond
+/// Node-level reclaim: pods that have ended lose every dead container, others what is beyond
 /// the limits.
 #[test]
 fn a_node_that_runs_short_gives_up_all_that_is_left_of_ended_pods() {

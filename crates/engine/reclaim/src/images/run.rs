@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The doors of image collection.
-pub struct Doors {
+pub(crate) struct Doors {
     /// Images.
     pub images: Arc<dyn Images>,
     /// Containers that use them.

@@ -185,7 +185,7 @@ async fn an_image_that_cannot_be_removed_holds_up_no_other() {
     }
 }
 
-/// 8.14, node-level reclaim: every unused image goes, whatever the marks say, but none that is used
+/// Node-level reclaim: every unused image goes, whatever the marks say, but none that is used
 /// or younger than imageMinimumGCAge.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_runs_short_gives_up_every_image_that_nobody_uses() {

@@ -49,7 +49,9 @@ fn attend(child: &mut Child, mut input: &[u8], deadline: Instant) -> io::Result<
     let mut stdin = child.stdin.take();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (Some(stdout), Some(stderr)) = (stdout, stderr) else { return Err(Errno::BADF.into()) };
-    for descriptor in [stdout.as_fd(), stderr.as_fd()].into_iter().chain(stdin.as_ref().map(AsFd::as_fd)) {
+    for descriptor in
+        [stdout.as_fd(), stderr.as_fd()].into_iter().chain(stdin.as_ref().map(AsFd::as_fd))
+    {
         let flags = rustix::fs::fcntl_getfl(descriptor)?;
         rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?;
     }
@@ -144,9 +146,14 @@ mod tests {
 
     #[test]
     fn input_output_and_code_come_through() {
-        let output = run(program("cat; echo bad >&2; exit 3"), b"abc", Duration::from_secs(20)).unwrap();
-        let expected =
-            Output { code: Some(3), signal: None, stdout: b"abc".to_vec(), stderr: b"bad\n".to_vec() };
+        let output =
+            run(program("cat; echo bad >&2; exit 3"), b"abc", Duration::from_secs(20)).unwrap();
+        let expected = Output {
+            code: Some(3),
+            signal: None,
+            stdout: b"abc".to_vec(),
+            stderr: b"bad\n".to_vec(),
+        };
         assert_eq!(output, expected);
     }
 

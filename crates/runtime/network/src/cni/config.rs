@@ -133,7 +133,8 @@ pub(crate) fn input(
 ) -> Vec<u8> {
     let mut input = plugin.clone();
     let declared = input.remove("capabilities");
-    let is_declared = |name: &str| declared.as_ref().and_then(|it| it.get(name)) == Some(&true.into());
+    let is_declared =
+        |name: &str| declared.as_ref().and_then(|it| it.get(name)) == Some(&true.into());
     let used: Map<String, Value> = capabilities
         .iter()
         .filter(|(name, _)| is_declared(name))
@@ -203,7 +204,12 @@ mod tests {
             plugins: vec![plugin.as_object().unwrap().clone()],
             has_check: true,
         };
-        let port = HostPort { protocol: 1, container_port: 53, host_port: 5353, host_address: String::new() };
+        let port = HostPort {
+            protocol: 1,
+            container_port: 53,
+            host_port: 5353,
+            host_address: String::new(),
+        };
         let bandwidth = Some(Bandwidth { ingress: 1000, egress: 0 });
         let capabilities = capabilities(&[port], bandwidth, &BTreeMap::new());
         let bytes = input(&network, &network.plugins[0], &capabilities, Some(&json!({"ips": []})));
@@ -214,7 +220,10 @@ mod tests {
             ]},
         });
         assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), expected);
-        assert_eq!(capabilities["bandwidth"], json!({"ingressRate": 1000, "ingressBurst": u32::MAX}));
+        assert_eq!(
+            capabilities["bandwidth"],
+            json!({"ingressRate": 1000, "ingressBurst": u32::MAX})
+        );
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Bench {
 
 const LIST: &str = r#"{"cniVersion":"1.0.0","name":"pods","plugins":[
     {"type":"first"},{"type":"second","capabilities":{"portMappings":true}}]}"#;
-const RESULT: &str = r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/16"},{"address":"fd00::5/64"}]}'"#;
+const RESULT: &str =
+    r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/16"},{"address":"fd00::5/64"}]}'"#;
 
 /// Binding a namespace needs root.
 fn is_root() -> bool {

@@ -173,10 +173,7 @@ mod tests {
         let bytes = message.finished(5, F_DUMP);
         let heard: Vec<Heard<'_>> = messages(&bytes).collect();
         let [heard] = heard.as_slice() else { panic!("{heard:?}") };
-        assert_eq!(
-            (heard.kind, heard.flags, heard.sequence),
-            (7, F_REQUEST | F_ACK | F_DUMP, 5)
-        );
+        assert_eq!((heard.kind, heard.flags, heard.sequence), (7, F_REQUEST | F_ACK | F_DUMP, 5));
         let inside: Vec<(u16, &[u8])> = attributes(&heard.body[4..]).collect();
         assert_eq!(inside[0].0, 2);
         assert_eq!(find(inside[0].1, 1).map(text).as_deref(), Some("abc"));

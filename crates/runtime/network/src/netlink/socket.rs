@@ -98,8 +98,7 @@ impl Socket {
             let what = || piece.first().map(|it| it.what.clone()).unwrap_or_default();
             self.send(&bytes).map_err(|errno| NetlinkError::new(what(), errno))?;
             while !waiting.is_empty() {
-                let heard =
-                    self.receive().map_err(|errno| NetlinkError::new(what(), errno))?;
+                let heard = self.receive().map_err(|errno| NetlinkError::new(what(), errno))?;
                 for message in messages(&self.buffer[..heard]) {
                     let Some(at) = waiting.iter().position(|it| it.0 == message.sequence) else {
                         continue;

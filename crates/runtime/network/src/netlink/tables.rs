@@ -46,16 +46,42 @@ const A: u32 = 8;
 /// What an expression looks at or does. Numbers are the kernel's.
 #[derive(Clone, Debug)]
 enum Expression {
-    Meta { key: u32, to: u32 },
-    Equal { register: u32, value: Vec<u8> },
+    Meta {
+        key: u32,
+        to: u32,
+    },
+    Equal {
+        register: u32,
+        value: Vec<u8>,
+    },
     /// Bytes of the network's (1) or the transport's (2) header.
-    Payload { base: u32, offset: u32, length: u32, to: u32 },
-    FirstByte { register: u32 },
-    In { set: &'static str, register: u32 },
-    NotIn { set: &'static str, register: u32 },
-    Map { map: &'static str, register: u32 },
+    Payload {
+        base: u32,
+        offset: u32,
+        length: u32,
+        to: u32,
+    },
+    FirstByte {
+        register: u32,
+    },
+    In {
+        set: &'static str,
+        register: u32,
+    },
+    NotIn {
+        set: &'static str,
+        register: u32,
+    },
+    Map {
+        map: &'static str,
+        register: u32,
+    },
     RouteKind,
-    Destination { family: u32, address: u32, port: u32 },
+    Destination {
+        family: u32,
+        address: u32,
+        port: u32,
+    },
     Masquerade,
     Drop,
     Jump(&'static str),
@@ -206,7 +232,8 @@ fn rules() -> Vec<(&'static str, Vec<Expression>)> {
         IPV4 => Payload { base: 1, offset: 16, length: 4, to },
         _ => Payload { base: 1, offset: 24, length: 16, to },
     };
-    let ours = |key| [Meta { key, to: A }, Equal { register: A, value: PREFIX.as_bytes().to_vec() }];
+    let ours =
+        |key| [Meta { key, to: A }, Equal { register: A, value: PREFIX.as_bytes().to_vec() }];
     let port = |to| {
         [Meta { key: META_PROTOCOL, to }, Payload { base: 2, offset: 2, length: 2, to: to + 1 }]
     };
@@ -216,15 +243,18 @@ fn rules() -> Vec<(&'static str, Vec<Expression>)> {
     let all = |parts: &[&[Expression]]| parts.concat();
     let mut rules = vec![
         ("raw-prerouting", all(&[&ours(META_IIF_NAME), &[Jump("from-pods")]])),
-        (
-            "from-pods",
-            all(&[&family(IPV4), &[destination(IPV4, A)], &loopback(), &[Drop]]),
-        ),
+        ("from-pods", all(&[&family(IPV4), &[destination(IPV4, A)], &loopback(), &[Drop]])),
         ("prerouting", all(&[&to_node(), &[Jump("host-ports")]])),
         ("output", all(&[&to_node(), &[Jump("host-ports")]])),
         (
             "postrouting",
-            all(&[&family(IPV4), &ours(META_OIF_NAME), &[source(IPV4, A)], &loopback(), &[Masquerade]]),
+            all(&[
+                &family(IPV4),
+                &ours(META_OIF_NAME),
+                &[source(IPV4, A)],
+                &loopback(),
+                &[Masquerade],
+            ]),
         ),
     ];
     for (is, width, names) in [

@@ -125,7 +125,12 @@ mod tests {
     }
 
     fn port(address: &str) -> HostPort {
-        HostPort { protocol: 1, container_port: 53, host_port: 0x1234, host_address: address.to_owned() }
+        HostPort {
+            protocol: 1,
+            container_port: 53,
+            host_port: 0x1234,
+            host_address: address.to_owned(),
+        }
     }
 
     fn sets(attachment: &Attachment) -> Vec<&'static str> {

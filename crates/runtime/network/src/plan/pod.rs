@@ -54,7 +54,8 @@ impl PodPlan {
 
 /// The host end's name. Ids are 64 random hexadecimal digits; two that begin alike are refused by the kernel.
 pub(crate) fn link_name(sandbox: &str) -> String {
-    let start: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(N_FROM_ID).collect();
+    let start: String =
+        sandbox.chars().filter(char::is_ascii_alphanumeric).take(N_FROM_ID).collect();
     format!("{PREFIX}{start}")
 }
 

@@ -123,7 +123,11 @@ mod tests {
         check("d", port("", Protocol::Tcp, 81), Err("host port 81/TCP is taken by sandbox c"));
         check("d", port("::", Protocol::Tcp, 81), Ok(()));
         check("d", port("", Protocol::Tcp, 0), Err("host port 0/TCP: ports are from 1 to 65535"));
-        check("d", port("x", Protocol::Sctp, 9), Err("host port x:9/SCTP: the host's address is none"));
+        check(
+            "d",
+            port("x", Protocol::Sctp, 9),
+            Err("host port x:9/SCTP: the host's address is none"),
+        );
     }
 
     #[test]

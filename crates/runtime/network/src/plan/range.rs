@@ -102,7 +102,8 @@ pub(crate) fn merged(ranges: &[Range], is_ipv6: bool) -> Vec<(IpAddr, IpAddr)> {
             _ => merged.push((first, last)),
         }
     }
-    let like = if is_ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+    let like =
+        if is_ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
     merged.into_iter().map(|(a, b)| (from_number(a, like), from_number(b, like))).collect()
 }
 
@@ -168,7 +169,10 @@ mod tests {
         let text = |it: Vec<(IpAddr, IpAddr)>| -> Vec<String> {
             it.into_iter().map(|(a, b)| format!("{a}-{b}")).collect()
         };
-        assert_eq!(text(merged(&ranges, false)), ["10.0.0.0-10.1.255.255", "10.3.0.0-10.3.255.255"]);
+        assert_eq!(
+            text(merged(&ranges, false)),
+            ["10.0.0.0-10.1.255.255", "10.3.0.0-10.3.255.255"]
+        );
         assert_eq!(text(merged(&ranges, true)), ["fd00::-fd00::ffff:ffff:ffff:ffff"]);
     }
 }

@@ -65,8 +65,7 @@ impl Bench {
     fn new() -> Self {
         let nothing = tempfile::tempdir().unwrap();
         let network = start(nothing.path());
-        let bench =
-            Self { network, node: own_namespace(), stranger: new_namespace(), nothing };
+        let bench = Self { network, node: own_namespace(), stranger: new_namespace(), nothing };
         bench.connect_stranger();
         bench
     }

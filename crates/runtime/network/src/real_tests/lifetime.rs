@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use tokio::time::Instant;
 
-use super::bench::{Pod, STRANGER, NODE, ask, index_of, on_node, port, serve};
+use super::bench::{NODE, Pod, STRANGER, ask, index_of, on_node, port, serve};
 use crate::inside::within;
 use crate::netlink::route;
 use crate::netlink::socket::Socket;
@@ -59,7 +59,8 @@ fn what_fails_half_way_leaves_nothing() {
 #[test]
 fn a_restart_changes_nothing_for_pods() {
     on_node(|mut bench| async move {
-        let pods = [bench.pod(1, vec![port(Protocol::Tcp, 8080, "")]).await, bench.pod(2, vec![]).await];
+        let pods =
+            [bench.pod(1, vec![port(Protocol::Tcp, 8080, "")]).await, bench.pod(2, vec![]).await];
         serve(&pods[0].namespace);
         let records: Vec<Attachment> = pods.iter().map(|it| it.attachment.clone()).collect();
         let before = bench.census();

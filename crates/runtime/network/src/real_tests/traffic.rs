@@ -101,7 +101,8 @@ fn what_pods_may_not_send_is_dropped() {
             within(a.namespace.as_fd(), add).unwrap();
             let route_back = || {
                 let mut socket = Socket::route().unwrap();
-                let index = index_of(&mut socket, &crate::plan::pod::link_name(&a.attachment.sandbox));
+                let index =
+                    index_of(&mut socket, &crate::plan::pod::link_name(&a.attachment.sandbox));
                 socket.request(&[route::route_to(index.unwrap(), foreign)]).unwrap();
             };
             within(bench.node.as_fd(), route_back).unwrap();
@@ -164,16 +165,17 @@ fn udp_host_ports_change_their_owner_at_once() {
 fn annotations_limit_what_a_pod_sends_and_receives() {
     on_node(|bench| async move {
         const N_BYTES: usize = 1_000_000;
-        let limits = [
-            ("kubernetes.io/ingress-bandwidth", "10M"),
-            ("kubernetes.io/egress-bandwidth", "20M"),
-        ];
+        let limits =
+            [("kubernetes.io/ingress-bandwidth", "10M"), ("kubernetes.io/egress-bandwidth", "20M")];
         let slow = bench.try_pod(1, vec![], &limits).await.unwrap();
         let quick = bench.pod(2, vec![]).await;
         let took = |from: &super::bench::Pod, to: &super::bench::Pod| {
             let listener = within(to.namespace.as_fd(), || TcpListener::bind("0.0.0.0:0").unwrap());
             let listener = listener.unwrap();
-            let at = SocketAddr::new(to.address(0).parse().unwrap(), listener.local_addr().unwrap().port());
+            let at = SocketAddr::new(
+                to.address(0).parse().unwrap(),
+                listener.local_addr().unwrap().port(),
+            );
             let began = Instant::now();
             let connect = || TcpStream::connect_timeout(&at, Duration::from_secs(3)).unwrap();
             let mut sender = within(from.namespace.as_fd(), connect).unwrap();
@@ -189,7 +191,10 @@ fn annotations_limit_what_a_pod_sends_and_receives() {
         assert!((200..5000).contains(&outward) && outward < inward, "{outward} ms of {inward} ms");
         let wrong = [("kubernetes.io/ingress-bandwidth", "fast")];
         let refused = bench.try_pod(3, vec![], &wrong).await.err().unwrap().to_string();
-        assert_eq!(refused, "annotation kubernetes.io/ingress-bandwidth is \"fast\": not a quantity");
+        assert_eq!(
+            refused,
+            "annotation kubernetes.io/ingress-bandwidth is \"fast\": not a quantity"
+        );
     });
 }
 
