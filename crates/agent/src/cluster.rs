@@ -200,7 +200,8 @@ async fn pass_on(
     while let Some(update) = from.recv().await {
         let pods: Vec<Pod> = update.pods.iter().map(|it| it.pod.clone()).collect();
         notes.settle_doubts(&pods, &mut seen).await;
-        if let Some(offline) = &notes.offline {
+        // The copy of a pod that could not be read is all that there is of it.
+        if let Some(offline) = notes.offline.as_ref().filter(|_| update.unreadable.is_empty()) {
             offline.note_api_set(&pods);
         }
         notes.pods.note(pods);

@@ -1,6 +1,6 @@
 //! The agent under test: what `wire` puts together, with a world's doors and without servers.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::{NodeFacts, NodeState, RuntimeHealth};
@@ -92,7 +92,12 @@ impl Agent {
     /// One source's whole set.
     pub(crate) async fn tell(&self, source: PodSource, pods: impl Iterator<Item = Pod>) {
         let sourced = pods.map(|pod| SourcedPod { origin: pod.key().to_string().into(), pod });
-        let update = SourceUpdate { source, pods: sourced.collect(), is_provisional: false };
+        let update = SourceUpdate {
+            source,
+            pods: sourced.collect(),
+            unreadable: BTreeSet::new(),
+            is_provisional: false,
+        };
         let sent = self.updates.send(update).await;
         sent.expect("the merge runs as long as the agent");
     }

@@ -14,6 +14,9 @@ use crate::{
     watch::{self, Scope, WatchEvent},
 };
 
+/// Longer than this is never; a number without bound has no place on a clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Periods by driver.
 pub type Periods = BTreeMap<String, Duration>;
 
@@ -32,7 +35,10 @@ pub async fn run(client: Client, periods: latest::Sender<Periods>) {
 fn apply(known: &mut Periods, event: WatchEvent<CSIDriver>) -> bool {
     let before = known.clone();
     match event {
-        WatchEvent::Restarted(all) => *known = all.iter().filter_map(period).collect(),
+        WatchEvent::Restarted { objects, unreadable } => {
+            known.retain(|name, _| unreadable.iter().any(|it| it.name == *name));
+            known.extend(objects.iter().filter_map(period));
+        }
         WatchEvent::Applied(driver) => match period(&driver) {
             Some((name, period)) => drop(known.insert(name, period)),
             None => drop(known.remove(&name_of(&driver))),
@@ -45,7 +51,7 @@ fn apply(known: &mut Periods, event: WatchEvent<CSIDriver>) -> bool {
 fn period(driver: &CSIDriver) -> Option<(String, Duration)> {
     let seconds = driver.spec.node_allocatable_update_period_seconds?;
     let seconds = u64::try_from(seconds).ok().filter(|it| *it > 0)?;
-    Some((name_of(driver), Duration::from_secs(seconds)))
+    Some((name_of(driver), Duration::from_secs(seconds).min(LONGEST)))
 }
 
 fn name_of(driver: &CSIDriver) -> String {
@@ -72,7 +78,7 @@ mod tests {
             assert_eq!(found, expected);
         };
         let all = vec![driver("a", Some(10)), driver("b", None), driver("c", Some(0))];
-        check(WatchEvent::Restarted(all), true, &[("a", 10)]);
+        check(WatchEvent::Restarted { objects: all, unreadable: Vec::new() }, true, &[("a", 10)]);
         check(WatchEvent::Applied(driver("a", Some(10))), false, &[("a", 10)]);
         check(WatchEvent::Applied(driver("b", Some(20))), true, &[("a", 10), ("b", 20)]);
         check(WatchEvent::Applied(driver("a", None)), true, &[("b", 20)]);

@@ -50,6 +50,8 @@ struct State {
     oldest: u64,
     requests: Vec<Seen>,
     refusals: VecDeque<(u16, Value)>,
+    /// What a cache that has stopped following the store would show, and up to which version.
+    cache: Option<(BTreeMap<String, Value>, u64)>,
     is_away: bool,
     is_silent: bool,
     n_dials: usize,
@@ -109,6 +111,17 @@ impl FakeApi {
         let mut state = self.lock();
         state.oldest = state.version;
         state.log.clear();
+    }
+
+    /// The cache in front of the store stops following it: who asks for what is at hand is told old
+    /// news, who asks for newer versions that they are too large. Consistent reads go past it.
+    pub(crate) fn freeze_cache(&self) {
+        let mut state = self.lock();
+        state.cache = Some((state.objects.clone(), state.version));
+    }
+
+    pub(crate) fn thaw_cache(&self) {
+        self.lock().cache = None;
     }
 
     /// Cuts every connection and refuses new ones, until told otherwise.
@@ -186,6 +199,9 @@ impl FakeApi {
             return reply(code, &body);
         }
         let query = Query::new(&query);
+        if let Some((code, body)) = self.lock().too_new(&query) {
+            return reply(code, &body);
+        }
         if query.get("watch").is_some() {
             return self.watch(&path, &query);
         }
@@ -322,11 +338,27 @@ impl State {
         }
     }
 
+    /// The refusal of a version that the cache has not reached.
+    fn too_new(&self, query: &Query) -> Option<(u16, Value)> {
+        let wanted: u64 = query.get("resourceVersion")?.parse().ok()?;
+        let (_, reached) = self.cache.as_ref().filter(|(_, reached)| wanted > *reached)?;
+        let message = format!("Too large resource version: {wanted}, current: {reached}");
+        let (code, mut status) = no(504, "Timeout");
+        status["message"] = json!(message);
+        status["details"] = json!({"retryAfterSeconds": 1, "causes": [
+            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
+        Some((code, status))
+    }
+
     fn list(&self, path: &str, query: &Query) -> Value {
         let prefix = format!("{path}/");
         let selector = query.get("fieldSelector");
-        let items: Vec<&Value> = self
-            .objects
+        let at_hand = (&self.objects, self.version);
+        let (objects, version) = match (&self.cache, query.get("resourceVersion")) {
+            (Some((objects, version)), Some(_)) => (objects, *version),
+            _ => at_hand,
+        };
+        let items: Vec<&Value> = objects
             .iter()
             .filter(|(place, object)| {
                 matches_path(place, &prefix) && selects(selector.as_deref(), object)
@@ -347,7 +379,7 @@ impl State {
             "clustertrustbundles" => ("ClusterTrustBundleList", "certificates.k8s.io/v1"),
             other => panic!("no list kind for {other}"),
         };
-        let version = self.version.to_string();
+        let version = version.to_string();
         json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": version}, "items": items})
     }
 }

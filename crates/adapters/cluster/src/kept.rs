@@ -107,9 +107,13 @@ impl<K: Slim> Kept<K> {
     fn apply(&self, event: WatchEvent<K>) {
         let mut objects = self.objects.write().unwrap_or_else(|held| held.into_inner());
         match event {
-            WatchEvent::Restarted(all) => {
-                *objects =
-                    all.into_iter().map(|object| (key(&object), Arc::new(object.slim()))).collect();
+            WatchEvent::Restarted { objects: all, unreadable } => {
+                let is_there = |(namespace, name): &(String, String)| {
+                    unreadable.iter().any(|it| it.namespace == *namespace && it.name == *name)
+                };
+                objects.retain(|key, _| is_there(key));
+                objects
+                    .extend(all.into_iter().map(|object| (key(&object), Arc::new(object.slim()))));
                 drop(objects);
                 self.is_synced.send_replace(true);
             }

@@ -104,8 +104,11 @@ pub async fn run<K: Followed>(
         };
         let found = match event {
             None => return,
-            Some(WatchEvent::Restarted(objects)) => match objects.into_iter().next() {
+            Some(WatchEvent::Restarted { objects, unreadable }) => match objects.into_iter().next()
+            {
                 Some(object) => Found::Here(Arc::new(object)),
+                // It is there; what was known of it, be it nothing, stays known.
+                None if !unreadable.is_empty() => continue,
                 None => Found::Missing,
             },
             Some(WatchEvent::Applied(object)) => Found::Here(Arc::new(object)),

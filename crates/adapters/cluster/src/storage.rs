@@ -113,7 +113,7 @@ impl StorageObjects for ApiStorage {
                     };
                     // The latest: what the watch told of must be in it.
                     let list = self.client.list(&place, &selector, "").await?;
-                    list.items
+                    list.objects
                 }
             };
             let texts = bundles.into_iter().map(|it| it.spec.trust_bundle);

@@ -4,10 +4,10 @@
 //! A source always sends its whole set ([`SourceUpdate`]); the merge turns sets into
 //! [`PodChanges`]. Plain data, no policy.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    Pod,
+    Pod, PodUid,
     pod::{PodSource, SEEN_ANNOTATION, SOURCE_ANNOTATION},
 };
 
@@ -18,6 +18,9 @@ pub struct SourceUpdate {
     pub source: PodSource,
     /// Its whole set, in the source's own order.
     pub pods: Vec<SourcedPod>,
+    /// Pods that it has, too, and that nobody could ever read. Nothing is known of them, least of
+    /// all that they should not run.
+    pub unreadable: BTreeSet<PodUid>,
     /// True for a stand-in while the source itself has never spoken: an earlier life's copy of its
     /// set.
     pub is_provisional: bool,

@@ -3,8 +3,9 @@
 //! Per source the merge remembers the pods it last had. Two pods of one name in one source are a
 //! mistake of the source: the one that is already there stays, else the first in the source's
 //! order, and the other is reported once, with both origins. A provisional set runs pods but does
-//! not make its source ready: nothing is cleaned away because a copy lacks it. Matches upstream's
-//! `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
+//! not make its source ready: nothing is cleaned away because a copy lacks it. A pod that its source
+//! has and cannot read stays as it was, and if nothing was ever known of it, the source is not ready
+//! either. Matches upstream's `podStorage`. Refuses: deciding what happens to a pod, and merging names across sources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,6 +31,10 @@ pub struct Merger {
     configured: BTreeSet<PodSource>,
     /// Sources that have told their own set; a stand-in's does not count.
     spoken: BTreeSet<PodSource>,
+    /// Those of them that have told all of it: no pod of theirs may run here unknown to us.
+    ready: BTreeSet<PodSource>,
+    /// Sources whose latest set had pods that could not be read.
+    doubtful: BTreeSet<PodSource>,
     held: BTreeMap<PodSource, BTreeMap<PodUid, Held>>,
     /// Each source's whole set as it was told last, in its order.
     told: BTreeMap<PodSource, Vec<SourcedPod>>,
@@ -51,7 +56,7 @@ struct Held {
 pub struct Merged {
     /// What changed, removals first.
     pub changes: PodChanges,
-    /// True when the source had never spoken before.
+    /// True when the source had never told its whole set before.
     pub is_first: bool,
     /// Clashes of names that were not reported yet.
     pub notices: Vec<Notice>,
@@ -63,6 +68,8 @@ impl Merger {
         Self {
             configured: configured.into_iter().collect(),
             spoken: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             held: BTreeMap::new(),
             told: BTreeMap::new(),
             reported: BTreeSet::new(),
@@ -71,7 +78,7 @@ impl Merger {
 
     /// True once every configured source has delivered its first set.
     pub fn sources_ready(&self) -> bool {
-        self.configured.iter().all(|source| self.spoken.contains(source))
+        self.configured.iter().all(|source| self.ready.contains(source))
     }
 
     /// Takes a source's whole set; `now` is when its new pods count as first seen.
@@ -81,9 +88,20 @@ impl Merger {
             // The source was faster than its stand-in.
             return self.nothing(source);
         }
-        let is_first = !update.is_provisional && self.spoken.insert(source);
+        if !update.is_provisional {
+            self.spoken.insert(source);
+        }
+        let held = self.held.get(&source);
+        let is_known = |uid: &PodUid| held.is_some_and(|held| held.contains_key(uid));
+        let is_whole = !update.is_provisional && update.unreadable.iter().all(is_known);
+        let is_first = is_whole && self.ready.insert(source);
         let before = self.told.insert(source, update.pods.clone());
-        if let Some(before) = before.filter(|_| !is_first)
+        let had_doubts = self.doubtful.remove(&source);
+        let has_doubts = !update.unreadable.is_empty();
+        if has_doubts {
+            self.doubtful.insert(source);
+        }
+        if let Some(before) = before.filter(|_| !(is_first || had_doubts || has_doubts))
             && let Some(changed) = self.edit(source, &before, &update.pods)
         {
             return self.merged(source, in_order(changed), is_first, Vec::new());
@@ -107,6 +125,12 @@ impl Merger {
                 }
             };
             new.insert(uid, Held { told, pod });
+        }
+        for uid in &update.unreadable {
+            // What is known of it is all there is to go by.
+            if let Some((uid, held)) = old.remove_entry(uid) {
+                new.insert(uid, held);
+            }
         }
         self.held.insert(source, new);
         // What is gone makes room first.

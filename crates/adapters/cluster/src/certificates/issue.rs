@@ -153,7 +153,9 @@ async fn signed(client: &Client, name: &str) -> Result<String, IssueError> {
             event = events.recv() => event,
         };
         let request = match event {
-            Some(WatchEvent::Restarted(found)) => found.into_iter().next().ok_or_else(gone)?,
+            Some(WatchEvent::Restarted { objects, .. }) => {
+                objects.into_iter().next().ok_or_else(gone)?
+            }
             Some(WatchEvent::Applied(request)) => request,
             Some(WatchEvent::Deleted(_)) | None => return Err(gone()),
         };

@@ -13,6 +13,7 @@ mod failure;
 mod figures;
 mod frames;
 mod lines;
+mod listed;
 mod place;
 mod transport;
 
@@ -48,6 +49,7 @@ pub(crate) use credentials::Told;
 pub use dial::AddressError;
 pub use figures::figures as request_figures;
 pub use frames::Frames;
+pub use listed::{Listed, Unreadable};
 pub use place::{Place, Selector};
 
 use crate::{answer, decode, kubeconfig::Access, rate::Bucket, tls::Identity};
@@ -201,14 +203,14 @@ impl Client {
         String::from_utf8(body).map_err(|error| malformed(attempt, &error))
     }
 
-    /// Reads a collection. An empty version asks for the newest, `0` for whatever the server has at
-    /// hand.
+    /// Reads a collection. An empty version asks for the newest, any other one for something no
+    /// older.
     pub async fn list<K>(
         &self,
         place: &Place,
         selector: &Selector,
         version: &str,
-    ) -> Result<k8s_openapi::List<K>, ApiError>
+    ) -> Result<Listed<K>, ApiError>
     where
         K: ListableResource + DeserializeOwned,
     {
@@ -221,7 +223,7 @@ impl Client {
         let path = with_query(place.path(), &query);
         let attempt = attempt(&Method::GET, &path);
         let mut body = self.limited(self.send(Method::GET, &path, None)).await?;
-        decode::decode(&mut body).map_err(|error| malformed(attempt, &error))
+        listed::read(&mut body).map_err(|error| malformed(attempt, &error))
     }
 
     /// Creates an object in a collection, or posts to a subresource.

@@ -31,7 +31,7 @@ async fn verbs_go_to_their_paths_and_come_back_typed() {
     let stale: Result<ConfigMap, _> = client.replace(&place(), &read).await;
     assert_eq!(stale.unwrap_err().kind, ApiErrorKind::Conflict);
     let list = client.list::<ConfigMap>(&all, &Selector::named("a"), "0").await.unwrap();
-    assert_eq!(list.items.len(), 1);
+    assert_eq!(list.objects.len(), 1);
     let other = PodUid::new("other");
     let refused = client.delete(&place(), Some(&other), Some(0)).await;
     assert_eq!(refused.unwrap_err().kind, ApiErrorKind::Conflict);

@@ -5,8 +5,14 @@
 //!   List ──────────────► Watch{version} ◄──────────────┐
 //!    ▲  ▲                  │   │  └────────────────────┘
 //!    │  └── too old (410) ─┘   └── ended, server away: Watch again from the same version
+//!    │      too new (504)
 //!    └────── anything else: List again, no older than what was seen
 //! ```
+//!
+//! Whoever reads a list takes what it lacks for gone, and for a pod that means its end. So no list
+//! is ever older than what was known: the first one, and each one after the server forgot or never
+//! reached our version, is a consistent read (no version); every other one is no older than what was
+//! seen. A list of "whatever is at hand" (`0`) is never asked for: see ADR 0047.
 
 use std::time::Duration;
 
@@ -39,16 +45,16 @@ pub(crate) struct Cursor {
     stay_away: Duration,
     /// Nobody answered, so an answer to anybody is good news.
     is_alone: bool,
-    /// How often in a row the server had forgotten the version, without a single event between.
+    /// How often in a row the server had forgotten the version, or not reached it, without a single
+    /// event between.
     n_forgotten: u32,
 }
 
 impl Cursor {
-    /// Nothing seen yet: whatever the server has at hand will do.
+    /// Nothing seen yet: the first list is a consistent read.
     pub(crate) fn new() -> Self {
-        let version = "0".to_owned();
         Self {
-            step: Step::List { version },
+            step: Step::List { version: String::new() },
             failures: 0,
             is_refused: false,
             stay_away: Duration::ZERO,
@@ -89,7 +95,14 @@ impl Cursor {
         self.is_alone = matches!(error.kind, Kind::Timeout | Kind::Unavailable);
         self.is_refused = error.kind == Kind::Forbidden;
         match (&error.kind, &self.step) {
-            // The server has forgotten that version, or has not reached it: take the newest.
+            // The server has not reached that version, and may never do (it was restored from an
+            // older copy, or we were sent to one that lags). A consistent read tells which.
+            _ if is_ahead(error) => {
+                self.step = Step::List { version: String::new() };
+                self.n_forgotten += 1;
+                self.failures = self.n_forgotten;
+            }
+            // The server has forgotten that version: take the newest.
             (Kind::Gone, _) => {
                 self.step = Step::List { version: String::new() };
                 self.n_forgotten += 1;
@@ -139,6 +152,13 @@ impl Cursor {
     }
 }
 
+/// True when the server does not know a version as new as ours. It says so as a timeout with a
+/// cause; servers before 1.17 and proxies leave only the sentence.
+fn is_ahead(error: &ApiError) -> bool {
+    let is_cause = |cause: &String| cause.contains("ResourceVersionTooLarge");
+    error.causes.iter().any(is_cause) || error.message.starts_with("Too large resource version")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,7 +199,33 @@ mod tests {
         check(watch("7"), Kind::Timeout, watch("7"), true);
         check(watch("7"), Kind::Malformed, list("7"), true);
         check(watch("7"), Kind::Forbidden, list("7"), true);
-        check(list("0"), Kind::Forbidden, list("0"), true);
+        check(list(""), Kind::Forbidden, list(""), true);
+        assert_eq!(Cursor::new().step, list(""));
+    }
+
+    #[test]
+    fn a_version_that_the_server_never_reached_is_not_asked_for_again() {
+        let cause = "ResourceVersionTooLarge: Too large resource version";
+        let told = [
+            ApiError { causes: vec![cause.to_owned()], ..error(ApiErrorKind::Timeout) },
+            ApiError {
+                message: "Too large resource version: 9, current: 5".to_owned(),
+                ..error(ApiErrorKind::Timeout)
+            },
+        ];
+        for told in told {
+            for from in [watch("9"), list("9")] {
+                let mut cursor = Cursor::new();
+                cursor.step = from;
+                cursor.failed(&told);
+                assert_eq!(cursor.step, list(""));
+                let first = cursor.delay(1.0);
+                // The list succeeds, and the watch from it is refused again.
+                cursor.listed("9".to_owned());
+                cursor.failed(&told);
+                assert_eq!(cursor.delay(1.0), first * 2);
+            }
+        }
     }
 
     #[test]

@@ -17,9 +17,10 @@ use k8s_openapi::{ListableResource, Metadata, apimachinery::pkg::apis::meta::v1:
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout_at},
 };
 
+pub use crate::client::Unreadable;
 use crate::client::{Client, Place, Selector};
 use cursor::{Cursor, Step};
 use frame::Frame;
@@ -27,6 +28,8 @@ use frame::Frame;
 /// The server ends a watch after this long, times a random factor between one and two, so that
 /// watches do not end together.
 const WATCH_AT_LEAST: Duration = Duration::from_secs(300);
+/// How much longer than asked a watch may last before it is ended from this side.
+const OVERTIME: Duration = Duration::from_secs(30);
 
 /// What can be watched.
 pub trait Watched:
@@ -51,7 +54,12 @@ pub struct Scope {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent<K> {
     /// This is the whole collection now; what is not in it is gone.
-    Restarted(Vec<K>),
+    Restarted {
+        /// What could be read.
+        objects: Vec<K>,
+        /// What is there and makes no sense to us. It is not gone.
+        unreadable: Vec<Unreadable>,
+    },
     /// The object is there, like this.
     Applied(K),
     /// The object is gone; this is how it was last.
@@ -133,9 +141,13 @@ async fn list<K: Watched>(
     cursor: &mut Cursor,
 ) -> Result<Flow, ApiError> {
     let list = client.list::<K>(place, selector, version).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    cursor.listed(version);
-    Ok(pass(sink, WatchEvent::Restarted(list.items)).await)
+    for bad in &list.unreadable {
+        let Unreadable { namespace, name, reason, .. } = bad;
+        tracing::error!(kind = K::KIND, namespace, name, reason, "An object cannot be read");
+    }
+    cursor.listed(list.version);
+    let event = WatchEvent::Restarted { objects: list.objects, unreadable: list.unreadable };
+    Ok(pass(sink, event).await)
 }
 
 async fn follow<K: Watched>(
@@ -150,7 +162,10 @@ async fn follow<K: Watched>(
     let limit = WATCH_AT_LEAST.mul_f64(1.0 + fastrand::f64());
     let mut frames = client.watch(place, selector, version, limit).await?;
     let mut saw_events = false;
-    while let Some(line) = frames.next().await {
+    // A server, or something between it and us, that keeps a watch open and says nothing more would
+    // keep this node from ever hearing of a change.
+    let end = began + limit + OVERTIME;
+    while let Ok(Some(line)) = timeout_at(end, frames.next()).await {
         let frame = frame::read::<K>(frames.attempt(), &line?)?;
         saw_events = true;
         let event = match frame {

@@ -27,7 +27,7 @@ async fn next(events: &mut mpsc::Receiver<WatchEvent<ConfigMap>>) -> String {
         format!("{}={}", object.metadata.name.unwrap(), value.unwrap())
     };
     match events.recv().await.expect("the watch goes on") {
-        WatchEvent::Restarted(objects) => {
+        WatchEvent::Restarted { objects, .. } => {
             let all: Vec<String> = objects.into_iter().map(describe).collect();
             format!("restarted {}", all.join(" "))
         }
@@ -91,6 +91,22 @@ async fn a_client_told_to_reconnect_resumes_where_it_was() {
     client.reconnect();
     api.until("watching again", |api| api.lines().len() == 3).await;
     assert_eq!(api.n_dials(), 2);
+    api.put(&path("a"), object("a", "1"));
+    assert_eq!(next(&mut events).await, "applied a=1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_nobody_ends_is_ended_here() {
+    let api = FakeApi::new();
+    let mut events = start(&api);
+    assert_eq!(next(&mut events).await, "restarted ");
+    api.until("watching", |api| api.lines().len() == 2).await;
+    let began = Instant::now();
+    // The fake never ends a watch, whatever time was asked for.
+    api.until("watching anew", |api| api.lines().len() == 3).await;
+    let passed = began.elapsed();
+    assert!(passed >= WATCH_AT_LEAST + OVERTIME, "{passed:?}");
+    assert!(passed <= WATCH_AT_LEAST * 2 + OVERTIME + Duration::from_secs(1), "{passed:?}");
     api.put(&path("a"), object("a", "1"));
     assert_eq!(next(&mut events).await, "applied a=1");
 }

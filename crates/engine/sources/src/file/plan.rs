@@ -3,7 +3,10 @@
 //! Holds, per file, the last good pod and the fault reported last. Pure: bytes in, an update and
 //! notices out.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use ferrolet_ports::{Gone, ManifestFile};
 use ferrolet_types::{SourceUpdate, SourcedPod, hash::fnv1a_128, pod::PodSource};
@@ -97,6 +100,7 @@ impl FileSet {
         SourceUpdate {
             source: PodSource::File,
             pods: self.files.values().filter_map(|known| known.pod.clone()).collect(),
+            unreadable: BTreeSet::new(),
             is_provisional: false,
         }
     }

@@ -1,5 +1,7 @@
 //! What an answer of the manifest URL means: which pods there are now, and what to tell.
 
+use std::collections::BTreeSet;
+
 use ferrolet_types::{SourceUpdate, hash::fnv1a_128, pod::PodSource};
 
 use super::Answer;
@@ -94,7 +96,12 @@ impl UrlSet {
     }
 
     fn send(&mut self, pods: Vec<ferrolet_types::SourcedPod>, answered: &mut Answered) {
-        let update = SourceUpdate { source: PodSource::Http, pods, is_provisional: false };
+        let update = SourceUpdate {
+            source: PodSource::Http,
+            pods,
+            unreadable: BTreeSet::new(),
+            is_provisional: false,
+        };
         if self.last_sent.as_ref() != Some(&update) {
             self.last_sent = Some(update.clone());
             answered.update = Some(update);

@@ -22,6 +22,7 @@ fn from_file(pods: Vec<(&str, ApiPod)>) -> SourceUpdate {
             .into_iter()
             .map(|(origin, pod)| SourcedPod { origin: origin.into(), pod: Arc::new(pod) })
             .collect(),
+        unreadable: BTreeSet::new(),
         is_provisional: false,
     }
 }
@@ -178,7 +179,7 @@ fn sources_are_ready_when_each_has_spoken() {
     assert!(!merger.sources_ready());
     let merged = apply(&mut merger, from_file(vec![]));
     assert!(merged.is_first && !merged.changes.all_sources_ready);
-    let http = SourceUpdate { source: PodSource::Http, pods: vec![], is_provisional: false };
+    let http = SourceUpdate { source: PodSource::Http, ..from_file(vec![]) };
     let merged = apply(&mut merger, http);
     assert!(merged.is_first && merged.changes.all_sources_ready && merger.sources_ready());
 }
@@ -201,10 +202,37 @@ fn a_stand_in_runs_pods_without_making_its_source_ready() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_read_is_not_taken_for_gone() {
+    let unreadable = |pods, uids: &[&str]| SourceUpdate {
+        unreadable: uids.iter().map(|uid| PodUid::new(*uid)).collect(),
+        ..from_file(pods)
+    };
+    let (a, b) = (|| ("1", pod("a", "a")), || ("2", pod("b", "b")));
+    let mut merger = Merger::new([PodSource::File]);
+    let stand_in = SourceUpdate { is_provisional: true, ..from_file(vec![a()]) };
+    assert_eq!(words(&apply(&mut merger, stand_in)), ["+a"]);
+    // The one that a stand-in told of goes on; of the other nothing is known, so that nothing may be
+    // cleaned away.
+    let merged = apply(&mut merger, unreadable(vec![b()], &["a", "c"]));
+    assert_eq!(words(&merged), ["+b"]);
+    assert!(!merged.is_first && !merged.changes.all_sources_ready);
+    let late = SourceUpdate { is_provisional: true, ..from_file(vec![]) };
+    assert!(words(&apply(&mut merger, late)).is_empty());
+    let merged = apply(&mut merger, unreadable(vec![b()], &["a"]));
+    assert!(words(&merged).is_empty());
+    assert!(merged.is_first && merged.changes.all_sources_ready);
+    // A new one that never ran here holds up nobody any more.
+    let merged = apply(&mut merger, unreadable(vec![b()], &["a", "d"]));
+    assert!(words(&merged).is_empty() && merged.changes.all_sources_ready);
+    let merged = apply(&mut merger, from_file(vec![b()]));
+    assert_eq!(words(&merged), ["-a"]);
+}
+
+#[test]
 fn sources_do_not_see_each_others_pods() {
     let mut merger = Merger::new([PodSource::File, PodSource::Http]);
     apply(&mut merger, from_file(vec![("1", pod("a", "a"))]));
-    let http = SourceUpdate { source: PodSource::Http, pods: vec![], is_provisional: false };
+    let http = SourceUpdate { source: PodSource::Http, ..from_file(vec![]) };
     assert!(words(&apply(&mut merger, http)).is_empty());
 }
 

@@ -1,6 +1,7 @@
 //! The two loops of a node that can start offline: one keeps the copies, one stands in for the API.
 
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hasher as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -118,8 +119,12 @@ impl Offline {
         );
         let origin: Arc<str> = "offline".into();
         let sourced = pods.into_iter().map(|pod| SourcedPod { origin: origin.clone(), pod });
-        let update =
-            SourceUpdate { source: PodSource::Api, pods: sourced.collect(), is_provisional: true };
+        let update = SourceUpdate {
+            source: PodSource::Api,
+            pods: sourced.collect(),
+            unreadable: BTreeSet::new(),
+            is_provisional: true,
+        };
         // Without a merge there is no agent left to tell.
         updates.send(update).await.ok();
     }
