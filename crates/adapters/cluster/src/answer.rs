@@ -5,6 +5,10 @@ use std::time::Duration;
 use ferrolet_ports::{ApiError, ApiErrorKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
+/// The longest that a server can ask us to stay away. A number without bound, from a server or from
+/// whatever stands before it, would silence the node for good.
+const LONGEST_STAY_AWAY: Duration = Duration::from_secs(5 * 60);
+
 /// The error for an answer with this status code and body.
 pub(crate) fn refusal(
     attempt: String,
@@ -64,6 +68,7 @@ pub(crate) fn from_status(
 /// The server's reason says more than the code; the code stands in when there is none.
 fn kind_of(code: u16, reason: Option<&str>, retry_after: Option<Duration>) -> ApiErrorKind {
     use ApiErrorKind as Kind;
+    let retry_after = retry_after.map(|span| span.min(LONGEST_STAY_AWAY));
     match (reason, code) {
         (Some("NotFound"), _) => Kind::NotFound,
         (Some("AlreadyExists"), _) => Kind::AlreadyExists,
@@ -135,6 +140,17 @@ mod tests {
         let error = refusal("GET /x".to_owned(), 429, Some(Duration::from_secs(1)), b"");
         let retry_after = Some(Duration::from_secs(1));
         assert_eq!(error.kind, ApiErrorKind::TooManyRequests { retry_after });
+    }
+
+    #[test]
+    fn a_server_cannot_send_us_away_for_ever() {
+        let longest = ApiErrorKind::TooManyRequests { retry_after: Some(LONGEST_STAY_AWAY) };
+        let error = refusal("GET /x".to_owned(), 429, Some(Duration::from_secs(u64::MAX)), b"");
+        assert_eq!(error.kind, longest);
+        let body = r#"{"status":"Failure","reason":"TooManyRequests",
+            "details":{"retryAfterSeconds":2147483647}}"#;
+        let error = refusal("GET /x".to_owned(), 429, None, body.as_bytes());
+        assert_eq!(error.kind, longest);
     }
 
     #[test]

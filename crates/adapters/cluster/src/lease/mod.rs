@@ -2,7 +2,9 @@
 //!
 //! Owned by one task on a client of its own, so that nothing else on the node can make it late. The
 //! lease is created once and then replaced from memory, without reading it first; a conflict or
-//! four more failures in a row mean reading it again. Refuses: deciding what a missed beat means;
+//! four more failures in a row mean reading it again. A server that says how long to stay away is
+//! obeyed, up to the time of the next beat; only one that gives no answer is tried over another
+//! connection. Refuses: deciding what a missed beat means;
 //! the control plane does that.
 
 mod plan;
@@ -21,6 +23,8 @@ pub use plan::{LeasePlan, NAMESPACE};
 const TRIES: usize = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LAST_WAIT: Duration = Duration::from_secs(7);
+/// How long a server is left alone that has too much to do and does not say for how long.
+const STAY_AWAY: Duration = Duration::from_secs(1);
 /// The part of its duration after which a lease is renewed, and how much that varies.
 const RENEW_AT: f64 = 0.25;
 const JITTER: f64 = 0.04;
@@ -44,8 +48,22 @@ impl LeaseKeeper {
         loop {
             let began = Instant::now();
             self.beat().await;
-            let interval = self.plan.duration.mul_f64(RENEW_AT);
+            let interval = self.interval();
             sleep_until(began + interval.mul_f64(1.0 + JITTER * fastrand::f64())).await;
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        self.plan.duration.mul_f64(RENEW_AT)
+    }
+
+    /// How long the server asks us to stay away, as far as a heartbeat can wait.
+    fn stay_away(&self, error: &ApiError) -> Duration {
+        match error.kind {
+            ApiErrorKind::TooManyRequests { retry_after } => {
+                retry_after.unwrap_or(STAY_AWAY).min(self.interval())
+            }
+            _ => Duration::ZERO,
         }
     }
 
@@ -83,9 +101,10 @@ impl LeaseKeeper {
                     last = Some(error);
                 }
                 Err(error) => {
-                    if attempt > 0 {
+                    if attempt > 0 && is_unanswered(&error) {
                         self.client.reconnect();
                     }
+                    sleep(self.stay_away(&error)).await;
                     last = Some(error);
                 }
             }
@@ -101,6 +120,7 @@ impl LeaseKeeper {
                 Ok(done) => return done,
                 Err(error) => {
                     wait = (wait * 2).min(LAST_WAIT);
+                    let wait = wait.max(self.stay_away(&error));
                     tracing::debug!(%error, ?wait, "lease not there yet");
                     sleep(wait).await;
                 }
@@ -133,4 +153,9 @@ impl LeaseKeeper {
         let node: Node = self.client.get(&place).await?;
         Ok(node.metadata.uid)
     }
+}
+
+/// True when nobody answered: the connection may be dead. A server that said no heard us well.
+fn is_unanswered(error: &ApiError) -> bool {
+    error.code.is_none() && matches!(error.kind, ApiErrorKind::Timeout | ApiErrorKind::Unavailable)
 }

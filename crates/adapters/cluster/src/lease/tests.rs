@@ -82,3 +82,41 @@ async fn a_deleted_lease_comes_back_and_an_outage_ends_with_a_beat() {
     api.until("beating", |api| n_writes(api) > before).await;
     assert!(began.elapsed() <= Duration::from_secs(8));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_left_alone_as_long_as_it_asks_and_over_the_same_connection() {
+    let api = FakeApi::new();
+    api.put(NODE, node());
+    start(&api);
+    api.until("created", |api| api.object(LEASE).is_some()).await;
+    let dials = api.n_dials();
+    for _ in 0..3 {
+        let details = json!({"retryAfterSeconds": 2});
+        let reason = "TooManyRequests";
+        api.refuse_next(429, json!({"status": "Failure", "reason": reason, "details": details}));
+    }
+    let before = n_writes(&api);
+    api.until("refused", |api| n_writes(api) == before + 1).await;
+    let began = Instant::now();
+    api.until("renewed", |api| n_writes(api) == before + 4).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(6));
+    assert_eq!(api.n_dials(), dials);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sends_us_away_for_ever_is_asked_with_the_next_beat() {
+    let api = FakeApi::new();
+    api.put(NODE, node());
+    start(&api);
+    api.until("created", |api| api.object(LEASE).is_some()).await;
+    let details = json!({"retryAfterSeconds": i32::MAX});
+    api.refuse_next(
+        429,
+        json!({"status": "Failure", "reason": "TooManyRequests", "details": details}),
+    );
+    let before = n_writes(&api);
+    api.until("refused", |api| n_writes(api) == before + 1).await;
+    let began = Instant::now();
+    api.until("renewed", |api| n_writes(api) == before + 2).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+}
