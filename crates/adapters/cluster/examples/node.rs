@@ -132,16 +132,17 @@ fn connect(file: &str) -> Outcome<(Clients, Identity, kubeconfig::Access)> {
 
 async fn bootstrap(file: &str, node: &str, directory: &str) -> Outcome<()> {
     let (clients, _, access) = connect(file)?;
-    let store = Directory(PathBuf::from(directory));
+    let directory = PathBuf::from(directory);
+    let store: Arc<dyn CertStore> = Arc::new(Directory(directory.clone()));
     let pair = certificates::bootstrap(&clients.work, &store, &Wall, node).await?;
     let facts = CertificateFacts::read(&pair.certificate)?;
     say(&format!("joined as {} until {}", facts.common_name, facts.not_after));
     let current = store.current_path(PairName::Client).display().to_string();
     let text = kubeconfig::write_bootstrapped(&access, &current);
-    fs::write(store.0.join("kubeconfig"), text)?;
+    fs::write(directory.join("kubeconfig"), text)?;
     let addresses = [IpAddr::from([127, 0, 0, 1])].into();
     let own = certificates::self_signed(node, &addresses, Wall.now())?;
-    fs::write(store.0.join("kubelet.crt"), own.certificate)?;
+    fs::write(directory.join("kubelet.crt"), own.certificate)?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use ferrolet_ports::{CertStore, Clock, CredentialFiles, Pair, PairName, ReadFile
 use ferrolet_types::Timestamp;
 use tokio::{
     sync::watch,
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, interval, sleep},
 };
 
@@ -260,12 +260,8 @@ impl Joining {
         );
         let mut pause = FIRST_PAUSE;
         let pair = loop {
-            let asked = certificates::bootstrap(
-                client,
-                self.store.as_ref(),
-                self.clock.as_ref(),
-                &self.node_name,
-            );
+            let asked =
+                certificates::bootstrap(client, &self.store, self.clock.as_ref(), &self.node_name);
             match asked.await.map_err(AskError::Bootstrap).and_then(|pair| self.show(pair)) {
                 Ok(pair) => break pair,
                 Err(error) => {
@@ -325,13 +321,18 @@ impl Joining {
     /// Without rotation of our own somebody else may renew the files that the kubeconfig names.
     async fn follow_files(self, clients: Clients) {
         let read = || {
-            let access = kubeconfig::load(&self.kubeconfig, &*self.files);
-            access.ok().map(|access| access.credentials)
+            let (path, files) = (self.kubeconfig.clone(), self.files.clone());
+            // Where nobody else waits for the disk.
+            let read = spawn_blocking(move || {
+                let access = kubeconfig::load(&path, &*files);
+                access.ok().map(|access| access.credentials)
+            });
+            async { read.await.ok().flatten() }
         };
-        let mut seen = read();
+        let mut seen = read().await;
         loop {
             sleep(READ_AGAIN).await;
-            let now = read();
+            let now = read().await;
             if now == seen {
                 continue;
             }

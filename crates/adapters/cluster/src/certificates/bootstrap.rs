@@ -1,7 +1,7 @@
 //! The first certificate of a node: asked for with a bootstrap token, before the node has an
 //! identity.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use ferrolet_ports::Clock;
 use ferrolet_types::Timestamp;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     CertStore, CertificateFacts, IssueError, Pair, PairName, Wanted,
     issue::{Naming, issue},
+    off_thread,
 };
 use crate::{
     client::{Client, Place},
@@ -49,32 +50,39 @@ pub fn is_usable(access: &Access, now: Timestamp) -> bool {
 /// it.
 pub async fn bootstrap(
     client: &Client,
-    store: &dyn CertStore,
+    store: &Arc<dyn CertStore>,
     clock: &dyn Clock,
     node_name: &str,
 ) -> Result<Pair, BootstrapError> {
-    let key = pending_key(store)?;
+    let key = pending_key(store).await?;
     wait_for_server(client).await;
     let wanted = Wanted::client(node_name);
     let certificate = issue(client, &wanted, &key, Naming::ByKey, PATIENCE)
         .await
         .map_err(BootstrapError::Issue)?;
     let pair = Pair { certificate, key: key.serialize_pem() };
-    store.update(PairName::Client, &pair, clock.now()).map_err(BootstrapError::Store)?;
-    if let Err(error) = store.set_pending_key(None) {
-        tracing::warn!(%error, "the key of the finished request stays behind");
-    }
-    Ok(pair)
+    let (store, now) = (Arc::clone(store), clock.now());
+    let kept = off_thread(move || {
+        store.update(PairName::Client, &pair, now)?;
+        if let Err(error) = store.set_pending_key(None) {
+            tracing::warn!(%error, "the key of the finished request stays behind");
+        }
+        Ok(pair)
+    });
+    kept.await.map_err(BootstrapError::Store)
 }
 
 /// The key of a request under way, or a new one, kept so that a restart does not begin again.
-fn pending_key(store: &dyn CertStore) -> Result<KeyPair, BootstrapError> {
-    let kept = store.pending_key().map_err(BootstrapError::Store)?;
+async fn pending_key(store: &Arc<dyn CertStore>) -> Result<KeyPair, BootstrapError> {
+    let at_work = Arc::clone(store);
+    let kept = off_thread(move || at_work.pending_key()).await.map_err(BootstrapError::Store)?;
     if let Some(key) = kept.and_then(|text| KeyPair::from_pem(&text).ok()) {
         return Ok(key);
     }
     let key = KeyPair::generate().map_err(BootstrapError::Key)?;
-    store.set_pending_key(Some(&key.serialize_pem())).map_err(BootstrapError::Store)?;
+    let (at_work, text) = (Arc::clone(store), key.serialize_pem());
+    let noted = off_thread(move || at_work.set_pending_key(Some(&text))).await;
+    noted.map_err(BootstrapError::Store)?;
     Ok(key)
 }
 

@@ -16,7 +16,10 @@ mod serving;
 mod tests;
 mod wanted;
 
+use std::io;
+
 use ferrolet_ports::{CertStore, Pair, PairName};
+use tokio::task::spawn_blocking;
 
 pub use bootstrap::{BootstrapError, bootstrap, is_usable};
 pub use facts::{CertificateFacts, FactsError};
@@ -25,3 +28,10 @@ pub use issue::IssueError;
 pub use rotate::{Rotation, RotationOutcome};
 pub use serving::{ServingDoors, ServingError, ServingSettings, Signer, serving_pair};
 pub use wanted::{Wanted, self_signed, serving_for};
+
+/// Has files read and written where nobody else waits: a disk takes its time to keep something.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

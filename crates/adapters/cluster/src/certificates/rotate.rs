@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     CertStore, CertificateFacts, Pair, PairName, Wanted, figures,
     issue::{Naming, issue},
+    off_thread,
 };
 use crate::client::Client;
 
@@ -154,10 +155,10 @@ impl Rotation {
             source.map_or(error.to_string(), |source| format!("{error}: {source}"))
         })?;
         let pair = Pair { certificate, key: key.serialize_pem() };
-        self.store
-            .update(self.name, &pair, self.clock.now())
-            .map_err(|error| format!("store it: {error}"))?;
-        Ok(pair)
+        let (store, name, now) = (self.store.clone(), self.name, self.clock.now());
+        off_thread(move || store.update(name, &pair, now).map(|()| pair))
+            .await
+            .map_err(|error| format!("store it: {error}"))
     }
 }
 

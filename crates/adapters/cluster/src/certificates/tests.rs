@@ -181,9 +181,10 @@ fn certificates_are_rotated_late_in_life_or_when_they_do_not_fit() {
 #[tokio::test(start_paused = true)]
 async fn a_node_joins_with_a_request_that_survives_a_restart() {
     let api = FakeApi::new();
-    let store = Store::default();
+    let store = Arc::new(Store::default());
+    let door: Arc<dyn CertStore> = store.clone();
     let client = api.client();
-    let first = bootstrap(&client, &store, &TokioClock, "me");
+    let first = bootstrap(&client, &door, &TokioClock, "me");
     let cut_off = tokio::time::timeout(Duration::from_secs(60), first).await;
     assert!(cut_off.is_err());
     assert!(store.pending.lock().unwrap().is_some());
@@ -191,7 +192,7 @@ async fn a_node_joins_with_a_request_that_survives_a_restart() {
     assert_eq!(request["spec"]["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
     assert_eq!(request["spec"]["usages"], json!(["digital signature", "client auth"]));
     start_signer(&api);
-    let pair = bootstrap(&client, &store, &TokioClock, "me").await.unwrap();
+    let pair = bootstrap(&client, &door, &TokioClock, "me").await.unwrap();
     assert_eq!(api.objects_under(ROOT).len(), 1);
     let facts = CertificateFacts::read(&pair.certificate).unwrap();
     assert!(Wanted::client("me").is_satisfied_by(&facts));
@@ -202,7 +203,7 @@ async fn a_node_joins_with_a_request_that_survives_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a_denied_request_says_so() {
     let api = FakeApi::new();
-    let (denied, store) = (api.clone(), Store::default());
+    let (denied, store) = (api.clone(), Arc::new(Store::default()) as Arc<dyn CertStore>);
     tokio::spawn(async move {
         denied.until("request", |api| !api.objects_under(ROOT).is_empty()).await;
         let mut request = denied.objects_under(ROOT).remove(0);

@@ -8,7 +8,7 @@ use std::{
 
 use ferrolet_ports::ReadFile;
 use http::HeaderValue;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{sync::Notify, task::spawn_blocking, time::Instant};
 
 use crate::kubeconfig::Credentials;
 
@@ -43,26 +43,29 @@ impl Bearer {
 
     /// The header to send now. A file that cannot be read leaves the last token in use: it may
     /// still be good.
-    pub(crate) fn header(&self) -> Option<HeaderValue> {
-        match self {
-            Self::None => None,
-            Self::Fixed(value) => Some(value.clone()),
-            Self::Told(told) => told.header(),
-            Self::File { path, files, last } => {
-                let mut last = last.lock().unwrap_or_else(|held| held.into_inner());
-                if let Some((read, value)) = &*last
-                    && read.elapsed() < TOKEN_FILE_AGE
-                {
-                    return Some(value.clone());
-                }
-                let fresh = files.read(path).ok();
-                let fresh = fresh.and_then(|bytes| header(String::from_utf8(bytes).ok()?.trim()));
-                if let Some(value) = fresh {
-                    *last = Some((Instant::now(), value));
-                }
-                last.as_ref().map(|(_, value)| value.clone())
-            }
+    pub(crate) async fn header(&self) -> Option<HeaderValue> {
+        let (path, files, last) = match self {
+            Self::None => return None,
+            Self::Fixed(value) => return Some(value.clone()),
+            Self::Told(told) => return told.header(),
+            Self::File { path, files, last } => (path, files, last),
+        };
+        let lock = || last.lock().unwrap_or_else(|held| held.into_inner());
+        if let Some((read, value)) = &*lock()
+            && read.elapsed() < TOKEN_FILE_AGE
+        {
+            return Some(value.clone());
         }
+        // The file may be on a disk that hangs; others ask meanwhile, and read it too.
+        let (path, files) = (path.clone(), Arc::clone(files));
+        let read = spawn_blocking(move || files.read(&path)).await.ok();
+        let fresh = read.and_then(Result::ok);
+        let fresh = fresh.and_then(|bytes| header(String::from_utf8(bytes).ok()?.trim()));
+        let mut last = lock();
+        if let Some(value) = fresh {
+            *last = Some((Instant::now(), value));
+        }
+        last.as_ref().map(|(_, value)| value.clone())
     }
 
     /// The server did not accept the token: read the file again next time.

@@ -31,7 +31,7 @@ use std::{
 use bytes::Bytes;
 use ferrolet_ports::{ApiError, ApiErrorKind, ReadFile};
 use ferrolet_types::PodUid;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use k8s_openapi::{
@@ -370,7 +370,8 @@ impl Client {
     ) -> Result<Answer, ApiError> {
         let attempt = attempt(&method, path);
         let n_sent = body.as_ref().map_or(0, |(_, body)| body.len());
-        let request = self.request(method.clone(), path, body);
+        let bearer = self.shared.bearer.header().await;
+        let request = self.request(method.clone(), path, bearer, body);
         let request = request.map_err(|error| unsendable(attempt.clone(), &error))?;
         let began = Instant::now();
         let sent = self.shared.transport.send(request).await;
@@ -400,6 +401,7 @@ impl Client {
         &self,
         method: Method,
         path: &str,
+        bearer: Option<HeaderValue>,
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::builder()
@@ -407,7 +409,7 @@ impl Client {
             .uri(format!("{}{path}", self.shared.server))
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, "application/json");
-        if let Some(bearer) = self.shared.bearer.header() {
+        if let Some(bearer) = bearer {
             request = request.header(header::AUTHORIZATION, bearer);
         }
         match body {
