@@ -21,13 +21,17 @@ use std::{
 use ferrolet_node::NodeState;
 use ferrolet_ports::{CertStore, Clock, CredentialFiles, Pair, PairName};
 use k8s_openapi::api::core::v1::Node;
+use rcgen::KeyPair;
 use tokio::{
     sync::watch,
     task::{JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
 
-use super::{CertificateFacts, Rotation, RotationOutcome, Wanted, self_signed, serving_for};
+use super::{
+    CertificateFacts, Rotation, RotationOutcome, Wanted, self_signed, serving_for,
+    wanted::certificate_for,
+};
 use crate::{
     client::Client,
     joining::chain,
@@ -229,12 +233,20 @@ fn own(store: &dyn CertStore, host: &str, clock: &dyn Clock) -> Result<Pair, Ser
             tracing::info!("Made a serving certificate of our own");
             Ok(pair)
         }
-        (certificate, _) => {
-            let (there, missing) = match certificate {
-                Some(_) => (OWN_CERTIFICATE, OWN_KEY),
-                None => (OWN_KEY, OWN_CERTIFICATE),
+        // A crash or a full disk between the two writes: the key is good for another certificate.
+        (None, Some(key)) => {
+            let half = ServingError::HalfThere { there: OWN_KEY, missing: OWN_CERTIFICATE };
+            let Ok(pair) = KeyPair::from_pem(&key) else {
+                return Err(half);
             };
-            Err(ServingError::HalfThere { there, missing })
+            let certificate = certificate_for(&pair, host, &BTreeSet::new(), clock.now())
+                .map_err(ServingError::Make)?;
+            store.write(OWN_CERTIFICATE, &certificate, 0o644).map_err(ServingError::Store)?;
+            tracing::warn!("Made a serving certificate for the key that had none");
+            Ok(Pair { certificate, key })
+        }
+        (Some(_), None) => {
+            Err(ServingError::HalfThere { there: OWN_CERTIFICATE, missing: OWN_KEY })
         }
     }
 }
@@ -383,6 +395,12 @@ mod tests {
         let facts = CertificateFacts::read(&made.certificate).unwrap();
         assert_eq!(facts.dns_names, BTreeSet::from(["me".to_owned()]));
         assert!(own(&store, "me", &clock).unwrap() == made);
+        // The first start ended between the two files.
+        store.remove(OWN_CERTIFICATE);
+        let again = own(&store, "me", &clock).unwrap();
+        assert_eq!(again.key, made.key);
+        certified_key(again.certificate.as_bytes(), again.key.as_bytes()).unwrap();
+        assert!(own(&store, "me", &clock).unwrap() == again);
         store.remove(OWN_KEY);
         let error = own(&store, "me", &clock).err().unwrap();
         assert!(error.to_string().starts_with("kubelet.crt is in"), "{error}");

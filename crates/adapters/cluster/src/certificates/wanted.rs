@@ -117,6 +117,17 @@ pub fn self_signed(
     now: Timestamp,
 ) -> Result<Pair, rcgen::Error> {
     let key = KeyPair::generate()?;
+    let certificate = certificate_for(&key, host, addresses, now)?;
+    Ok(Pair { certificate, key: key.serialize_pem() })
+}
+
+/// The certificate of such a pair, for a key that is there.
+pub(super) fn certificate_for(
+    key: &KeyPair,
+    host: &str,
+    addresses: &BTreeSet<IpAddr>,
+    now: Timestamp,
+) -> Result<String, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     let subject = format!("{host}@{}", now.0.as_second());
@@ -142,8 +153,7 @@ pub fn self_signed(
     };
     params.not_before = day(-1);
     params.not_after = day(365);
-    let certificate = params.self_signed(&key)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(params.self_signed(key)?.pem())
 }
 
 fn alternative_names(
