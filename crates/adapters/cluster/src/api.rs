@@ -1,4 +1,4 @@
-//! The port [`ClusterApi`] on real clients, and the three clients of a node.
+//! The port [`ClusterApi`] on real clients, and the four clients of a node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,6 +16,10 @@ use crate::{
 
 /// How long work may wait for an answer; longer than any healthy request takes.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often the server may be asked about callers. Upstream has no bound here, and callers' tokens
+/// cost a question each; answers are kept, so that honest callers ask seldom.
+const REVIEWS: Rate = Rate::Limited { per_second: 50.0, burst: 100 };
 
 /// The rates of a node's clients and the limit of its heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,10 +41,13 @@ pub struct Clients {
     pub events: Client,
     /// Lease and node status.
     pub heartbeat: Client,
+    /// Questions about callers of our own server, who may be anybody: they spend nothing that the
+    /// node needs.
+    pub reviews: Client,
 }
 
 impl Clients {
-    /// Three clients with one identity.
+    /// Four clients with one identity.
     pub fn new(
         access: &Access,
         identity: &Identity,
@@ -55,6 +62,7 @@ impl Clients {
             work: client(pace.work, WORK_TIMEOUT)?,
             events: client(pace.events, WORK_TIMEOUT)?,
             heartbeat: client(Rate::Unlimited, pace.heartbeat_timeout)?,
+            reviews: client(REVIEWS, WORK_TIMEOUT)?,
         })
     }
 
@@ -73,7 +81,7 @@ impl Clients {
 
     /// Moves everything to new connections, after a new certificate or a change of network.
     pub fn reconnect(&self) {
-        for client in [&self.work, &self.events, &self.heartbeat] {
+        for client in [&self.work, &self.events, &self.heartbeat, &self.reviews] {
             client.reconnect();
         }
     }
@@ -187,7 +195,12 @@ mod tests {
     };
 
     fn clients(api: &FakeApi) -> Clients {
-        Clients { work: api.client(), events: api.client(), heartbeat: api.client() }
+        Clients {
+            work: api.client(),
+            events: api.client(),
+            heartbeat: api.client(),
+            reviews: api.client(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -178,7 +178,7 @@ impl NodeCluster {
 
     /// Who judges the callers of our server.
     pub fn reviews(&self) -> Arc<dyn Reviews> {
-        Arc::new(ApiReviews::new(self.clients.work.clone()))
+        Arc::new(ApiReviews::new(self.clients.reviews.clone()))
     }
 
     /// Who signs a serving certificate for the node as the cluster knows it.

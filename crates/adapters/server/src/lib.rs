@@ -48,6 +48,7 @@ mod restful;
 mod routes;
 mod run;
 mod running_pods;
+mod seats;
 mod sessions;
 mod stall;
 mod streams;

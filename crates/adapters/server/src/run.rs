@@ -1,7 +1,8 @@
 //! Sockets: binding, accepting, bounding, and letting go.
 //!
 //! One task per connection, never more than [`Limits::connections`] of them; further clients wait
-//! in the kernel's queue. A client that is slow to ask or slow to listen loses its connection. On
+//! in the kernel's queue. On the main listener those are the guests, and strangers come and go in
+//! seats of their own ([`seats`](crate::seats)). A client that is slow to ask or slow to listen loses its connection. On
 //! shutdown no new connection is taken, idle ones close, busy ones may finish for
 //! [`Limits::drain`].
 
@@ -29,6 +30,7 @@ use tower::ServiceExt as _;
 use crate::activity::Activity;
 use crate::auth::{Connection, Shown};
 use crate::half_closed::HalfClosed;
+use crate::seats::{Seat, Seats};
 use crate::sessions::{Session, Sessions};
 use crate::stall::{Impatient, Patience};
 
@@ -37,14 +39,22 @@ use crate::stall::{Impatient, Patience};
 const STREAMS: u32 = 100;
 /// Streams a client may reset before we have looked at them; more is an attack (CVE-2023-44487).
 const RESETS: usize = 20;
+/// Bytes of a request's body that are taken before anybody has read them, and bytes of a head, on
+/// HTTP/2: what is uploaded to a node is small, commands come by HTTP/1, and strangers send too.
+const WINDOW: u32 = 64 * 1024;
+const HEAD_BYTES: usize = 32 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(20);
 
 /// How much a listener bears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once.
+    /// Connections at once; on the main listener, of callers who were let in.
     pub connections: usize,
+    /// Connections at once of those who were not let in yet, on the main listener.
+    pub strangers: usize,
+    /// Time for them to be let in.
+    pub introductions: Duration,
     /// Time for a TLS handshake, which takes three messages; whoever needs longer wants something
     /// else.
     pub handshake: Duration,
@@ -69,6 +79,8 @@ impl Limits {
     /// Limits for listeners that give small answers to trusted neighbours.
     pub const LOCAL: Self = Self {
         connections: 64,
+        strangers: 64,
+        introductions: Duration::from_secs(10),
         handshake: Duration::from_secs(10),
         head: Duration::from_secs(10),
         write: Duration::from_secs(30),
@@ -83,6 +95,8 @@ impl Limits {
     /// has none.
     pub const MAIN: Self = Self {
         connections: 1024,
+        strangers: 256,
+        introductions: Duration::from_secs(10),
         handshake: Duration::from_secs(10),
         head: Duration::from_secs(90),
         write: Duration::from_secs(30),
@@ -150,6 +164,7 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) {
         let slots = Arc::new(Semaphore::new(limits.connections));
+        let seats = Seats::new(limits.strangers, limits.connections, limits.handshake);
         let (closing, _) = watch::channel(false);
         let (sessions, mut begun) = mpsc::unbounded_channel::<Session>();
         let sessions = Sessions::new(sessions);
@@ -160,16 +175,22 @@ impl Server {
                 () = &mut shutdown => break,
                 // Cancel-safe: a connection that was not accepted yet stays in the kernel's queue,
                 // an unused slot is given back.
-                (stream, slot) = self.next_client(&slots) => {
-                    let client = Client {
+                (stream, from, slot) = self.next_client(transport.is_plain().then_some(&slots)) => {
+                    let client = |slot| Client {
                         router: router.clone(),
                         limits,
                         closing: closing.subscribe(),
                         sessions: sessions.clone().holding(slot),
                     };
                     match &transport {
-                        Transport::Plain => connections.spawn(client.serve_plain(stream)),
-                        Transport::Tls(tls) => connections.spawn(client.serve_tls(stream, tls.clone())),
+                        Transport::Plain => {
+                            connections.spawn(client(Arc::new(slot)).serve_plain(stream));
+                        }
+                        Transport::Tls(tls) => {
+                            let seat = seats.take(from.ip());
+                            let served = client(seat.clone()).serve_tls(stream, tls.clone(), seat);
+                            connections.spawn(served);
+                        }
                     };
                 }
                 // Cancel-safe: what was not received stays in the channel. Bounded by the slots:
@@ -188,12 +209,21 @@ impl Server {
         }
     }
 
-    async fn next_client(&self, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
-        let slot = Arc::clone(slots).acquire_owned().await;
-        let slot = slot.expect("the slots are never closed");
+    /// The next client, where it comes from, and its slot if it needs one.
+    async fn next_client(
+        &self,
+        slots: Option<&Arc<Semaphore>>,
+    ) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
+        let slot = match slots {
+            Some(slots) => {
+                let slot = Arc::clone(slots).acquire_owned().await;
+                Some(slot.expect("the slots are never closed"))
+            }
+            None => None,
+        };
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => return (stream, slot),
+                Ok((stream, from)) => return (stream, from, slot),
                 Err(error) => {
                     tracing::warn!(address = %self.address, err = %error, "Failed to accept a connection");
                     // Out of descriptors, most likely: others must end first.
@@ -208,6 +238,12 @@ impl Server {
 enum Transport {
     Plain,
     Tls(TlsAcceptor),
+}
+
+impl Transport {
+    fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
 }
 
 /// One connection's share of the server.
@@ -244,7 +280,18 @@ impl Client {
         tell(result);
     }
 
-    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor) {
+    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor, seat: Arc<Seat>) {
+        let introductions = self.limits.introductions;
+        tokio::select! {
+            // Ends with the connection; what it became lives on as a session.
+            () = self.converse(stream, tls, seat.clone()) => {}
+            // Cancel-safe: it only watches. A stranger's connection is dropped as it is: nobody was
+            // promised anything.
+            () = seat.must_go(introductions) => {}
+        }
+    }
+
+    async fn converse(self, stream: TcpStream, tls: TlsAcceptor, seat: Arc<Seat>) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(err = %error, "A connection ended before it began");
             return;
@@ -268,6 +315,7 @@ impl Client {
             shown: Arc::new(Shown::new(shown.unwrap_or_default())),
             activity: Activity::new(),
             patience,
+            seat,
         };
         if tls.alpn_protocol() == Some(b"h2") {
             self.speak_http2(stream, connection).await;
@@ -302,7 +350,11 @@ impl Client {
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
             .max_pending_accept_reset_streams(RESETS)
-            .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .max_header_list_size(
+                u32::try_from(limits.head_bytes.min(HEAD_BYTES)).unwrap_or(u32::MAX),
+            )
             .max_send_buf_size(64 * 1024)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_ANSWER);

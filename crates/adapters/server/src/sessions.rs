@@ -3,10 +3,11 @@
 //! A handler hands such work over here; the listener's loop runs it, counts it as the connection it
 //! came from, and ends it at shutdown. So nothing in this crate runs that nobody waits for.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 /// Work to be run by the listener.
 pub(crate) type Session = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -15,8 +16,8 @@ pub(crate) type Session = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub(crate) struct Sessions {
     to_listener: mpsc::UnboundedSender<Session>,
-    /// The connection's slot: taken until the connection and all that came of it are gone.
-    slot: Option<Arc<OwnedSemaphorePermit>>,
+    /// The connection's slot or seat: taken until the connection and all that came of it are gone.
+    slot: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Sessions {
@@ -24,8 +25,8 @@ impl Sessions {
         Self { to_listener, slot: None }
     }
 
-    pub(crate) fn holding(self, slot: OwnedSemaphorePermit) -> Self {
-        Self { slot: Some(Arc::new(slot)), ..self }
+    pub(crate) fn holding(self, slot: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { slot: Some(slot), ..self }
     }
 
     /// Has the work run. A listener that is gone drops it.

@@ -37,6 +37,8 @@ impl HealthCheck for Check {
 const QUICK: Limits = Limits {
     half_closed: Duration::from_secs(1),
     connections: 4,
+    strangers: 4,
+    introductions: Duration::from_secs(10),
     handshake: Duration::from_millis(300),
     head: Duration::from_millis(300),
     write: Duration::from_millis(300),

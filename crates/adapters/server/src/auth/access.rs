@@ -1,18 +1,16 @@
 //! May they? Everybody may everything, or the API server is asked and its answers kept.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolet_ports::{AccessAsk, AccessVerdict, ApiError, Reviews};
-use tokio::sync::Semaphore;
 
 use super::figures::{Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
+use super::turns::Turns;
 
-/// Questions under way at once; more callers wait, so that a flood of them does not become a flood
-/// of reviews.
-const ASKING: usize = 16;
 /// An ask that takes more room than this is not kept, so that names cannot fill the memory.
 const LARGEST_KEPT: usize = 10_000;
 
@@ -43,21 +41,31 @@ pub(super) enum AccessError {
 pub(super) struct Access {
     authorization: Authorization,
     memory: Memory<AccessAsk, AccessVerdict>,
-    asking: Semaphore,
+    /// More callers wait, so that a flood of them does not become a flood of reviews.
+    turns: Turns,
 }
 
 impl Access {
     pub(super) fn new(authorization: Authorization) -> Self {
-        Self { authorization, memory: Memory::new(), asking: Semaphore::new(ASKING) }
+        Self { authorization, memory: Memory::new(), turns: Turns::new() }
     }
 
-    pub(super) async fn judge(&self, ask: AccessAsk) -> Result<AccessVerdict, AccessError> {
-        let decided = tokio::time::timeout(DECIDE, self.decide(ask)).await;
+    /// Whether the caller may; `from` is where it asks from.
+    pub(super) async fn judge(
+        &self,
+        ask: AccessAsk,
+        from: Option<IpAddr>,
+    ) -> Result<AccessVerdict, AccessError> {
+        let decided = tokio::time::timeout(DECIDE, self.decide(ask, from)).await;
         let decided = decided.map_err(|_elapsed| AccessError::Late)?;
         Ok(decided?)
     }
 
-    async fn decide(&self, ask: AccessAsk) -> Result<AccessVerdict, ApiError> {
+    async fn decide(
+        &self,
+        ask: AccessAsk,
+        from: Option<IpAddr>,
+    ) -> Result<AccessVerdict, ApiError> {
         let Authorization::Webhook { reviews, authorized, unauthorized } = &self.authorization
         else {
             return Ok(AccessVerdict::Allowed);
@@ -65,7 +73,7 @@ impl Access {
         if let Some(known) = self.memory.get(&ask) {
             return Ok(known);
         }
-        let _turn = self.asking.acquire().await.expect("never closed");
+        let _turn = self.turns.take(from).await;
         // Whoever came before may have asked the same.
         if let Some(known) = self.memory.get(&ask) {
             return Ok(known);

@@ -4,6 +4,7 @@
 //! A credential that is shown and wrong makes a 401 even where nobody in particular may come in,
 //! unless another one is right.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,18 +14,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ferrolet_ports::{ApiError, Reviews, Subject, TokenVerdict};
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::figures::{self, ActiveFetch, Question, counted};
 use super::memory::Memory;
 use super::retry::{DECIDE, patiently};
+use super::turns::Turns;
 use crate::tls::{Caller, CallerError, ClientAuthorities};
 
 /// A browser cannot set headers on a WebSocket; it names its token as a protocol.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
-/// Reviews under way at once.
-const ASKING: usize = 16;
 /// How long a connection's certificate is believed without another look at the calendar.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -54,7 +53,7 @@ pub(super) enum CredentialError {
 pub(super) struct Callers {
     authentication: Authentication,
     memory: Memory<[u8; 32], Option<Subject>>,
-    asking: Semaphore,
+    turns: Turns,
 }
 
 /// A certificate a connection has shown, and what was last made of it.
@@ -92,14 +91,15 @@ impl Shown {
 
 impl Callers {
     pub(super) fn new(authentication: Authentication) -> Self {
-        Self { authentication, memory: Memory::new(), asking: Semaphore::new(ASKING) }
+        Self { authentication, memory: Memory::new(), turns: Turns::new() }
     }
 
-    /// Who it is; `None` for nobody where nobody may come in. Takes the credentials out of the
-    /// headers.
+    /// Who it is, who asks from there; `None` for nobody where nobody may come in. Takes the
+    /// credentials out of the headers.
     pub(super) async fn identify(
         &self,
         shown: &Shown,
+        from: Option<IpAddr>,
         headers: &mut HeaderMap,
     ) -> Result<Option<Subject>, CredentialError> {
         let token = take_token(headers);
@@ -115,7 +115,7 @@ impl Callers {
             }
         }
         if let (Some((reviews, span)), Some(token)) = (&self.authentication.tokens, token) {
-            let reviewed = self.review(reviews.as_ref(), &token, *span);
+            let reviewed = self.review(reviews.as_ref(), &token, from, *span);
             let reviewed = tokio::time::timeout(DECIDE, reviewed).await;
             match reviewed.unwrap_or(Err(CredentialError::Late)) {
                 Ok(subject) => return Ok(Some(known(subject))),
@@ -132,6 +132,7 @@ impl Callers {
         &self,
         reviews: &dyn Reviews,
         token: &str,
+        from: Option<IpAddr>,
         span: Duration,
     ) -> Result<Subject, CredentialError> {
         let nobody = || CredentialError::Token("it is nobody's".to_owned());
@@ -143,7 +144,7 @@ impl Callers {
             return kept.ok_or_else(nobody);
         }
         let blocked = ActiveFetch::new("blocked");
-        let _turn = self.asking.acquire().await.expect("never closed");
+        let _turn = self.turns.take(from).await;
         drop(blocked);
         if let Some(kept) = self.memory.get(&key) {
             figures::token_found("hit", began.elapsed());

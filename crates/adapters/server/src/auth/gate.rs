@@ -1,5 +1,6 @@
 //! The filter before every handler of the main listener.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -15,6 +16,7 @@ use super::caller::{Authentication, Callers, Shown};
 use crate::activity::Activity;
 use crate::refusal::Refusal;
 use crate::routes::text;
+use crate::seats::Seat;
 use crate::stall::Patience;
 
 /// Who may come in, and how far.
@@ -45,6 +47,7 @@ pub(crate) struct Connection {
     pub(crate) shown: Arc<Shown>,
     pub(crate) activity: Activity,
     pub(crate) patience: Patience,
+    pub(crate) seat: Arc<Seat>,
 }
 
 /// Lets a request through or answers it.
@@ -53,10 +56,16 @@ pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
     if let Err(refusal) = plain_path(request.uri().path()) {
         return refusal.into_response();
     }
+    let seat = connection.as_ref().map(|connection| &connection.seat);
+    let asking = seat.map(|seat| seat.ask());
+    if let Some(None) = asking {
+        return busy("Too many requests of a connection that was not let in");
+    }
+    let from = seat.map(|seat| seat.from());
     let (mut parts, body) = request.into_parts();
     let nothing_shown = Shown::default();
     let shown = connection.as_ref().map_or(&nothing_shown, |connection| &connection.shown);
-    let subject = match gate.callers.identify(shown, &mut parts.headers).await {
+    let subject = match gate.callers.identify(shown, from, &mut parts.headers).await {
         Ok(Some(subject)) => subject,
         Ok(None) => return unauthorized(),
         Err(error) => {
@@ -65,18 +74,24 @@ pub(crate) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
             return unauthorized();
         }
     };
-    if let Err(refusal) = gate.authorize(&subject, &parts).await {
+    if let Err(refusal) = gate.authorize(&subject, from, &parts).await {
         return refusal.into_response();
     }
+    if let Some(seat) = seat
+        && !seat.let_in().await
+    {
+        return busy("Too many connections");
+    }
+    drop(asking);
     // From here on it is a guest: it may take its time, and its connection is not idle while it is
     // answered.
-    let busy = connection.map(|connection| {
+    let under_way = connection.map(|connection| {
         connection.patience.extend();
         connection.activity.begin()
     });
     let response = next.run(Request::from_parts(parts, body)).await;
-    match busy {
-        Some(busy) => response.map(|body| Body::new(busy.until_the_end_of(body))),
+    match under_way {
+        Some(under_way) => response.map(|body| Body::new(under_way.until_the_end_of(body))),
         None => response,
     }
 }
@@ -85,6 +100,7 @@ impl Gate {
     async fn authorize(
         &self,
         subject: &Subject,
+        from: Option<IpAddr>,
         parts: &axum::http::request::Parts,
     ) -> Result<(), Refusal> {
         let wanted = attributes(&parts.method, parts.uri.path());
@@ -97,7 +113,7 @@ impl Gate {
                 subresource: (*subresource).to_owned(),
                 name: self.node_name.clone(),
             };
-            match self.access.judge(ask).await {
+            match self.access.judge(ask, from).await {
                 Ok(AccessVerdict::Allowed) => return Ok(()),
                 Ok(AccessVerdict::Refused) => {}
                 Err(error) => {
@@ -132,6 +148,10 @@ fn plain_path(path: &str) -> Result<(), Refusal> {
         return Err(Refusal::bad("invalid path\n"));
     }
     Ok(())
+}
+
+fn busy(words: &str) -> Response {
+    text(StatusCode::TOO_MANY_REQUESTS, words.to_owned())
 }
 
 fn unauthorized() -> Response {

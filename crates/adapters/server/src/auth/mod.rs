@@ -19,6 +19,7 @@ mod figures;
 mod gate;
 mod memory;
 mod retry;
+mod turns;
 
 pub use access::Authorization;
 pub use caller::Authentication;

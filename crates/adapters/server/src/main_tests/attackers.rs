@@ -287,3 +287,62 @@ async fn upgrades_that_fail_half_way_leave_nothing() {
         runtime.abort();
     }
 }
+
+/// Limits as they are, but for a few seats: whoever holds connections open holds them for a minute.
+fn few_seats() -> Wish {
+    let limits =
+        Limits { connections: 2, strangers: 4, drain: Duration::from_millis(100), ..Limits::MAIN };
+    Wish { limits, ..Wish::default() }
+}
+
+/// Shorter than any time that a connection is kept for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn strangers_who_hold_every_seat_do_not_keep_anybody_out() {
+    let rig = Rig::new(few_seats()).await;
+    let admin = rig.admin();
+    // Somebody who was let in stays, whatever comes.
+    let mut guest = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    guest.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(split(&read_head(&mut guest).await).0, 200);
+    let mut bare = Vec::new();
+    let mut greeted = Vec::new();
+    for n in 0..12 {
+        // Some never greet, some greet and say nothing, some begin to ask.
+        if n % 3 == 0 {
+            bare.push(TcpStream::connect(rig.address).await.unwrap());
+            continue;
+        }
+        let mut stream = rig.connect(None, &["http/1.1"]).await.unwrap();
+        if n % 3 == 1 {
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHo").await;
+        }
+        greeted.push(stream);
+        let asked = rig.ask(Some(&admin), "GET", "/healthz", "");
+        let (status, _) = tokio::time::timeout(AT_ONCE, asked).await.expect("there is a seat");
+        assert_eq!(status, 200);
+    }
+    guest.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(split(&read_head(&mut guest).await).0, 200);
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_has_little_time() {
+    let mut wish = few_seats();
+    wish.limits.introductions = SHORT;
+    let rig = Rig::new(wish).await;
+    let admin = rig.admin();
+    let mut guest = rig.connect(Some(&admin), &["http/1.1"]).await.unwrap();
+    let mut stranger = rig.connect(None, &["http/1.1"]).await.unwrap();
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    for stream in [&mut guest, &mut stranger] {
+        stream.write_all(request.as_bytes()).await.unwrap();
+    }
+    assert_eq!(split(&read_head(&mut guest).await).0, 200);
+    let refused = tokio::time::timeout(AT_ONCE, read_all(&mut stranger)).await;
+    assert_eq!(split(&refused.expect("the connection ends")).0, 401);
+    guest.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(split(&read_head(&mut guest).await).0, 200);
+}
