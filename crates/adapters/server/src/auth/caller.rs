@@ -201,9 +201,16 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
     from_header.or(protocol)
 }
 
-/// Only a list that offers another protocol as well may carry a token, as with upstream.
+/// Only a list that offers another protocol as well may carry a token, and only one, as with
+/// upstream. Whatever comes of it, no token stays in the headers: a caller may be known by other
+/// means, and what is left goes to the runtime.
 fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    // No protocol is written in anything but letters; what is hidden behind them is nobody's.
+    if values.iter().any(|value| value.to_str().is_err()) {
+        headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        return None;
+    }
     let offered: Vec<String> = values
         .iter()
         .filter_map(|value| value.to_str().ok())
@@ -212,15 +219,15 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
         .collect();
     let (tokens, others): (Vec<String>, Vec<String>) =
         offered.into_iter().partition(|protocol| protocol.starts_with(TOKEN_PROTOCOL));
+    if tokens.is_empty() {
+        return None;
+    }
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    let rest = HeaderValue::from_str(&others.join(", ")).ok().filter(|_| !others.is_empty())?;
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, rest);
     let [token] = tokens.as_slice() else {
         return None;
     };
-    let rest = HeaderValue::from_str(&others.join(", ")).ok()?;
-    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
-    if others.is_empty() {
-        return None;
-    }
-    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, rest);
     let text = URL_SAFE_NO_PAD.decode(&token[TOKEN_PROTOCOL.len()..]).ok()?;
     String::from_utf8(text).ok().filter(|text| !text.is_empty())
 }
@@ -246,6 +253,10 @@ mod tests {
         check("sec-websocket-protocol", both, Some("abc"), Some("v4.channel.k8s.io"));
         let alone = "base64url.bearer.authorization.k8s.io.YWJj";
         check("sec-websocket-protocol", alone, None, None);
+        let two = format!("{both}, base64url.bearer.authorization.k8s.io.eHl6");
+        check("sec-websocket-protocol", &two, None, Some("v4.channel.k8s.io"));
+        let only_two = format!("{alone},{alone}");
+        check("sec-websocket-protocol", &only_two, None, None);
         let none = "v4.channel.k8s.io";
         check("sec-websocket-protocol", none, None, Some(none));
     }
