@@ -4,7 +4,7 @@ use ferrolet_types::{GracePeriod, Timestamp, pod::PodView};
 
 use crate::{
     Facts, PodState, Step, StepEvent, Wish,
-    end::{held_back, settle, stop, take_down},
+    end::{held_back, is_running_anything, settle, stop, take_down},
     judge::{deadline_ahead, judge, judged},
     run::run,
     waiting::tell_waiting,
@@ -41,6 +41,11 @@ fn next_step(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
         // A later request may shorten the wait, never lengthen it.
         PodState::Stopping { grace, since } => stop(facts, grace_of(facts).min(grace), since, now),
         PodState::Stopped => take_down(facts, now),
+        // What the node did not take, or had ended, and what runs nevertheless: it was started in
+        // an earlier life that nobody remembers, or by a call that was given up.
+        PodState::Settled if is_running_anything(facts.seen) => {
+            stop(facts, grace_of(facts), now, now)
+        }
         PodState::Settled => settle(facts, now),
         PodState::Gone => Step::rest(PodState::Gone),
     }

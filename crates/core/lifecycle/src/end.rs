@@ -196,7 +196,7 @@ pub(crate) fn surplus(seen: &PodObservation, n_kept: usize) -> Stage {
     stage
 }
 
-fn is_running_anything(seen: &PodObservation) -> bool {
+pub(crate) fn is_running_anything(seen: &PodObservation) -> bool {
     seen.running().next().is_some() || seen.sandboxes.iter().any(|sandbox| sandbox.is_ready)
 }
 

@@ -10,7 +10,7 @@ use ferrolet_types::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, interval_at, timeout},
+    time::{Instant, interval_at, sleep, timeout},
 };
 
 use crate::{
@@ -24,6 +24,9 @@ const RETRY_RESIZES: Duration = Duration::from_secs(180);
 
 /// Upstream's period for the bounds of classes.
 const BOUND_AGAIN: Duration = Duration::from_secs(60);
+/// First and longest pause before what an earlier life left is listed again.
+const LIST_AGAIN_FIRST: Duration = Duration::from_millis(200);
+const LIST_AGAIN_LONGEST: Duration = Duration::from_secs(10);
 
 /// What the sync loop listens to.
 pub struct Inputs {
@@ -125,10 +128,20 @@ async fn look_back(world: &World) -> Vec<StoredPod> {
     world.records.load(world.state_files.as_ref()).await;
     world.answers.load(world.state_files.as_ref()).await;
     world.endings.load(world.state_files.as_ref()).await;
-    let stored = world.files.list().await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "Pods of an earlier life cannot be listed");
-        Vec::new()
-    });
+    let mut pause = LIST_AGAIN_FIRST;
+    let stored = loop {
+        // A pod that runs and is not known to have been taken would be judged anew, and turned away
+        // from a node that is full with itself. While its directories cannot be listed, no pod
+        // could be started either.
+        match world.files.list().await {
+            Ok(stored) => break stored,
+            Err(error) => {
+                tracing::warn!(%error, "Pods of an earlier life cannot be listed, trying again");
+                sleep(pause).await;
+                pause = (pause * 2).min(LIST_AGAIN_LONGEST);
+            }
+        }
+    };
     for pod in &stored {
         remember(world, &pod.uid).await;
     }
@@ -154,17 +167,37 @@ async fn bound_classes(cgroups: &dyn PodCgroups, mut changes: watch::Receiver<Cl
     }
 }
 
-/// Looks once for what pods of an earlier life left on the node.
+/// Looks for what pods of an earlier life left on the node, until it has seen everything.
 async fn search_left_overs(world: Arc<World>, answer: mpsc::Sender<Vec<(PodUid, Option<PodKey>)>>) {
-    let mut found: Vec<(PodUid, Option<PodKey>)> = Vec::new();
-    match world.files.list().await {
-        Ok(stored) => found.extend(stored.into_iter().map(|pod| (pod.uid, pod.key))),
-        Err(error) => tracing::warn!(%error, "Directories of earlier pods cannot be listed"),
+    let (mut has_files, mut has_cgroups) = (false, false);
+    let mut pause = LIST_AGAIN_FIRST;
+    loop {
+        let mut found: Vec<(PodUid, Option<PodKey>)> = Vec::new();
+        if !has_files {
+            match world.files.list().await {
+                Ok(stored) => {
+                    has_files = true;
+                    found.extend(stored.into_iter().map(|pod| (pod.uid, pod.key)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Directories of earlier pods cannot be listed")
+                }
+            }
+        }
+        if !has_cgroups {
+            match world.cgroups.list().await {
+                Ok(uids) => {
+                    has_cgroups = true;
+                    found.extend(uids.into_iter().map(|uid| (uid, None)));
+                }
+                Err(error) => tracing::warn!(%error, "Cgroups of earlier pods cannot be listed"),
+            }
+        }
+        // The dispatcher may be gone already; then nobody needs the answer.
+        if answer.send(found).await.is_err() || has_files && has_cgroups {
+            return;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LIST_AGAIN_LONGEST);
     }
-    match world.cgroups.list().await {
-        Ok(uids) => found.extend(uids.into_iter().map(|uid| (uid, None))),
-        Err(error) => tracing::warn!(%error, "Cgroups of earlier pods cannot be listed"),
-    }
-    // The dispatcher may be gone already; then nobody needs the answer.
-    answer.send(found).await.ok();
 }

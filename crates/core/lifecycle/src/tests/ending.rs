@@ -67,6 +67,18 @@ fn an_evicted_pod_keeps_nothing_but_its_status() {
     assert_eq!(scene.step(), Step::rest(PodState::Settled));
 }
 
+/// A pod that is turned away although it runs, because its earlier life was forgotten.
+#[test]
+fn what_runs_of_a_settled_pod_is_ended() {
+    let mut scene = Scene::new(simple()).with(vec![seen_container("c", 0, running())]);
+    (scene.state, scene.phase) = (PodState::Settled, Phase::Failed);
+    assert_eq!(scene.plan(), "stop c-0 30s PodEnds; stop s-0");
+    assert_eq!(scene.step().next, stopping(30));
+    let mut scene = Scene::new(simple()).with(vec![]);
+    (scene.state, scene.phase) = (PodState::Settled, Phase::Failed);
+    assert_eq!(scene.plan(), "stop s-0");
+}
+
 /// Grace period: lowered, never raised, at least a second.
 #[test]
 fn a_second_kill_cannot_buy_more_time() {

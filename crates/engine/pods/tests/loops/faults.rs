@@ -7,9 +7,9 @@ use std::sync::{
 
 use ferrolet_ports::{Event, Events, PodCgroups as _, PodFiles as _, RuntimeErrorKind};
 use ferrolet_resources::{CgroupLimits, PodCgroup};
-use ferrolet_testkit::{Act, Call, FakeEvents, Script, World, pod};
+use ferrolet_testkit::{Act, Call, FakeEvents, Script, World, pod, roomy_node};
 use ferrolet_types::{
-    PodChange, Qos,
+    PodChange, Qos, Quantity,
     hint::Hint,
     pod::{PodView as _, RestartPolicy},
 };
@@ -124,6 +124,42 @@ async fn what_nobody_asked_for_goes_once_all_sources_have_spoken() {
     agent.tell([]).await;
     nothing_is_left(&world, &uid, secs(5)).await;
     assert_eq!(starts_of(&world, &web.uid(), "main").len(), 1);
+}
+
+/// Even if the memory of an earlier life is lost for good: what is turned away does not run.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_turned_away_and_runs_is_ended() {
+    let world = world();
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    main_runs(&world, &uid, SOON).await;
+    drop(agent);
+    let files = world.files();
+    files.remove_pod(&uid).await.unwrap();
+    files.remove_logs(&web.key(), &uid).await.unwrap();
+    let mut full = roomy_node();
+    full.allocatable.insert("pods".to_owned(), Quantity::from_value(0));
+    let agent = Agent::with_node(&world, full);
+    agent.add(&web).await;
+    eventually("it is turned away", SOON, || agent.phase(&uid) == "Failed").await;
+    let patience = secs(60);
+    eventually("it does not run", patience, || !world.is_running(&uid, "main")).await;
+    assert_eq!(agent.phase(&uid), "Failed");
+}
+
+/// Orphan pod directories and pod cgroups.
+#[tokio::test(start_paused = true)]
+async fn a_search_for_left_overs_that_fails_is_repeated() {
+    let world = world();
+    let first = pod("first").build();
+    world.files().ensure_pod(&first.key(), &first.uid()).await.unwrap();
+    let agent = Agent::start(&world);
+    tokio::time::sleep(secs(1)).await;
+    world.fail_next(Call::ListPodFiles, 3, RuntimeErrorKind::Unavailable, "input/output error");
+    agent.tell([]).await;
+    nothing_is_left(&world, &first.uid(), secs(30)).await;
 }
 
 /// Orphan pod directories and pod cgroups.
@@ -462,4 +498,25 @@ async fn what_is_broken_behind_the_agents_back_is_found_when_a_quiet_pod_is_look
     let has_cgroup = |world: &World| world.pod_cgroups().contains_key(&uid);
     world.until("its cgroup is there again", secs(60), has_cgroup).await;
     main_runs(&world, &uid, secs(30)).await;
+}
+
+/// A node that is full with a pod must not turn that pod away because it forgot that it took it.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_fails_once_does_not_have_running_pods_judged_anew() {
+    let world = world();
+    let web = pod("web").container("main", IMAGE).build();
+    let uid = web.uid();
+    let agent = Agent::start(&world);
+    agent.add(&web).await;
+    main_runs(&world, &uid, SOON).await;
+    drop(agent);
+    world.fail_next(Call::ListPodFiles, 3, RuntimeErrorKind::Unavailable, "input/output error");
+    let mut full = roomy_node();
+    full.allocatable.insert("pods".to_owned(), Quantity::from_value(0));
+    let agent = Agent::with_node(&world, full);
+    agent.add(&web).await;
+    eventually("it is shown", secs(10), || agent.phase(&uid) == "Running").await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(agent.phase(&uid), "Running");
+    assert_eq!(starts_of(&world, &uid, "main").len(), 1);
 }
