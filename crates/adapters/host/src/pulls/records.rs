@@ -93,7 +93,10 @@ impl PullFiles for NodePullFiles {
         let (name, content) = (name.to_owned(), content.as_bytes().to_vec());
         self.run(attempt, kind, move |directory| {
             let name = plain(&name)?;
-            directory.write_atomically(name, &content, PRIVATE_FILE, Durability::Cached)
+            // An image without a record counts as put here by the node's owner, for everybody. So
+            // an intent is on the disk before the pull begins, and the record before the intent
+            // goes.
+            directory.write_atomically(name, &content, PRIVATE_FILE, Durability::Synced)
         })
     }
 

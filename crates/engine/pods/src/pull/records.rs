@@ -70,15 +70,13 @@ impl PullRecords {
         }
     }
 
-    /// Turns intents of an earlier life whose image is here into records without credentials. Once.
+    /// Turns intents of an earlier life whose image is here into records without credentials, once
+    /// and until that has worked.
     pub(super) async fn recover(&self, images: &dyn Images) {
-        self.recovered
-            .get_or_init(|| async {
-                if let Err(error) = self.recover_intents(images).await {
-                    tracing::warn!(%error, "Unfinished pulls of an earlier run cannot be looked at");
-                }
-            })
-            .await;
+        let recovered = self.recovered.get_or_try_init(|| self.recover_intents(images)).await;
+        if let Err(error) = recovered {
+            tracing::warn!(%error, "Unfinished pulls of an earlier run cannot be looked at");
+        }
     }
 
     async fn recover_intents(&self, images: &dyn Images) -> Result<(), String> {
