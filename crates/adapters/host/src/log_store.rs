@@ -8,7 +8,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write as _},
+    io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -140,6 +140,8 @@ fn compress(directory: &Rooted, name: &str) -> io::Result<()> {
         directory.unlink(&unfinished)?;
     }
     written?;
+    // What was said is on the disk under its new name before the old one goes.
+    directory.sync()?;
     take_place(directory, name)
 }
 
@@ -157,7 +159,8 @@ fn take_place(directory: &Rooted, name: &str) -> io::Result<()> {
 fn pack(source: &mut File, target: File) -> io::Result<()> {
     let mut encoder = GzEncoder::new(io::BufWriter::new(target), LEVEL);
     io::copy(source, &mut encoder)?;
-    encoder.finish()?.flush()
+    let target = encoder.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    target.sync_all()
 }
 
 impl LogStore for NodeLogStore {

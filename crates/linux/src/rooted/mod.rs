@@ -211,6 +211,11 @@ impl Rooted {
         }
     }
 
+    /// Has the disk keep the names that are in the directory now.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.directory)?)
+    }
+
     /// Renames an entry within the tree, replacing a file of the new name.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let (old_parent, old) = self.parent_of(from.as_ref())?;
