@@ -2,8 +2,9 @@
 //!
 //! In: names of services and what part of their logs is wanted, checked by the caller. Out: text in
 //! pieces, for half a minute at most, as upstream. The program is one fixed path, is given
-//! arguments and never a line for a shell, and is ended with its reader. Few run at a time.
-//! Refuses: names that are not plain, wherever they come from.
+//! arguments and never a line for a shell, and is ended with its reader, and with its half minute
+//! whether anybody reads on or not. Few run at a time, and whoever finds no turn within the same
+//! time is told so. Refuses: names that are not plain, wherever they come from.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,14 +14,16 @@ use std::time::Duration;
 use ferrolet_ports::{Fut, HostError, JournalAsk, LogPieces, Retry};
 use ferrolet_types::Timestamp;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Where systemd's program is, if it is.
 const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 /// Upstream's time for a whole answer.
 const TIME: Duration = Duration::from_secs(30);
+/// How long somebody waits for a turn: longer than any turn lasts.
+const TURN: Duration = Duration::from_secs(35);
 /// Readers at once: a journal can be large, and reading it is work.
 const READERS: usize = 4;
 const PIECE: usize = 64 * 1024;
@@ -55,7 +58,7 @@ impl Journal {
         let Ok(mut reading) = self.start(program, &arguments).await else {
             return Vec::new();
         };
-        let Some(stdout) = reading.child.stdout.take() else {
+        let Some(stdout) = reading.stdout.take() else {
             return Vec::new();
         };
         let mut units = Vec::new();
@@ -82,7 +85,8 @@ impl Journal {
     }
 
     async fn start(&self, program: &Path, arguments: &[String]) -> Result<Reading, HostError> {
-        let turn = self.readers.clone().acquire_owned().await;
+        let turn = timeout(TURN, self.readers.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_elapsed| failed("too many read it"))?;
         let turn = turn.expect("the readers are never closed");
         let mut command = Command::new(program);
         command
@@ -92,8 +96,14 @@ impl Journal {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let child = command.spawn().map_err(|cause| failed(cause.to_string()))?;
-        Ok(Reading { child, until: Instant::now() + TIME, _turn: turn })
+        let mut child = command.spawn().map_err(|cause| failed(cause.to_string()))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (reader, is_read) = oneshot::channel();
+        let until = Instant::now() + TIME;
+        // A task of its own, because a reader that waits for its own reader does nothing. At most
+        // as many as there are turns, each for that time.
+        tokio::spawn(end_in_time(child, until, is_read, turn));
+        Ok(Reading { stdout, stderr, until, _reader: reader })
     }
 }
 
@@ -121,24 +131,44 @@ fn arguments(ask: &JournalAsk) -> Vec<String> {
     arguments
 }
 
+/// Ends the program when its reader is gone or its time is over, and lets the next one have its
+/// turn.
+async fn end_in_time(
+    mut child: Child,
+    until: Instant,
+    is_read: oneshot::Receiver<()>,
+    turn: OwnedSemaphorePermit,
+) {
+    // An error says that the reader is gone: it never sends anything.
+    let _ = timeout_at(until, is_read).await;
+    if let Err(error) = child.start_kill() {
+        tracing::debug!(%error, "The journal's program cannot be ended");
+    }
+    drop(turn);
+    // Nobody waits for this; what is not waited for stays as a name in the table of processes.
+    let _ = child.wait().await;
+}
+
 /// A program that is being read.
 struct Reading {
-    child: Child,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
     until: Instant,
-    _turn: OwnedSemaphorePermit,
+    /// Tells by its end that nobody reads any more.
+    _reader: oneshot::Sender<()>,
 }
 
 impl LogPieces for Reading {
     fn next(&mut self) -> Fut<'_, Result<Option<Vec<u8>>, HostError>> {
         Box::pin(async move {
-            if let Some(stdout) = &mut self.child.stdout {
+            if let Some(stdout) = &mut self.stdout {
                 if let Some(piece) = piece(stdout, self.until).await? {
                     return Ok(Some(piece));
                 }
-                self.child.stdout = None;
+                self.stdout = None;
             }
             // What it had to complain about comes last, as with upstream.
-            let Some(stderr) = self.child.stderr.take() else {
+            let Some(stderr) = self.stderr.take() else {
                 return Ok(None);
             };
             piece(&mut stderr.take(COMPLAINT), self.until).await
@@ -151,6 +181,10 @@ async fn piece(
     until: Instant,
 ) -> Result<Option<Vec<u8>>, HostError> {
     let mut piece = vec![0; PIECE];
+    if Instant::now() >= until {
+        // What is left in the pipe of a program that was ended is not its end.
+        return Err(failed(format!("no end within {} s", TIME.as_secs())));
+    }
     match timeout_at(until, from.read(&mut piece)).await {
         Ok(Ok(0)) => Ok(None),
         Ok(Ok(n)) => {
@@ -232,6 +266,21 @@ mod tests {
         }
         assert!(text(&journal, &ask(&[])).await.is_err());
         assert_eq!(text(&journal, &ask(&["a@1:b.c"])).await.unwrap(), "ran\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_who_do_not_read_keep_nobody_out_for_long() {
+        let held = tempfile::tempdir().unwrap();
+        let journal = program(held.path(), "exec sleep 1000");
+        let mut idle = Vec::new();
+        for _ in 0..READERS {
+            idle.push(journal.read(&ask(&["a"])).await.unwrap());
+        }
+        let began = Instant::now();
+        journal.read(&ask(&["a"])).await.unwrap();
+        assert!(began.elapsed() < TURN, "{:?}", began.elapsed());
+        let error = idle[0].next().await.unwrap_err();
+        assert_eq!(error.cause, "no end within 30 s");
     }
 
     #[tokio::test(start_paused = true)]
