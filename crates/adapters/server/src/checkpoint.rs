@@ -7,11 +7,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{Checkpoints, FileRoom};
+use tokio::sync::Mutex;
 
 use crate::main_routes::Main;
 use crate::query::{pairs_of, values};
@@ -22,12 +24,22 @@ use crate::target::{PodPath, find_pod, has_container, observe, running_container
 /// unless it is configured otherwise.
 const LEFT_FREE: u64 = 10;
 
+/// How long a checkpoint waits for others before it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Who writes checkpoints, and where.
 pub struct CheckpointDoors {
-    /// The runtime.
-    pub runtime: Arc<dyn Checkpoints>,
-    /// The directory the archives are in.
-    pub directory: PathBuf,
+    runtime: Arc<dyn Checkpoints>,
+    directory: PathBuf,
+    /// One is written at a time: the next one counts the room that this one leaves.
+    turn: Mutex<()>,
+}
+
+impl CheckpointDoors {
+    /// Written by this runtime into archives in this directory.
+    pub fn new(runtime: Arc<dyn Checkpoints>, directory: PathBuf) -> Self {
+        Self { runtime, directory, turn: Mutex::new(()) }
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -72,6 +84,9 @@ async fn written(main: &Main, path: &CheckpointPath, query: &str) -> Result<Stri
     let observed = observe(main, &pod, &pod_path).await?;
     let id = observed.and_then(|observed| running_container(&observed, container));
     let id = id.ok_or_else(|| failed(format!("container {container} not found")))?;
+    let _turn = tokio::time::timeout(PATIENCE, doors.turn.lock())
+        .await
+        .map_err(|_elapsed| failed("others are being written, and take long".to_owned()))?;
     if is_nearly_full(main, doors).await {
         let words = format!("less than {LEFT_FREE} % of the disk are free");
         return Err(failed(words));

@@ -123,7 +123,7 @@ pub(super) fn about_machine(machine: &MachineFacts) -> Machine {
 fn checkpoints(loaded: &Loaded, runtime: Arc<dyn Checkpoints>) -> Option<CheckpointDoors> {
     let directory = loaded.flags.root_dir.join("checkpoints");
     let is_on = loaded.config.gates.enabled("ContainerCheckpoint");
-    is_on.then_some(CheckpointDoors { runtime, directory })
+    is_on.then(|| CheckpointDoors::new(runtime, directory))
 }
 
 /// What pods were granted, to be shown; none when the gate is off.

@@ -1,10 +1,13 @@
 //! Looking into the process and into containers: profiles, verbosity, versioned pages, checkpoints.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ferrolet_ports::{FileRoom, RuntimeError, RuntimeErrorKind, TRACED};
-use ferrolet_testkit::FakeStreams;
+use ferrolet_ports::{Checkpoints, FileRoom, Fut, RuntimeError, RuntimeErrorKind, TRACED};
+use ferrolet_testkit::{FakeStreams, FakeUsage};
+use ferrolet_types::ContainerId;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tracing::Subscriber;
@@ -252,6 +255,38 @@ async fn a_disk_that_is_nearly_full_gets_no_more_archives() {
         assert_eq!(is_told, status == 500, "{words}");
     }
     assert_eq!(rig.streams.asked().len(), 2);
+}
+
+/// A disk on which one archive takes what room there is, after a while.
+struct LastRoom(FakeUsage);
+
+impl Checkpoints for LastRoom {
+    fn checkpoint<'a>(
+        &'a self,
+        _id: &'a ContainerId,
+        _location: &'a Path,
+        _timeout: u32,
+    ) -> Fut<'a, Result<(), RuntimeError>> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.0.set_room(FileRoom { capacity: 1000, available: 50, ..FileRoom::default() });
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn archives_that_are_asked_for_at_once_do_not_share_the_last_room() {
+    let usage = FakeUsage::default();
+    usage.set_room(FileRoom { capacity: 1000, available: 500, ..FileRoom::default() });
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(LastRoom(usage.clone()));
+    let rig = Rig::new(Wish { usage, checkpoints: Some(checkpoints), ..Wish::default() }).await;
+    let admin = rig.admin();
+    let ask = || rig.ask(Some(&admin), "POST", "/checkpoint/default/web/main", "");
+    let (one, two, three) = tokio::join!(ask(), ask(), ask());
+    let mut statuses = [one.0, two.0, three.0];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 500, 500]);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrolet_ports::{
-    Fut, GrantsView, HostError, JournalAsk, LogPieces, NodeView, PodsView, Profile, ProfileSample,
-    Profiler, Runtime as _, SystemLog, SystemLogFiles, Threads,
+    Checkpoints, Fut, GrantsView, HostError, JournalAsk, LogPieces, NodeView, PodsView, Profile,
+    ProfileSample, Profiler, Runtime as _, SystemLog, SystemLogFiles, Threads,
 };
 use ferrolet_testkit::{
     FakeLogs, FakeReviews, FakeRuntimeDisk, FakeStreams, FakeUsage, World, container_spec, pod,
@@ -213,6 +213,9 @@ pub(super) struct Wish {
     pub(super) limits: Limits,
     pub(super) stream_idle_timeout: Duration,
     pub(super) streams: FakeStreams,
+    pub(super) usage: FakeUsage,
+    /// Who writes checkpoints instead of the streams.
+    pub(super) checkpoints: Option<Arc<dyn Checkpoints>>,
 }
 
 impl Default for Wish {
@@ -232,6 +235,8 @@ impl Default for Wish {
             limits: Limits { drain: Duration::from_millis(300), ..Limits::MAIN },
             stream_idle_timeout: Duration::from_secs(3600),
             streams: FakeStreams::new(Ok("http://127.0.0.1:1/nobody".to_owned())),
+            usage: FakeUsage::default(),
+            checkpoints: None,
         }
     }
 }
@@ -271,7 +276,7 @@ impl Rig {
         let observed = world.runtime().observe_pod(&"uid-web".into()).await.unwrap();
         let verbosity = Arc::new(AtomicU32::new(0));
         let logs = FakeLogs::default();
-        let usage = FakeUsage::default();
+        let usage = wish.usage;
         let disk = FakeRuntimeDisk::default();
         let doors = MainDoors {
             views: Views { pods: board.clone(), checks: Arc::new([]) },
@@ -297,10 +302,10 @@ impl Rig {
                 Arc::new(RecentEvents::new(world.events(), world.clock())),
             )),
             allocated: Some(Arc::new(HalfGranted)),
-            checkpoints: Some(CheckpointDoors {
-                runtime: Arc::new(wish.streams.clone()),
-                directory: "/var/lib/kubelet/checkpoints".into(),
-            }),
+            checkpoints: Some(CheckpointDoors::new(
+                wish.checkpoints.unwrap_or_else(|| Arc::new(wish.streams.clone())),
+                "/var/lib/kubelet/checkpoints".into(),
+            )),
             debugging: DebugDoors {
                 profiler: wish.has_profiler.then(|| Arc::new(OneStack) as _),
                 set_verbosity: wish.has_profiler.then(|| {
