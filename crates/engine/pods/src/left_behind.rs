@@ -68,10 +68,20 @@ pub(crate) fn undo_abandoned_start(container: &mut ObservedContainer) {
     let is_abandoned = container
         .state
         .exit()
-        .is_some_and(|exit| exit.started_at.is_none() && exit.message.contains("context canceled"));
+        .is_some_and(|exit| exit.started_at.is_none() && was_given_up(&exit.message));
     if is_abandoned {
         container.state = ContainerState::Created;
     }
+}
+
+/// True when the last cause that the runtime names is that its caller is gone. Anywhere else in the
+/// sentence the words may be a command's name, and whoever has such a command crashes like others.
+fn was_given_up(message: &str) -> bool {
+    let message = message.trim_end();
+    // How containerd ends an error that has no code of its own.
+    let message = message.strip_suffix(": unknown").unwrap_or(message);
+    let last = message.strip_suffix("context canceled");
+    last.is_some_and(|before| before.is_empty() || before.ends_with(": "))
 }
 
 #[cfg(test)]
@@ -122,7 +132,13 @@ mod tests {
             assert_eq!(found, is_undone, "{message}");
         };
         check("failed to create shim task: context canceled", None, true);
+        check("context canceled", None, true);
+        check("failed to start containerd task: context canceled: unknown", None, true);
         check("exec: no such file or directory", None, false);
+        let named = "exec: \"context canceled\": executable file not found in $PATH: unknown";
+        check(named, None, false);
+        check("stat /bin/context canceled: no such file or directory: unknown", None, false);
+        check("cannot run /bin/context canceled", None, false);
         check("context canceled", Some(Timestamp::from_second(90)), false);
     }
 
