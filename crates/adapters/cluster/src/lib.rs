@@ -11,6 +11,8 @@ mod answer;
 pub mod api;
 pub mod certificates;
 pub mod client;
+#[cfg(test)]
+mod damaged;
 mod decode;
 pub mod driver_periods;
 mod early;

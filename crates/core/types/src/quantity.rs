@@ -214,6 +214,29 @@ impl fmt::Display for Quantity {
 mod tests {
     use super::*;
 
+    /// Sums and notation keep the amount, for every notation and near every border.
+    #[test]
+    fn amounts_survive_arithmetic_and_being_written() {
+        let mut all = Vec::new();
+        for number in ["0", "1", "3", "999", "1000", "1023", "1024", "1025", "1.5", "0.25"] {
+            for unit in ["n", "u", "m", "", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "e-3"] {
+                for sign in ["", "-"] {
+                    all.push(Quantity::parse(&format!("{sign}{number}{unit}")).unwrap());
+                }
+            }
+        }
+        for a in &all {
+            assert_eq!(Quantity::parse(&a.to_string()).unwrap().nanos, a.nanos, "{a}");
+            assert!(i128::from(a.value()) * NANO >= a.nanos || a.nanos < 0, "{a}");
+            assert!(a.minus(*a).is_zero());
+            for b in &all {
+                assert_eq!(a.plus(*b).cmp(&b.plus(*a)), Ordering::Equal, "{a} {b}");
+                assert_eq!(a.plus(*b).minus(*b).nanos, a.nanos, "{a} {b}");
+                assert_eq!(a < b, a.minus(*b).nanos < 0, "{a} {b}");
+            }
+        }
+    }
+
     #[test]
     fn quantities_read_round_and_write_as_the_api_does() {
         let check = |text: &str, value: i64, milli: i64, written: &str| {

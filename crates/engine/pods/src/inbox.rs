@@ -273,6 +273,32 @@ fn shorter(a: Option<GracePeriod>, b: Option<GracePeriod>) -> Option<GracePeriod
 mod tests {
     use super::*;
 
+    /// Whatever is asked in whatever order, an end stays an end and a grace never grows.
+    #[test]
+    fn tightening_is_never_taken_back() {
+        let graces = [None, Some(1), Some(5), Some(60)];
+        let graces = graces.map(|it| it.map(GracePeriod::from_secs));
+        let mut wishes = vec![Wish::Run];
+        for grace in graces {
+            wishes.extend([Wish::End { grace }, Wish::Forget { grace }, Wish::Renew { grace }]);
+        }
+        let grace_of = |wish: Wish| match wish {
+            Wish::Run => None,
+            Wish::End { grace } | Wish::Forget { grace } | Wish::Renew { grace } => grace,
+        };
+        for &was in &wishes {
+            assert_eq!(tighten(was, was), was);
+            for &asked in &wishes {
+                let now = tighten(was, asked);
+                assert_eq!(now == Wish::Run, was == Wish::Run && asked == Wish::Run);
+                let shortest = [was, asked].into_iter().filter_map(grace_of).min();
+                assert_eq!(grace_of(now), shortest, "{was:?} {asked:?}");
+                assert_eq!(tighten(now, asked), now, "{was:?} {asked:?}");
+                assert_eq!(tighten(was, Wish::Run), was);
+            }
+        }
+    }
+
     #[test]
     fn a_wish_only_tightens() {
         let secs = |n| Some(GracePeriod::from_secs(n));

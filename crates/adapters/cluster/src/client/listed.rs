@@ -61,7 +61,7 @@ struct Named {
 }
 
 /// Decodes an answer.
-pub(super) fn read<K>(bytes: &mut [u8]) -> Result<Listed<K>, serde_json::Error>
+pub(crate) fn read<K>(bytes: &mut [u8]) -> Result<Listed<K>, serde_json::Error>
 where
     K: ListableResource + DeserializeOwned,
 {

@@ -472,5 +472,7 @@ pub(crate) mod testing {
     pub(crate) use super::{
         credentials::Bearer,
         dial::{Dial, Stream},
+        lines::Lines,
+        listed::read as read_list,
     };
 }

@@ -198,3 +198,14 @@ async fn pass<K>(sink: &mpsc::Sender<WatchEvent<K>>, event: WatchEvent<K>) -> Fl
         Err(_) => Flow::Stop,
     }
 }
+
+/// What tests outside need of the parts.
+#[cfg(test)]
+pub(crate) mod testing {
+    use serde::de::DeserializeOwned;
+
+    /// Decodes a line; only whether it can be.
+    pub(crate) fn read_frame<K: DeserializeOwned>(line: &[u8]) -> bool {
+        super::frame::read::<K>("GET /x", line).is_ok()
+    }
+}

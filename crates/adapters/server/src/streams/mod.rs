@@ -10,6 +10,8 @@
 
 mod bridge;
 mod carry;
+#[cfg(test)]
+mod damaged;
 mod options;
 mod proxy;
 mod spdy;
