@@ -143,7 +143,8 @@ impl Runtime {
         (self.0.clock.0)()
     }
 
-    fn next_command(&self) -> u64 {
+    /// A number for a command that no other has.
+    pub(crate) fn next_command(&self) -> u64 {
         self.0.last_command.fetch_add(1, Ordering::Relaxed)
     }
 
