@@ -42,6 +42,7 @@ mod reclaim;
 mod reviews;
 mod runtime;
 mod runtime_disk;
+mod slices;
 mod state_files;
 mod status;
 mod storage;
@@ -118,6 +119,7 @@ pub use runtime::{
     RuntimeListing,
 };
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
+pub use slices::{Slice, SliceProperty, Slices};
 pub use state_files::StateFiles;
 pub use status::{Remains, StaticPodsSink, StatusSink, StatusUpdate};
 pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};

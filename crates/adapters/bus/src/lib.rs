@@ -3,6 +3,7 @@
 //! ```text
 //!  value ─ message ─ connection      bytes of any kind in, messages out; calls with a deadline
 //!                       ├─ logind    the machine goes down (port Power)
+//!                       └─ systemd   slices (port Slices)
 //! ```
 //!
 //! Made by hand (ADR 0040): one connection serves one caller, who opens another when it broke, so a
@@ -13,6 +14,7 @@
 mod connection;
 mod logind;
 mod message;
+mod systemd;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -20,4 +22,5 @@ mod value;
 pub use connection::{BusError, Connection, Method};
 pub use logind::Logind;
 pub use message::{Kind, Message, MessageError};
+pub use systemd::Systemd;
 pub use value::{Value, ValueError};

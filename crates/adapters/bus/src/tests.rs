@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{Power as _, PowerNews};
+use ferrolet_ports::{Power as _, PowerNews, Slice, SliceProperty, Slices as _};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -14,7 +14,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{Connection, Kind, Logind, Message, Value, connection::Peer};
+use crate::{Connection, Kind, Logind, Message, Systemd, Value, connection::Peer};
 
 /// Says `OK` to everybody and gives each call to the test.
 struct FakeBus {
@@ -157,4 +157,156 @@ async fn a_bus_that_never_answers_is_given_up() {
     // It takes the connection and says nothing.
     let error = Connection::open(&bus.socket).await.unwrap_err();
     assert_eq!(error.to_string(), "the connection to the bus broke");
+}
+
+fn burstable() -> Slice {
+    Slice {
+        name: "kubepods-burstable.slice".to_owned(),
+        parent: "kubepods.slice".to_owned(),
+        properties: vec![
+            SliceProperty::Number("CPUWeight", 8),
+            SliceProperty::Mask("AllowedCPUs", vec![3]),
+        ],
+    }
+}
+
+async fn refuse(peer: &mut Peer, to: &Message, name: &str) {
+    let refusal = Message {
+        reply_to: Some(to.serial),
+        error: Some(format!("org.freedesktop.systemd1.{name}")),
+        body: vec![Value::text("why")],
+        ..Message::new(Kind::Error)
+    };
+    peer.send(refusal).await.unwrap();
+}
+
+async fn end_job(peer: &mut Peer, job: u32, result: &str) {
+    let signal = Message {
+        path: Some("/org/freedesktop/systemd1".to_owned()),
+        interface: Some("org.freedesktop.systemd1.Manager".to_owned()),
+        member: Some("JobRemoved".to_owned()),
+        body: vec![
+            Value::U32(job),
+            Value::Path(format!("/job/{job}")),
+            Value::text("kubepods-burstable.slice"),
+            Value::text(result),
+        ],
+        ..Message::new(Kind::Signal)
+    };
+    peer.send(signal).await.unwrap();
+}
+
+/// Takes the next client, and answers until it asks for something else than to be told of signals.
+async fn next_call(bus: &FakeBus) -> (Peer, Message) {
+    let mut peer = bus.accept().await;
+    loop {
+        let call = peer.receive().await.unwrap();
+        if call.member.as_deref() != Some("AddMatch") {
+            return (peer, call);
+        }
+        answer(&mut peer, &call, Vec::new()).await;
+    }
+}
+
+fn property(name: &str, value: Value) -> Value {
+    Value::Struct(vec![Value::text(name), Value::variant(value)])
+}
+
+#[tokio::test]
+async fn a_slice_is_made_once_its_job_is_done() {
+    let bus = FakeBus::new();
+    let systemd = Systemd::at(&bus.socket);
+    let slice = burstable();
+    let (made, ()) = tokio::join!(systemd.ensure(&slice), async {
+        let (mut peer, call) = next_call(&bus).await;
+        assert_eq!(call.member.as_deref(), Some("StartTransientUnit"));
+        assert_eq!(call.body[0], Value::text("kubepods-burstable.slice"));
+        assert_eq!(call.body[1], Value::text("replace"));
+        let Value::Array(_, properties) = &call.body[2] else { panic!("{call:?}") };
+        let wants = Value::Array("s".to_owned(), vec![Value::text("kubepods.slice")]);
+        let mask = Value::Array("y".to_owned(), vec![Value::Byte(3)]);
+        for expected in [
+            property("Wants", wants),
+            property("DefaultDependencies", Value::Bool(false)),
+            property("MemoryAccounting", Value::Bool(true)),
+            property("CPUWeight", Value::U64(8)),
+            property("AllowedCPUs", mask),
+        ] {
+            assert!(properties.contains(&expected), "{expected:?}");
+        }
+        // Somebody else's job ends, and ours before the answer is there.
+        end_job(&mut peer, 6, "failed").await;
+        end_job(&mut peer, 7, "done").await;
+        answer(&mut peer, &call, vec![Value::Path("/job/7".to_owned())]).await;
+    });
+    made.unwrap();
+}
+
+#[tokio::test]
+async fn a_slice_that_is_there_gets_the_properties_until_the_next_boot() {
+    let bus = FakeBus::new();
+    let systemd = Systemd::at(&bus.socket);
+    let slice = burstable();
+    let (made, ()) = tokio::join!(systemd.ensure(&slice), async {
+        let (mut peer, call) = next_call(&bus).await;
+        refuse(&mut peer, &call, "UnitExists").await;
+        let call = peer.receive().await.unwrap();
+        assert_eq!(call.member.as_deref(), Some("SetUnitProperties"));
+        assert_eq!(call.body[1], Value::Bool(true));
+        let Value::Array(_, properties) = &call.body[2] else { panic!("{call:?}") };
+        assert_eq!(properties.len(), 2, "{properties:?}");
+        answer(&mut peer, &call, Vec::new()).await;
+    });
+    made.unwrap();
+}
+
+#[tokio::test]
+async fn what_systemd_does_not_know_is_gone_and_what_it_fails_at_is_told() {
+    let bus = FakeBus::new();
+    let systemd = Systemd::at(&bus.socket);
+    let (stopped, ()) = tokio::join!(systemd.stop("kubepods-podx.slice"), async {
+        let (mut peer, call) = next_call(&bus).await;
+        assert_eq!(call.member.as_deref(), Some("StopUnit"));
+        refuse(&mut peer, &call, "NoSuchUnit").await;
+    });
+    stopped.unwrap();
+    let (stopped, ()) = tokio::join!(systemd.stop("kubepods-podx.slice"), async {
+        let (mut peer, call) = next_call(&bus).await;
+        answer(&mut peer, &call, vec![Value::Path("/job/1".to_owned())]).await;
+        end_job(&mut peer, 1, "timeout").await;
+        // It hangs up only after it was heard.
+        let _ = peer.receive().await;
+    });
+    let error = stopped.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "stop kubepods-podx.slice by systemd: StopUnit ended with timeout"
+    );
+    let properties = burstable().properties;
+    let (set, ()) = tokio::join!(systemd.set("absent.slice", &properties), async {
+        let (mut peer, call) = next_call(&bus).await;
+        refuse(&mut peer, &call, "NoSuchUnit").await;
+        let _ = peer.receive().await;
+    });
+    let error = set.unwrap_err().to_string();
+    assert!(error.ends_with("org.freedesktop.systemd1.NoSuchUnit: why"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_systemd_that_hangs_holds_nobody_up_for_ever() {
+    let bus = FakeBus::new();
+    let systemd = Systemd::at(&bus.socket);
+    let slice = burstable();
+    let served = async {
+        let (mut peer, call) = next_call(&bus).await;
+        answer(&mut peer, &call, vec![Value::Path("/job/1".to_owned())]).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        made = systemd.ensure(&slice) => {
+            let error = made.unwrap_err().to_string();
+            assert!(error.contains("the end of StartTransientUnit within 30s"), "{error}");
+        }
+        () = served => {}
+    }
 }

@@ -180,6 +180,7 @@ fn tree(layout: &CgroupLayout, root_name: &str) -> Result<CgroupTree, CgroupTree
         per_qos: true,
         driver: CgroupDriver::Cgroupfs,
         layout: layout.clone(),
+        slices: None,
     })
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
-use ferrolet_bus::Logind;
+use ferrolet_bus::{Logind, Systemd};
 use ferrolet_cluster::{
     api::Pace,
     certificates::CertificateFigures,
@@ -191,6 +191,7 @@ async fn make_cgroups(
         per_qos: cgroups.per_qos,
         driver,
         layout,
+        slices: Some(Arc::new(Systemd::of_machine())),
     })?;
     tree.ensure_node(classes).await.context("make the node's cgroups")?;
     Ok((tree, driver))

@@ -2,7 +2,9 @@
 //!
 //! [`ferrolet_linux::cgroups`] says what is mounted and how a place is called by either driver,
 //! [`CgroupTree`] makes, bounds, lists and removes. The numbers come from `ferrolet-resources`;
-//! here they are only written. Owned by the pod workers through the port `PodCgroups`.
+//! here they are only written. With the driver systemd a cgroup is a slice: systemd is asked to make
+//! and bound it (port `Slices`) before the files are written, so that it does not undo them. Owned by
+//! the pod workers through the port `PodCgroups`.
 //!
 //! Must never happen: making, killing in or removing anything that is not below
 //! `<cgroupRoot>/kubepods`. Two things are written elsewhere: v2's `cgroup.subtree_control` on the
@@ -12,6 +14,7 @@
 
 mod daemons;
 mod place;
+mod slices;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 use ferrolet_linux::{
@@ -9,7 +10,9 @@ use ferrolet_linux::{
     mountinfo,
     testing::skip,
 };
-use ferrolet_ports::{CgroupDriver, NodeCgroups as _, PodCgroups, Retry};
+use ferrolet_ports::{
+    CgroupDriver, Fut, HostError, NodeCgroups as _, PodCgroups, Retry, Slice, SliceProperty, Slices,
+};
 use ferrolet_resources::{
     CgroupLimits, ClassBounds, NodeCgroup, NodeCgroupPlace, PodCgroup, ReservedCgroup,
     ReservedScope,
@@ -43,6 +46,7 @@ fn reserving(shares: u64) -> ClassBounds {
 
 /// Plain files in place of a kernel: a directory must be given its control files before they can be
 /// written.
+#[derive(Debug)]
 struct Fake {
     held: TempDir,
     layout: CgroupLayout,
@@ -127,6 +131,7 @@ impl Fake {
             per_qos: true,
             driver: CgroupDriver::Cgroupfs,
             layout: self.layout.clone(),
+            slices: None,
         })
         .unwrap()
     }
@@ -344,6 +349,7 @@ async fn without_classes_nothing_is_made_and_the_runtime_chooses() {
         per_qos: false,
         driver: CgroupDriver::Cgroupfs,
         layout: fake.layout.clone(),
+        slices: None,
     })
     .unwrap();
     let any = pod("x", Qos::Guaranteed, NONE);
@@ -357,16 +363,16 @@ async fn without_classes_nothing_is_made_and_the_runtime_chooses() {
 }
 
 #[test]
-fn the_systemd_driver_is_refused_in_plain_words() {
+fn the_systemd_driver_needs_somebody_who_makes_slices() {
     let error = CgroupTree::new(CgroupTreeSettings {
         root: "/".to_owned(),
         per_qos: true,
         driver: CgroupDriver::Systemd,
         layout: CgroupLayout::V2 { mount: "/sys/fs/cgroup".into() },
+        slices: None,
     })
     .unwrap_err();
-    assert_eq!(error, CgroupTreeError::SystemdUnsupported);
-    assert!(error.to_string().contains("not supported yet"));
+    assert_eq!(error, CgroupTreeError::NobodyMakesSlices);
 }
 
 fn private_root(label: &str) -> String {
@@ -504,4 +510,140 @@ async fn a_class_that_uses_more_than_it_should_stops_growing() {
     fake.tree().bound_classes(bounds).await.unwrap();
     assert_eq!(fake.shown("memory/kubepods/burstable/memory.limit_in_bytes"), "8000");
     assert_eq!(fake.shown("memory/kubepods/besteffort/memory.limit_in_bytes"), "5000");
+}
+
+/// A systemd that makes directories in a [`Fake`] and remembers what it was told.
+#[derive(Debug)]
+struct FakeSlices {
+    fake: Fake,
+    told: Mutex<Vec<String>>,
+}
+
+impl FakeSlices {
+    fn tree(fake: Fake) -> (Arc<Self>, CgroupTree) {
+        let layout = fake.layout.clone();
+        let slices = Arc::new(Self { fake, told: Mutex::default() });
+        let tree = CgroupTree::new(CgroupTreeSettings {
+            root: "/".to_owned(),
+            per_qos: true,
+            driver: CgroupDriver::Systemd,
+            layout,
+            slices: Some(slices.clone()),
+        });
+        (slices, tree.unwrap())
+    }
+
+    fn tell(&self, verb: &str, name: &str, properties: &[SliceProperty]) {
+        let mut words = vec![verb.to_owned(), name.to_owned()];
+        words.extend(properties.iter().map(|it| match it {
+            SliceProperty::Number(name, number) => format!("{name}={number}"),
+            SliceProperty::Mask(name, mask) => format!("{name}={mask:?}"),
+        }));
+        self.told.lock().unwrap().push(words.join(" "));
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.told.lock().unwrap())
+    }
+
+    /// `kubepods.slice/kubepods-burstable.slice` of the latter.
+    fn way(name: &str) -> String {
+        let stem = name.strip_suffix(".slice").unwrap();
+        let parts: Vec<&str> = stem.split('-').collect();
+        let units = (1..=parts.len()).map(|n| format!("{}.slice", parts[..n].join("-")));
+        units.collect::<Vec<_>>().join("/")
+    }
+}
+
+impl Slices for FakeSlices {
+    fn ensure<'a>(&'a self, slice: &'a Slice) -> Fut<'a, Result<(), HostError>> {
+        self.tell("make", &slice.name, &slice.properties);
+        let way = Self::way(&slice.name);
+        match &self.fake.layout {
+            CgroupLayout::V1 { .. }
+                if self.fake.held.path().join("cpu,cpuacct").join(&way).exists() => {}
+            CgroupLayout::V1 { .. } => self.fake.give_v1(&way),
+            CgroupLayout::V2 { .. } => self.fake.give_v2(&format!("v2/{way}")),
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn set<'a>(
+        &'a self,
+        name: &'a str,
+        properties: &'a [SliceProperty],
+    ) -> Fut<'a, Result<(), HostError>> {
+        self.tell("set", name, properties);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn stop<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), HostError>> {
+        self.tell("stop", name, &[]);
+        for entry in fs::read_dir(self.fake.held.path()).unwrap() {
+            let _ = fs::remove_dir_all(entry.unwrap().path().join(Self::way(name)));
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn with_systemd_slices_are_asked_for_and_the_rest_is_written() {
+    let fake = Fake::v2();
+    fake.give("v2", &[("cpuset.cpus.effective", "0-1\n")]);
+    let (systemd, tree) = FakeSlices::tree(fake);
+    tree.ensure_node(ClassBounds::default()).await.unwrap();
+    assert_eq!(
+        systemd.told(),
+        [
+            "make kubepods.slice",
+            "make kubepods-burstable.slice",
+            "make kubepods-besteffort.slice CPUWeight=1",
+        ]
+    );
+    tree.bound(&node_cgroup(NodeCgroupPlace::Pods, BOUNDED)).await.unwrap();
+    assert_eq!(
+        systemd.told(),
+        ["make kubepods.slice CPUWeight=39 MemoryMax=1073741824 TasksMax=500 AllowedCPUs=[3]"]
+    );
+    let limits = CgroupLimits { cpu_shares: Some(204), memory: Some(1 << 20), ..NONE };
+    let burst = pod("12-ab", Qos::Burstable, limits);
+    let way = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_ab.slice";
+    assert_eq!(tree.parent_of(&burst), format!("/{way}"));
+    tree.ensure(&burst).await.unwrap();
+    assert_eq!(
+        systemd.told(),
+        ["make kubepods-burstable-pod12_ab.slice CPUWeight=8 MemoryMax=1048576"]
+    );
+    assert_eq!(systemd.fake.shown(&format!("v2/{way}/memory.max")), "1048576");
+    assert!(tree.exists(&burst).await.unwrap());
+    assert_eq!(tree.list().await.unwrap(), [PodUid::from("12-ab")]);
+    tree.lower_cpu(&burst.uid).await.unwrap();
+    assert_eq!(systemd.told(), ["set kubepods-burstable-pod12_ab.slice CPUWeight=1"]);
+    assert_eq!(systemd.fake.shown(&format!("v2/{way}/cpu.weight")), "1");
+    tree.remove(&burst.uid).await.unwrap();
+    assert_eq!(systemd.told(), ["stop kubepods-burstable-pod12_ab.slice"]);
+    assert!(!tree.exists(&burst).await.unwrap());
+    tree.remove(&burst.uid).await.unwrap();
+    assert_eq!(systemd.told(), [""; 0], "what is not there needs no systemd");
+}
+
+#[tokio::test]
+async fn with_systemd_on_v1_every_hierarchy_has_the_slice() {
+    let (systemd, tree) = FakeSlices::tree(Fake::v1());
+    tree.ensure_node(ClassBounds::default()).await.unwrap();
+    let limits = CgroupLimits { cpu_shares: Some(204), memory: Some(1 << 20), ..NONE };
+    let sure = pod("7", Qos::Guaranteed, limits);
+    systemd.told();
+    tree.ensure(&sure).await.unwrap();
+    assert_eq!(systemd.told(), ["make kubepods-pod7.slice CPUShares=204 MemoryLimit=1048576"]);
+    let way = "kubepods.slice/kubepods-pod7.slice";
+    assert_eq!(systemd.fake.shown(&format!("cpu,cpuacct/{way}/cpu.shares")), "204");
+    assert_eq!(systemd.fake.shown(&format!("memory/{way}/memory.limit_in_bytes")), "1048576");
+    assert_eq!(systemd.fake.shown(&format!("cpuset/{way}/cpuset.cpus")), "0-1");
+    assert!(systemd.fake.held.path().join(format!("freezer/{way}")).is_dir());
+    systemd.fake.give_v1("system.slice");
+    tree.bound(&node_cgroup(daemons("/system.slice"), BOUNDED)).await.unwrap();
+    let told = systemd.told();
+    assert_eq!(told, ["set system.slice CPUShares=1024 MemoryLimit=1073741824 TasksMax=500"]);
+    assert_eq!(systemd.fake.shown("pids/system.slice/pids.max"), "500");
 }
