@@ -20,6 +20,7 @@ impl DeviceBook {
         DeviceResources {
             capacity,
             allocatable,
+            awaited: self.resources.keys().filter(|it| self.is_awaited(it)).cloned().collect(),
             removed: self.removed.iter().cloned().collect(),
             is_reset: false,
         }

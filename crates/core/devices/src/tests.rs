@@ -359,6 +359,7 @@ fn what_is_written_is_read_and_pods_keep_what_they_have_over_a_restart() {
     let (mut after, unreadable) = DeviceBook::recalled(checkpoint.clone(), at(0), understood);
     assert_eq!(unreadable.len(), 0);
     assert_eq!(after.amounts().capacity, amounts(&[(GPU, 0)]));
+    assert_eq!(after.amounts().awaited, [GPU]);
     assert_eq!(
         chosen(&after, &Ask { n: 2, ..PLAIN }),
         "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"
@@ -366,6 +367,7 @@ fn what_is_written_is_read_and_pods_keep_what_they_have_over_a_restart() {
     assert_eq!(chosen(&after, &Ask { n: 2, is_running: true, ..PLAIN }), "nothing");
     after.connect(GPU, PluginId(9), PluginOptions::default());
     after.list(GPU, devices("a b c"));
+    assert_eq!(after.amounts().awaited.len(), 0);
     assert_eq!(chosen(&after, &Ask { n: 2, ..PLAIN }), "nothing");
     assert_eq!(after.in_use(GPU), ids("a b"));
 

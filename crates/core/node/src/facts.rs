@@ -140,6 +140,9 @@ pub struct DeviceResources {
     pub capacity: Amounts,
     /// Healthy devices.
     pub allocatable: Amounts,
+    /// Resources of an earlier life of the agent whose plugin has yet to come back: whoever asks for
+    /// them waits.
+    pub awaited: Vec<String>,
     /// Resources whose plugin went away.
     pub removed: Vec<String>,
     /// True when the record of devices is gone, so that what an existing node claims is not to be

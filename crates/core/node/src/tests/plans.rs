@@ -168,6 +168,7 @@ fn capacity_counts_cores_pods_pages_and_what_others_advertise() {
         allocatable: amounts(&[("example.com/gpu", "3")]),
         removed: vec!["example.com/old".to_owned()],
         is_reset: false,
+        awaited: Vec::new(),
     };
     let previous = amounts(&[("example.org/dongle", "2"), ("hugepages-2Mi", "4Mi"), ("cpu", "64")]);
     let capacity = capacity(&settings, facts.machine.as_ref(), &facts.devices, &previous);

@@ -68,7 +68,7 @@ pub(super) fn insufficient(
     });
     let taken: Vec<Amounts> = others.iter().map(|other| requests_in_use(other)).collect();
     for (name, asked) in wanted {
-        if asked.is_zero() || !is_counted(name, &node.allocatable) {
+        if asked.is_zero() || !is_counted(name, node) {
             continue;
         }
         let in_units = |quantity: Quantity| {
@@ -78,7 +78,7 @@ pub(super) fn insufficient(
             .iter()
             .map(|amounts| in_units(amount(amounts, name)))
             .fold(0, i64::saturating_add);
-        let (requested, capacity) = (in_units(*asked), in_units(amount(&node.allocatable, name)));
+        let (requested, capacity) = (in_units(*asked), in_units(capacity(name, node)));
         if requested > capacity.saturating_sub(used) {
             found.push(InsufficientResource { name: name.clone(), requested, used, capacity });
         }
@@ -86,7 +86,16 @@ pub(super) fn insufficient(
     found
 }
 
-/// What belongs to the node always counts; extended resources only where the node has them.
-fn is_counted(name: &str, allocatable: &Amounts) -> bool {
-    is_native_resource(name) || allocatable.contains_key(name)
+/// What belongs to the node always counts; extended resources only where the node has them, and not
+/// while their plugin has yet to come back: then the pod waits for it.
+fn is_counted(name: &str, node: &NodeState) -> bool {
+    let devices = &node.facts.devices;
+    let is_known = node.allocatable.contains_key(name) || devices.allocatable.contains_key(name);
+    is_native_resource(name) || is_known && !devices.awaited.iter().any(|it| it == name)
+}
+
+/// How much of a resource there is. What plugins offer is known here before the API hears of it.
+fn capacity(name: &str, node: &NodeState) -> Quantity {
+    let devices = &node.facts.devices.allocatable;
+    devices.get(name).copied().unwrap_or_else(|| amount(&node.allocatable, name))
 }

@@ -95,6 +95,21 @@ fn what_is_asked_for_must_be_free() {
 }
 
 #[test]
+fn what_plugins_offer_counts_before_the_api_hears_of_it_and_their_return_is_waited_for() {
+    let gpu = "example.com/gpu";
+    let wants = asking(serde_json::json!({gpu: "2"}));
+    let mut node = node();
+    node.facts.devices.allocatable.insert(gpu.to_owned(), Quantity::from_value(2));
+    check(&wants, &node, &[], None);
+    node.facts.devices.allocatable.insert(gpu.to_owned(), Quantity::from_value(0));
+    let message =
+        "Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 0";
+    check(&wants, &node, &[], Some(("OutOfexample.com/gpu", message)));
+    node.facts.devices.awaited.push(gpu.to_owned());
+    check(&wants, &node, &[], None);
+}
+
+#[test]
 fn a_node_takes_so_many_pods_and_no_more() {
     let other = asking(serde_json::json!({}));
     let message = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3";
