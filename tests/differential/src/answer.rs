@@ -25,6 +25,10 @@ pub(crate) struct Answer {
     /// Pods that went, with the seconds from the request to delete them; null where nobody took the
     /// time.
     pub(crate) gone: BTreeMap<String, Option<f64>>,
+    /// What is wrong with the times of a pod's last status, by the pod's name; nothing for a kubelet
+    /// that tells the truth.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) times: BTreeMap<String, Vec<String>>,
     /// What the API server said no to.
     #[serde(default)]
     pub(crate) said: Vec<String>,

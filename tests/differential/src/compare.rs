@@ -54,6 +54,10 @@ pub(crate) fn compare(ours: &Answer, theirs: &[Answer]) -> Vec<Difference> {
     sequences(ours, theirs, &mut found);
     events(ours, theirs, &mut found);
     gone(ours, theirs, &mut found);
+    if theirs.iter().all(|it| it.times != ours.times) {
+        let theirs = theirs.iter().map(|it| json!(it.times)).collect();
+        push(&mut found, "times".to_owned(), json!(ours.times), theirs);
+    }
     if theirs.iter().all(|it| it.said != ours.said) {
         let theirs = theirs.iter().map(|it| json!(it.said)).collect();
         push(&mut found, "said".to_owned(), json!(ours.said), theirs);

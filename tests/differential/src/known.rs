@@ -1,7 +1,10 @@
 //! Differences that stay on purpose: `known.yaml`, and the page that is made of it.
 //!
 //! An entry names cases and a path (`*` stands for any text), and says what we do, why, and why
-//! that is better for users. Pure but for reading the file. It refuses entries without a reason.
+//! that is better for users. That two answers differ there on purpose does not make every answer
+//! right: what is in ours must be what the entry says it is, or something that the recordings of the
+//! case have elsewhere ([`Evidence`]). Pure but for reading the file. It refuses entries without a
+//! reason.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::compare::Difference;
+use crate::evidence::Evidence;
 
 /// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -30,6 +34,19 @@ pub(crate) struct Known {
     /// for any text.
     #[serde(default)]
     pub(crate) lines: Vec<String>,
+    /// What ours is, as `path=value`, with `*` for any text and values as JSON; without any, the
+    /// recordings say what it may be.
+    #[serde(default)]
+    pub(crate) ours: Vec<String>,
+    /// Reasons that ours may give and no recording has.
+    #[serde(default)]
+    pub(crate) reasons: Vec<String>,
+    /// Phases of the same kind.
+    #[serde(default)]
+    pub(crate) phases: Vec<String>,
+    /// Messages of the same kind, with `*` for any text.
+    #[serde(default)]
+    pub(crate) messages: Vec<String>,
     /// What upstream does and what Ferrolet does.
     pub(crate) what: String,
     /// Why it is better for users.
@@ -37,15 +54,33 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Whether a difference of a case is this one.
-    pub(crate) fn covers(&self, case: &str, difference: &Difference) -> bool {
+    /// Whether a difference of a case is this one, and ours what it should be.
+    pub(crate) fn covers(&self, case: &str, difference: &Difference, evidence: &Evidence) -> bool {
+        let told = format!("{}={}", difference.path, difference.ours);
         self.names(case)
             && self.paths.iter().any(|it| fits(it, &difference.path))
+            && (self.ours.is_empty() || self.ours.iter().any(|it| fits(it, &told)))
+            && evidence.allows(difference, self)
             && (self.lines.is_empty()
                 || difference
                     .changes()
                     .iter()
                     .all(|line| self.lines.iter().any(|it| fits(it, line))))
+    }
+
+    /// Whether ours may give this reason here.
+    pub(crate) fn has_reason(&self, reason: &str) -> bool {
+        self.reasons.iter().any(|it| it == reason)
+    }
+
+    /// Whether ours may be in this phase here.
+    pub(crate) fn has_phase(&self, phase: &str) -> bool {
+        self.phases.iter().any(|it| it == phase)
+    }
+
+    /// Whether ours may say this here.
+    pub(crate) fn has_message(&self, message: &str) -> bool {
+        self.messages.iter().any(|it| fits(it, message))
     }
 
     /// Whether a case is among those that it is about.

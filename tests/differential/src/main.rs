@@ -15,6 +15,7 @@
 mod answer;
 mod case;
 mod compare;
+mod evidence;
 mod history;
 mod judge;
 mod known;
@@ -23,6 +24,7 @@ mod perform;
 mod quality;
 mod report;
 mod stage;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,6 +65,13 @@ pub(crate) struct Options {
     wants_list: bool,
     wants_page: bool,
     filters: Vec<String>,
+}
+
+impl Options {
+    /// Whether every case is played.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.filters.is_empty() && !self.is_quick
+    }
 }
 
 /// Where cases, answers and the list lie.

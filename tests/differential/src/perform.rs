@@ -17,6 +17,7 @@ use crate::case::{Action, Case, Step};
 use crate::history::History;
 use crate::normalise::Names;
 use crate::stage::Stage;
+use crate::times;
 
 /// How long to wait for an arrival before looking at the clock again.
 const LOOK: Duration = Duration::from_millis(20);
@@ -215,6 +216,10 @@ impl Run<'_> {
         };
         for (name, history) in &self.pods {
             let name = names.text(name);
+            let faults = times::faults(&history.last);
+            if !faults.is_empty() {
+                answer.times.insert(name.clone(), faults);
+            }
             answer.last.insert(name.clone(), history.status(&names));
             answer.sequence.insert(name.clone(), history.states.clone());
             if history.is_gone {
