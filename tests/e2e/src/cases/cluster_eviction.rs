@@ -187,25 +187,19 @@ fn a_critical_pod_takes_the_place_of_the_pods_that_cost_least(
     let mut world = World::start(context)?;
     let node = world.node.object(world.cluster)?;
     let cpus: u64 = node["status"]["allocatable"]["cpu"].as_str().unwrap_or("").parse()?;
-    let namespace = world.namespace.clone();
     let asking = |name: &str, milli: u64| {
         let resources = json!({"resources": {"requests": {"cpu": format!("{milli}m")}}});
-        with(
-            pod(name, &[with(sleeper("main"), resources)]),
-            json!({"metadata": {"namespace": namespace}}),
-        )
+        pod(name, &[with(sleeper("main"), resources)])
     };
-    let on_node = json!({"spec": {"nodeName": world.node_name()}});
-    let small = with(asking("small", 300), on_node.clone());
-    let large = with(asking("large", cpus * 1000 - 400), on_node);
-    for pod in [&small, &large] {
-        world.run(pod)?;
+    let on_node = json!({
+        "metadata": {"namespace": world.namespace},
+        "spec": {"nodeName": world.node_name()},
+    });
+    for pod in [asking("small", 300), asking("large", cpus * 1000 - 400)] {
+        world.run(&with(pod, on_node.clone()))?;
     }
-    // A manifest's pod is critical; it needs less than the smaller of the two has.
-    world
-        .node
-        .node
-        .put_pod(&with(asking("critical", 350), json!({"metadata": {"namespace": null}})))?;
+    // A manifest's pod is critical; what it lacks is less than what the smaller of the two has.
+    world.node.node.put_pod(&asking("critical", 350))?;
     wait_running(&mut world.node.node, "critical")?;
     let seen = world.wait_pod("small", "Failed", SOON, |pod| pod.phase() == "Failed")?;
     let status = &seen.0["status"];
