@@ -12,7 +12,7 @@ use ferrolet_node::Pressure;
 use ferrolet_ports::{
     Detail, Event, EventKind, EventObject, MeansReading, RuntimeError, StorePlaces, Tally,
 };
-use ferrolet_types::{ContainerId, Eviction, EvictionReason, Pod, PodUid};
+use ferrolet_types::{ContainerId, Eviction, EvictionReason, Pod, PodUid, pod::PodView as _};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -34,6 +34,10 @@ const ALARM_PAUSE: Duration = Duration::from_millis(100);
 /// for.
 const CLEANUP: Duration = Duration::from_secs(30);
 const CLEANUP_POLL: Duration = Duration::from_millis(500);
+/// After a start pods that ran before are taken over one by one: for this long nobody is evicted
+/// while some of them are still unknown, and it is looked again soon.
+const TAKING_OVER: Duration = Duration::from_secs(30);
+const TAKING_OVER_POLL: Duration = Duration::from_secs(1);
 /// Where stores are is asked again now and then: a runtime may come back with other ones.
 const STORES_AGE: Duration = Duration::from_secs(300);
 /// A runtime that does not answer keeps nobody from looking at memory.
@@ -56,12 +60,15 @@ pub(crate) struct Watch {
     /// When the alarm was set, and whether the kernel took it.
     armed: Option<(Instant, bool)>,
     has_read: bool,
+    began: Instant,
 }
 
 /// What one look came to.
 enum Looked {
     /// Nothing to wait for.
     Done,
+    /// Somebody has to go, and not everybody is known yet.
+    TooEarly,
     /// This pod has to go.
     Evicted(PodUid),
 }
@@ -84,6 +91,7 @@ impl Watch {
             layout: FileSystems::One,
             armed: None,
             has_read: true,
+            began: Instant::now(),
         }
     }
 
@@ -98,6 +106,7 @@ impl Watch {
         while !self.doors.evictions.is_closed() {
             match self.look().await {
                 Looked::Done => self.rest().await,
+                Looked::TooEarly => sleep(TAKING_OVER_POLL).await,
                 Looked::Evicted(uid) => self.await_cleanup(&uid).await,
             }
         }
@@ -156,7 +165,12 @@ impl Watch {
             tracing::info!(%resource, "Pressure is reduced without evicting pods");
             return Looked::Done;
         }
-        let candidates = self.candidates(resource).await;
+        let (measured, n_strangers) = self.measure(resource).await;
+        if n_strangers > 0 && self.began.elapsed() < TAKING_OVER {
+            tracing::info!(n_strangers, "Nobody is evicted before all pods are known");
+            return Looked::TooEarly;
+        }
+        let candidates = self.candidates(&measured);
         if candidates.is_empty() {
             tracing::error!(%resource, "Eviction thresholds have been met, but no pods are active to evict");
             return Looked::Done;
@@ -205,21 +219,22 @@ impl Watch {
         !still_met(thresholds, &observations(&reading, self.settings.huge_page_bytes))
     }
 
-    /// The pods that run here, measured as far as the shortage calls for it.
-    async fn candidates(&self, resource: StarvedResource) -> Vec<Candidate> {
-        let pods: Vec<Pod> = self.doors.pods.pods().into_iter().filter(is_active).collect();
-        if pods.is_empty() {
-            return Vec::new();
-        }
-        let mut measured = Measured::default();
+    /// What pods use of what is short, and how many have cgroups that nobody has shown yet.
+    async fn measure(&self, resource: StarvedResource) -> (Measured, usize) {
+        let (mut measured, mut n_strangers) = (Measured::default(), 0);
         match self.doors.usage.snapshot(Duration::ZERO).await {
-            Ok(snapshot) => measured = measured.with_memory(&snapshot),
+            Ok(snapshot) => {
+                let pods = self.doors.pods.pods();
+                let known: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
+                n_strangers = snapshot.pods.iter().filter(|it| !known.contains(&it.uid)).count();
+                measured = measured.with_memory(&snapshot);
+            }
             Err(error) => tracing::warn!(%error, "What pods use cannot be read"),
         }
         match resource {
             StarvedResource::Memory => {}
             StarvedResource::Pids => {
-                let detail = Detail::Summary(Arc::new(known_containers(&pods)));
+                let detail = Detail::Summary(Arc::new(known_containers(&self.doors.pods.pods())));
                 match self.doors.usage.figures(detail, Duration::ZERO).await {
                     Ok(figures) => measured = measured.with_processes(&figures),
                     Err(error) => tracing::warn!(%error, "Processes of pods cannot be counted"),
@@ -229,8 +244,13 @@ impl Watch {
                 measured = self.with_disks(measured).await;
             }
         }
-        let granted = pods.iter().map(|pod| self.doors.grants.granted(pod));
-        granted.map(|pod| candidate(&pod, &measured)).collect()
+        (measured, n_strangers)
+    }
+
+    /// The pods that run here, as they were granted their resources.
+    fn candidates(&self, measured: &Measured) -> Vec<Candidate> {
+        let pods = self.doors.pods.pods().into_iter().filter(is_active);
+        pods.map(|pod| candidate(&self.doors.grants.granted(&pod), measured)).collect()
     }
 
     async fn with_disks(&self, mut measured: Measured) -> Measured {

@@ -352,3 +352,25 @@ async fn without_thresholds_nothing_is_read() {
     assert_eq!(bench.next(60).await, None);
     assert_eq!((bench.usage.n_readings(), bench.alarm.lines()), (0, None));
 }
+
+/// A pod that ran before the agent did may be the one to go, although it is not shown yet.
+#[tokio::test(start_paused = true)]
+async fn after_a_start_nobody_goes_before_all_that_run_are_known() {
+    let mut bench = bench(vec![hard(Signal::MemoryAvailable, 100)], vec![pod("early", 0, 0)]);
+    bench.use_memory(&[("early", 10), ("late", 200)]);
+    bench.leave_memory(50);
+    assert_eq!(bench.next(5).await, None);
+    assert!(bench.pressure.borrow().memory);
+    bench.pods.0.lock().unwrap().push(pod("late", 0, 0));
+    assert_eq!(bench.next(2).await.unwrap().uid.as_str(), "late");
+}
+
+/// What nobody will ever want must not keep the node from helping itself.
+#[tokio::test(start_paused = true)]
+async fn a_cgroup_that_nobody_knows_delays_nothing_for_long() {
+    let mut bench = bench(vec![hard(Signal::MemoryAvailable, 100)], vec![pod("web", 0, 0)]);
+    bench.use_memory(&[("web", 10), ("orphan", 200)]);
+    bench.leave_memory(50);
+    assert_eq!(bench.next(29).await, None);
+    assert_eq!(bench.next(3).await.unwrap().uid.as_str(), "web");
+}

@@ -139,7 +139,7 @@ fn a_node_short_of_disk_gives_up_images_and_then_the_largest_writer(
     let spare = app(context.tools, SPARE)?;
     context.containerd()?.import(&[spare])?;
     let mut options = context.node_options();
-    options.configuration = json!({"nodeStatusUpdateFrequency": "2s", "imageMinimumGCAge": "0s"});
+    options.configuration = json!({"nodeStatusUpdateFrequency": "2s", "imageMinimumGCAge": "1s"});
     let mut world = World::start_with(context, options)?;
     let writing = |name: &str, n_megabytes: u32| {
         let words = format!(
@@ -171,7 +171,9 @@ fn a_node_short_of_disk_gives_up_images_and_then_the_largest_writer(
             && message.contains("Container main was using 3"),
         "writer says {message}"
     );
-    ensure!(!has_image(context, SPARE)?, "the unused image is still there");
+    ferrolet_lab::wait_until("the unused image to go", SOON, || {
+        Ok((!has_image(context, SPARE)?).then_some(()))
+    })?;
     let (_, second) = wait_evicted(&mut world, "tidy")?;
     ensure!(first_time(&first) <= first_time(&second), "tidy went first");
     world.apply(&world.pod("late", &[sleeper("main")]))?;
