@@ -30,18 +30,18 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 const OF_THE_COMMAND_LINE: &[&str] = &["help", "seccomp-default"];
 
 fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies in crates").to_owned()
 }
 
 /// Every source file below a directory, tests apart.
 fn sources(directory: &Path, found: &mut BTreeMap<PathBuf, String>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    for entry in fs::read_dir(directory).expect("the sources are here") {
+        let path = entry.expect("a directory can be read").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() && name != "tests" && name != "target" {
             sources(&path, found);
         } else if name.ends_with(".rs") && !name.contains("tests") {
-            let text = fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).expect("sources are text");
             let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             found.insert(path, text.to_owned());
         }
