@@ -37,6 +37,7 @@ pub mod sockets;
 pub mod state_files;
 pub mod subids;
 mod system_logs;
+pub mod topology;
 pub mod watch;
 pub mod watchdog;
 

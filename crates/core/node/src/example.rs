@@ -10,9 +10,9 @@ use std::{
 use ferrolet_types::{Quantity, Timestamp};
 
 use crate::{
-    DeviceResources, HardEviction, HostAddresses, HugePages, Machine, NodeFacts, NodeSettings,
-    NodeState, Pressure, RuntimeCondition, RuntimeHandler, RuntimeHealth, RuntimeStatus,
-    RuntimeVersion, Threshold,
+    DeviceResources, HardEviction, HostAddresses, HugePages, Machine, MachineTopology, NodeFacts,
+    NodeSettings, NodeState, Pressure, RuntimeCondition, RuntimeHandler, RuntimeHealth,
+    RuntimeStatus, RuntimeVersion, Threshold,
 };
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 87, 0, 1));
@@ -77,6 +77,7 @@ impl NodeFacts {
                 os_image: "Debian GNU/Linux 12 (bookworm)".to_owned(),
                 has_apparmor: false,
                 is_in_user_namespace: Some(false),
+                topology: MachineTopology::default(),
             }),
             addresses: HostAddresses {
                 interfaces: vec![[127, 0, 0, 1].into(), V4, V6],

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use ferrolet_types::{Amounts, Timestamp};
 
-use crate::{RuntimeHealth, RuntimeVersion};
+use crate::{MachineTopology, RuntimeHealth, RuntimeVersion};
 
 /// Everything that may change while we run.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +87,8 @@ pub struct Machine {
     pub has_apparmor: bool,
     /// Whether we are root only in a user namespace; `None` when it is not reported.
     pub is_in_user_namespace: Option<bool>,
+    /// How its processors and memory hang together.
+    pub topology: MachineTopology,
 }
 
 /// Huge pages of one size.

@@ -26,6 +26,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod tunables;
 
 pub use addresses::{AddressError, host_ips, looks_up_name};
@@ -41,4 +42,5 @@ pub use runtime::{
 pub use settings::{HardEviction, NodeSettings, Threshold};
 pub use state::NodeState;
 pub use status::{NodeStatusPlan, has_changed, is_ready, is_urgent, node_status};
+pub use topology::{CpuCore, MachineTopology, NumaNode};
 pub use tunables::{TUNABLES, Tunable, TunablePlan, TunablePolicy, plan_tunable};

@@ -1,5 +1,7 @@
 //! What the node says of itself to the cluster: settings from the configuration, and its machine.
 
+use std::path::Path;
+
 use ferrolet_config::{
     Loaded,
     config::{Enforcement, Signal, ThresholdValue},
@@ -7,6 +9,7 @@ use ferrolet_config::{
 use ferrolet_host::{
     machine::{MachineFacts, has_apparmor},
     paging,
+    topology::read_topology,
 };
 use ferrolet_linux::cgroups::{CgroupLayout, CgroupName};
 use ferrolet_node::{HardEviction, HugePages, Machine, NodeSettings, Threshold};
@@ -146,5 +149,6 @@ pub(super) fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
             .enabled("KubeletInUserNamespace")
             .then_some(machine.is_in_user_namespace),
         has_apparmor: has_apparmor(),
+        topology: read_topology(Path::new("/sys")),
     }
 }
