@@ -50,13 +50,15 @@ enum Floor {
 }
 
 /// Edges inside the core, apart from those to `types` and to `pod`, which only knows `types`.
-const INSIDE_CORE: [(&str, &str); 6] = [
+const INSIDE_CORE: [(&str, &str); 8] = [
     ("ferrolet-spec", "ferrolet-resources"),
     ("ferrolet-spec", "ferrolet-node"),
     ("ferrolet-resources", "ferrolet-node"),
     ("ferrolet-eviction", "ferrolet-config"),
     ("ferrolet-devices", "ferrolet-node"),
     ("ferrolet-devices", "ferrolet-spec"),
+    ("ferrolet-placement", "ferrolet-node"),
+    ("ferrolet-placement", "ferrolet-resources"),
 ];
 
 /// Crates of the runtime that know few others. What runs in a process that forks (`sys`, `monitor`)
