@@ -6,7 +6,7 @@ use ferrolet_node_engine::{
     AllocatableDoors, NodeHandle, RefreshDoors, enforce_allocatable, refresh,
 };
 use ferrolet_pods::{Board, Wakers};
-use ferrolet_ports::StatusSink;
+use ferrolet_ports::{Placing, StatusSink};
 use ferrolet_report::node::hand_over_pod_cidr;
 use ferrolet_shutdown::Shutdown;
 use ferrolet_sources::http::ClientError;
@@ -60,7 +60,11 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let ended = Arc::new(ferrolet_shutdown::Ended::default());
     platform.sinks.push(ended.clone());
     let board = Arc::new(Board::with_sinks(sinks(&mut platform, cluster.as_ref())));
-    let providers = (&probes, &volumes, &devices.devices);
+    let doors = platform.placement_doors(board.clone());
+    let (placing, part) = ferrolet_placement_engine::build(settings.placement, doors).await;
+    parts.push(part);
+    let placing: Arc<dyn Placing> = placing;
+    let providers = (&probes, &volumes, &devices.devices, placing);
     let doors = platform.pod_doors(&board, providers, cluster.as_ref(), node.subscribe());
     let (pods, part) = ferrolet_pods::build(
         settings.pods,

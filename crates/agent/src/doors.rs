@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrolet_devices_engine::Devices;
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, Pods};
-use ferrolet_ports::{Collectors, Part, PodsView, Usage};
+use ferrolet_ports::{Collectors, Part, Placing, PodsView, Usage};
 use ferrolet_probes::Probes;
 use ferrolet_rare_volumes::RareDoors;
 use ferrolet_volumes::Volumes;
@@ -93,7 +93,12 @@ impl Platform {
     pub(crate) fn pod_doors(
         &self,
         board: &Arc<Board>,
-        (probes, volumes, devices): (&Probes, &Volumes, &Arc<Devices>),
+        (probes, volumes, devices, placing): (
+            &Probes,
+            &Volumes,
+            &Arc<Devices>,
+            Arc<dyn Placing>,
+        ),
         cluster: Option<&Cluster>,
         node: watch::Receiver<Arc<NodeState>>,
     ) -> ferrolet_pods::Doors {
@@ -106,6 +111,7 @@ impl Platform {
             names: self.names.clone(),
             state_files: self.state_files.clone(),
             usage: Some(volumes.usage.clone()),
+            placing: Some(placing),
             volumes: volumes.engine.clone(),
             devices: devices.clone(),
             probing: probes.probing.clone(),
@@ -133,6 +139,17 @@ impl Platform {
             state_files: self.state_files.clone(),
             events: self.events.clone(),
             clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn placement_doors(
+        &self,
+        pods: Arc<dyn PodsView>,
+    ) -> ferrolet_placement_engine::Doors {
+        ferrolet_placement_engine::Doors {
+            pods,
+            runtime: self.runtime.runtime.clone(),
+            state_files: self.state_files.clone(),
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Settings {
     pub pods: ferrolet_pods::Settings,
     /// What is told of devices.
     pub devices: ferrolet_devices_engine::Settings,
+    /// Where containers run.
+    pub placement: ferrolet_placement_engine::Settings,
     /// How volumes are kept.
     pub volumes: ferrolet_volumes::Settings,
     /// How kinds of volumes are kept that few have.

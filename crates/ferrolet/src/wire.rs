@@ -31,6 +31,7 @@ mod listeners;
 mod local;
 mod main_server;
 mod node_facts;
+mod placement;
 mod platform;
 mod pod_facts;
 mod process;

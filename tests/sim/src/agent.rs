@@ -57,6 +57,7 @@ impl Agent {
             state_files: world.state_files(),
             names: Arc::new(FakeNames::default()),
             usage: None,
+            placing: None,
             volumes: world.volumes(),
             devices: Arc::new(NoDevices),
             probing: Arc::new(probing),

@@ -161,6 +161,9 @@ impl Dispatcher {
                 if changes.all_sources_ready && !self.all_sources_ready {
                     self.all_sources_ready = true;
                     self.world.board.complete();
+                    if let Some(placing) = &self.world.placing {
+                        placing.all_known();
+                    }
                     let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
                     self.obey(commands);
                     self.world.records.retain(|uid| self.roster.knows(uid));
@@ -276,6 +279,7 @@ impl Dispatcher {
                 has_static_cpus: world.settings.has_static_cpus,
                 has_static_memory: world.settings.has_static_memory,
             }),
+            placing: world.placing.as_deref(),
             is_active: &|uid| !board.is_terminal(uid),
         };
         ask(&mut self.roster, &gate)

@@ -341,7 +341,7 @@ async fn allocate_devices(world: &World, memory: &Memory, pod: &Pod) -> Outcome 
 }
 
 async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
-    let cgroup = pod_cgroup(pod, &world.settings.spec.resources.cgroups);
+    let cgroup = pod_cgroup(pod, &world.cgroup_policy(pod));
     match figures::cgroup("create", world.cgroups.ensure(&cgroup)).await {
         Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
         Err(error) => {

@@ -22,7 +22,9 @@ pub(crate) async fn resize(
     let mut actuated = memory.made.actuated().cloned().unwrap_or_else(|| PodResources::of(pod));
     let running: Vec<(String, ContainerId)> =
         containers.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
-    let plan = plan_resize(pod, &actuated, &running, &world.settings.spec.resources);
+    let mut node = world.settings.spec.resources.clone();
+    node.cgroups = world.cgroup_policy(pod);
+    let plan = plan_resize(pod, &actuated, &running, &node);
     let done = figures::resized(async {
         check_memory(world, pod, &plan).await?;
         carry_out(world, pod, sandbox, plan, &mut actuated).await

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use ferrolet_lifecycle::Wish;
 use ferrolet_node::NodeState;
+use ferrolet_ports::Placing;
 use ferrolet_resources::{
     CgroupPolicy, ClassBounds, Infeasible, Rejection, ResizeRules, admit_or_preempt, class_bounds,
     pod_qos,
@@ -70,6 +71,8 @@ pub(crate) struct Gate<'a> {
     pub(crate) node: Option<&'a NodeState>,
     /// What resizes depend on besides room; `None` allows them all.
     pub(crate) rules: Option<ResizeRules<'a>>,
+    /// Who hands out processors and memory; `None` where nobody does.
+    pub(crate) placing: Option<&'a dyn Placing>,
     /// Whether a pod that was taken still needs its resources.
     pub(crate) is_active: &'a dyn Fn(&PodUid) -> bool,
 }
@@ -332,6 +335,11 @@ impl Roster {
                     && (gate.is_active)(other)
             });
             let others: Vec<Pod> = others.map(|(_, pod)| self.grants.allocated(pod)).collect();
+            // Upstream hands out processors and memory before it looks whether the pod fits.
+            if let Some(placing) = gate.placing {
+                let living = self.all_sources_ready.then_some(others.as_slice());
+                placing.admit(&self.grants.allocated(pod), living)?;
+            }
             let others: Vec<&k8s_openapi::api::core::v1::Pod> =
                 others.iter().map(AsRef::as_ref).collect();
             let place = admit_or_preempt(&self.grants.allocated(pod), node, &others)?;
@@ -341,6 +349,8 @@ impl Roster {
                 self.preempted.insert(uid.clone());
                 commands.push(Command::Preempt { uid, missing, for_pod: pod.key() });
             }
+        } else if let Some(placing) = gate.placing.filter(|_| !is_ending) {
+            placing.meet(&self.grants.allocated(pod));
         }
         self.grants.admit(pod);
         self.admitted.insert(uid);

@@ -5,7 +5,9 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use ferrolet_lifecycle::{RestartCount, StartError};
 use ferrolet_pod::{WaitingReason, containers_of};
-use ferrolet_ports::{Event, EventKind, EventObject, HookCall, HookMoment, ImageInfo, SubPath};
+use ferrolet_ports::{
+    Event, EventKind, EventObject, HookCall, HookMoment, ImageInfo, PlacedContainer, SubPath,
+};
 use ferrolet_resources::{QuotaMode, pod_cgroup};
 use ferrolet_spec::{
     ContainerInputs, ContainerSpec, IdMapping, ImageUser, MountedImage, NodeDns, Notice,
@@ -323,6 +325,10 @@ async fn request_container(
     let plugins = world.devices.for_container(uid, &container.name).await.map_err(config_error)?;
     let objects = env_objects(world, memory, pod, container).await;
     let target = target_of(memory, pod, order).map_err(config_error)?;
+    let place = match &world.placing {
+        Some(placing) => placing.place(pod, &container.name).await,
+        None => PlacedContainer::default(),
+    };
     let node = world.node();
     let restart_count = restart_number(order.restarts, newest_log);
     let seen = memory.seen.observation();
@@ -350,12 +356,18 @@ async fn request_container(
         extra_groups: &extra_groups,
         supports_recursive_read_only,
         plugins,
-        quota: QuotaMode::Enforced,
+        quota: match place.is_unthrottled {
+            true => QuotaMode::Exclusive,
+            false => QuotaMode::Enforced,
+        },
     };
     let sub_paths = prepare_sub_paths(world, memory, pod, container, &inputs).await?;
     inputs.sub_paths = &sub_paths;
-    container_spec(pod, order.kind, container, &inputs)
-        .map_err(|error| config_error(error.to_string()))
+    let spec = container_spec(pod, order.kind, container, &inputs);
+    let mut spec = spec.map_err(|error| config_error(error.to_string()))?;
+    spec.resources.cpuset_cpus = place.cpus;
+    spec.resources.cpuset_mems = place.mems;
+    Ok(spec)
 }
 
 /// Where the pod's volumes stand; images that the container mounts are fetched first.

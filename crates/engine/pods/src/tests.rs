@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn open() -> Gate<'static> {
-    Gate { node: None, rules: None, is_active: &|_| true }
+    Gate { node: None, rules: None, placing: None, is_active: &|_| true }
 }
 
 fn web(uid: &str) -> PodBuilder {
@@ -309,6 +309,7 @@ fn resizes_that_waited_are_counted_by_what_made_room() {
     let gate = |has_static_cpus: bool| Gate {
         node: Some(&node),
         rules: Some(ResizeRules { node: &resources, has_static_cpus, has_static_memory: false }),
+        placing: None,
         is_active: &|_| true,
     };
     let (small, other) = (sure("small", "200m"), sure("other", "700m"));

@@ -5,11 +5,9 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::NodeState;
 use ferrolet_ports::{
-    Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames,
-    PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler,
-    StateFiles, Usage,
+    Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames, Placing, PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
 };
-use ferrolet_resources::with_resources;
+use ferrolet_resources::{CgroupPolicy, with_resources};
 use ferrolet_spec::{NodeDns, SpecSettings};
 use ferrolet_types::{Pod, pod::PodView as _};
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -105,6 +103,8 @@ pub struct Doors {
     pub state_files: Arc<dyn StateFiles>,
     /// What pods use; `None` where nobody measures.
     pub usage: Option<Arc<dyn Usage>>,
+    /// Processors and memory of containers; `None` where nobody hands them out.
+    pub placing: Option<Arc<dyn Placing>>,
     /// Volumes of pods.
     pub volumes: Arc<dyn PodVolumes>,
     /// Devices of pods.
@@ -128,6 +128,15 @@ pub struct Doors {
 }
 
 impl World {
+    /// The bounds of a pod's cgroup here: one whose containers own their processors is not throttled
+    /// on them.
+    pub(crate) fn cgroup_policy(&self, pod: &Pod) -> CgroupPolicy {
+        let policy = self.settings.spec.resources.cgroups;
+        let placing = self.placing.as_ref();
+        let is_unthrottled = placing.is_some_and(|it| it.is_unthrottled(&pod.uid()));
+        CgroupPolicy { cpu_cfs_quota: policy.cpu_cfs_quota && !is_unthrottled, ..policy }
+    }
+
     /// The runtime's name, the scheme of container ids; asked for once.
     pub(crate) async fn runtime_name(&self) -> Result<String, RuntimeError> {
         let ask = || async { self.runtime.version().await.map(|version| version.name) };

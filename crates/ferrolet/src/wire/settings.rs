@@ -24,7 +24,7 @@ use ferrolet_types::Amounts;
 use ferrolet_volumes::{SelinuxNode, VolumeStats};
 use tokio::sync::watch;
 
-use super::{Machine, node_facts, platform::Adapters, pod_facts, pulls};
+use super::{Machine, node_facts, placement, platform::Adapters, pod_facts, pulls};
 
 /// How often drivers are asked for the health of volumes where usage is never measured.
 const HEALTH_PERIOD: Duration = Duration::from_secs(60);
@@ -60,6 +60,7 @@ pub(super) fn of(
             resolv_conf: loaded.config.dns.resolv_conf.clone(),
             once_within: loaded.flags.run_once_within,
         },
+        placement: placement::settings(loaded, &state)?,
         volumes: volumes(loaded, name, state.allocatable.clone()),
         rare_volumes: rare_volumes(loaded, name),
         reclaim: reclaim(loaded, image_policies),

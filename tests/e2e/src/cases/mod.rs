@@ -58,6 +58,7 @@ mod life;
 mod local_services;
 mod node_means;
 mod page;
+mod places;
 mod reclaim;
 mod registries;
 pub(crate) mod remote;
@@ -251,6 +252,7 @@ pub(crate) fn all() -> Vec<Case> {
         node_means::cases(),
         shutdown::cases(),
         page::cases(),
+        places::cases(),
         bench::cases(),
     ];
     subjects.into_iter().flatten().collect()

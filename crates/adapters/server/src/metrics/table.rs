@@ -119,9 +119,16 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_certificate_manager_server_ttl_seconds" Gauge Alpha [] "How long the serving certificate still holds, in seconds.";
     Metrics "kubelet_cgroup_manager_duration_seconds" Histogram Alpha ["operation_type"] "Time operations on cgroups of pods took, in seconds.";
     Metrics "kubelet_cgroup_version" Gauge Alpha [] "Version of the cgroup hierarchy.";
+    Metrics "kubelet_container_aligned_compute_resources_count" Counter Alpha ["boundary", "scope"] "What was given from within one part of the machine, by that part.";
+    Metrics "kubelet_container_aligned_compute_resources_failure_count" Counter Alpha ["boundary", "scope"] "What could not be given from within one part of the machine, by that part.";
     Metrics "kubelet_container_log_filesystem_used_bytes" Gauge Alpha ["container", "namespace", "pod", "uid"] "What logs of a container take on disk, in bytes.";
     Metrics "kubelet_container_requested_resizes_total" Counter Alpha ["operation", "requirement", "resource"] "Changes of what containers ask for, while they run.";
     Metrics "kubelet_containers_per_pod_count" Histogram Alpha [] "Containers of the pods that came to this node.";
+    Metrics "kubelet_cpu_manager_allocation_per_numa" Gauge Alpha ["numa_node"] "Processors that containers have for themselves, by NUMA node.";
+    Metrics "kubelet_cpu_manager_exclusive_cpu_allocation_count" Gauge Alpha [] "Processors that containers have for themselves.";
+    Metrics "kubelet_cpu_manager_pinning_errors_total" Counter Alpha [] "Containers that could not have the processors they asked for.";
+    Metrics "kubelet_cpu_manager_pinning_requests_total" Counter Alpha [] "Containers that asked for processors of their own.";
+    Metrics "kubelet_cpu_manager_shared_pool_size_millicores" Gauge Alpha [] "Processors that can still be given away, in thousandths.";
     Metrics "kubelet_credential_provider_plugin_duration" Histogram Alpha ["plugin_name"] "Time credential plugins took, in seconds.";
     Metrics "kubelet_credential_provider_plugin_errors_total" Counter Alpha ["plugin_name"] "Runs of credential plugins that failed.";
     Metrics "kubelet_desired_pods" Gauge Alpha ["static"] "Pods that should be here.";
@@ -146,6 +153,8 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_imagemanager_image_mustpull_checks_total" Counter Alpha ["result"] "Images that were here, by whether their user had to prove its credentials.";
     Metrics "kubelet_lifecycle_handler_http_fallbacks_total" Counter Alpha [] "Hooks over HTTPS that were answered over HTTP.";
     Metrics "kubelet_managed_ephemeral_containers" Gauge Alpha [] "Ephemeral containers in pods here.";
+    Metrics "kubelet_memory_manager_pinning_errors_total" Counter Alpha [] "Containers that could not have the memory they asked for.";
+    Metrics "kubelet_memory_manager_pinning_requests_total" Counter Alpha [] "Containers that asked for memory of their own.";
     Metrics "kubelet_memory_qos_node_memory_low_bytes" Gauge Alpha [] "Memory that is kept for burstable pods while there is any other to reclaim (memory.low).";
     Metrics "kubelet_memory_qos_node_memory_min_bytes" Gauge Alpha [] "Memory that is kept for guaranteed pods whatever happens (memory.min).";
     Metrics "kubelet_metrics_provider" Gauge Alpha ["provider"] "Always 1; the label says where figures of containers come from.";
@@ -203,6 +212,9 @@ const TABLE: &[Family] = families! {
     Metrics "kubelet_started_user_namespaced_pods_errors_total" Counter Alpha [] "Sandboxes with users of their own that could not be made.";
     Metrics "kubelet_started_user_namespaced_pods_total" Counter Alpha [] "Sandboxes with users of their own.";
     Metrics "kubelet_terminated_containers_total" Counter Alpha ["container_type", "exit_code", "reason"] "Containers that ended, by how they did.";
+    Metrics "kubelet_topology_manager_admission_duration_ms" Histogram Alpha [] "Time it took to find a place for a pod, in milliseconds.";
+    Metrics "kubelet_topology_manager_admission_errors_total" Counter Alpha [] "Pods that no place was found for.";
+    Metrics "kubelet_topology_manager_admission_requests_total" Counter Alpha [] "Pods that a place was looked for.";
     Metrics "kubelet_volume_stats_available_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Bytes left on a volume.";
     Metrics "kubelet_volume_stats_capacity_bytes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Size of a volume, in bytes.";
     Metrics "kubelet_volume_stats_inodes" Gauge Alpha ["namespace", "persistentvolumeclaim"] "Inodes of a volume.";

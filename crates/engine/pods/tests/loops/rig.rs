@@ -90,6 +90,7 @@ impl Agent {
             state_files: world.state_files(),
             names: Arc::new(FakeNames::default()),
             usage: None,
+            placing: None,
             volumes: world.volumes(),
             devices: devices.clone(),
             probing: Arc::new(FakeProbing::default()),
