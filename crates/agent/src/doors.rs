@@ -93,12 +93,7 @@ impl Platform {
     pub(crate) fn pod_doors(
         &self,
         board: &Arc<Board>,
-        (probes, volumes, devices, placing): (
-            &Probes,
-            &Volumes,
-            &Arc<Devices>,
-            Arc<dyn Placing>,
-        ),
+        (probes, volumes, devices, placing): (&Probes, &Volumes, &Arc<Devices>, Arc<dyn Placing>),
         cluster: Option<&Cluster>,
         node: watch::Receiver<Arc<NodeState>>,
     ) -> ferrolet_pods::Doors {

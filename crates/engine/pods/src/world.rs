@@ -5,7 +5,9 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::NodeState;
 use ferrolet_ports::{
-    Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames, Placing, PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler, StateFiles, Usage,
+    Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames, Placing,
+    PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler,
+    StateFiles, Usage,
 };
 use ferrolet_resources::{CgroupPolicy, with_resources};
 use ferrolet_spec::{NodeDns, SpecSettings};
