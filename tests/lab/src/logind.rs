@@ -26,6 +26,10 @@ pub struct Logind {
 impl Logind {
     /// Starts both in `directory`, which is made; its path is short, as those of sockets are.
     pub fn start(program: &Path, directory: &Path) -> Result<Logind> {
+        // What an earlier one said is not said again.
+        if directory.exists() {
+            fs::remove_dir_all(directory)?;
+        }
         fs::create_dir_all(directory)?;
         let (socket, settings) = (directory.join("bus"), directory.join("bus.conf"));
         let allowed = "<allow send_destination=\"*\"/><allow receive_sender=\"*\"/><allow own=\"*\"/><allow user=\"*\"/>";

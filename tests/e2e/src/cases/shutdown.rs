@@ -19,7 +19,10 @@ const RELEASED: &str = "released";
 /// A pod that says when it is told to end, takes two seconds and says when it ends.
 fn slow(name: &str, priority: i64) -> Value {
     let text = "trap 'echo told; sleep 2; echo ended; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
-    with(pod(name, &[script("main", text)]), json!({"spec": {"priority": priority}}))
+    with(
+        pod(name, &[script("main", text)]),
+        json!({"spec": {"priority": priority, "terminationGracePeriodSeconds": 15}}),
+    )
 }
 
 fn pods_end_by_priority_before_the_machine_goes_down(context: &mut Context<'_>) -> Result<Outcome> {
