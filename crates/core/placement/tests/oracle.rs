@@ -401,8 +401,9 @@ fn listed(q: &Value, ours: &Value, upstream: &Value, error: &str) -> Option<&'st
         return Some("broken");
     }
     // Upstream cannot read what it wrote itself; until then everybody got the same.
-    if let Some(before) = upstream["steps"].as_array().filter(|_| upstream["restart"].is_object()) {
-        return list(&ours["steps"]).starts_with(before).then_some("unread");
+    let before = upstream["steps"].as_array().filter(|_| upstream["restart"].is_object());
+    if before.is_some_and(|before| list(&ours["steps"]).starts_with(before)) {
+        return Some("unread");
     }
     // Everybody got the same, and only what the dead had is in a file still or not any more: upstream
     // takes it back when somebody asks for that very resource, or from another thread meanwhile.
