@@ -1,5 +1,6 @@
 //! Upstream's answers to random questions, recorded from its own managers (`tests/oracle/placement`),
 //! and ours to the same. Each difference is one of those that ADR 0041 lists, or a failure.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{collections::BTreeMap, io::Read as _};
 

@@ -1,5 +1,6 @@
 //! Over any order of starts, ends and restarts: nobody's processor or memory is given twice, nothing
 //! is lost, and the same history leads to the same places.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 

@@ -22,6 +22,8 @@ use crate::{
 
 /// Bytes by kind.
 type Bytes = BTreeMap<String, u64>;
+/// Bytes by nodes and kind.
+type Reusable = BTreeMap<(NumaMask, String), u64>;
 
 /// The static policy on one machine, with who has what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct StaticMemory {
     /// Who has what.
     pub assignments: MemoryAssignments,
     /// What init containers of the pod that was served last had, by nodes and kind.
-    reusable: Option<(PodUid, BTreeMap<(NumaMask, String), u64>)>,
+    reusable: Option<(PodUid, Reusable)>,
     counts: MemoryCounts,
 }
 
