@@ -83,8 +83,8 @@ fn others_are_moved_when_somebody_gets_a_processor_and_when_he_ends() {
     desk.all_known();
     let (sharing, owner) = (pod("a", 0, "Running"), pod("b", 1, "Running"));
     desk.admit(&sharing, Some(&[])).unwrap();
-    assert_eq!(told(&desk, &[sharing.clone()]), ["a-id 0-1"]);
-    desk.admit(&owner, Some(&[sharing.clone()])).unwrap();
+    assert_eq!(told(&desk, std::slice::from_ref(&sharing)), ["a-id 0-1"]);
+    desk.admit(&owner, Some(std::slice::from_ref(&sharing))).unwrap();
     let shown = [sharing.clone(), owner.clone()];
     assert_eq!(told(&desk, &shown), ["a-id 0", "b-id 1"]);
     let refused = desk.admit(&pod("d", 1, "Pending"), Some(&shown)).unwrap_err();
@@ -131,7 +131,7 @@ async fn a_container_starts_when_its_processors_are_written_down_and_has_them_af
 
     let (desk, _) = start(&world, 2).await;
     desk.meet(&owner);
-    assert_eq!(told(&desk, &[owner.clone()]), ["b-id 1"]);
+    assert_eq!(told(&desk, std::slice::from_ref(&owner)), ["b-id 1"]);
     // A machine with more processors: upstream would not start.
     let (desk, _) = start(&world, 4).await;
     desk.meet(&owner);
