@@ -176,7 +176,12 @@ mod tests {
         let expires = keeper.first().await;
         assert_eq!((n_runs(), told.header().unwrap().to_str().unwrap()), (2, "Bearer t2"));
         let client = FakeApi::new().client();
-        let clients = Clients { work: client.clone(), events: client.clone(), heartbeat: client };
+        let clients = Clients {
+            work: client.clone(),
+            events: client.clone(),
+            heartbeat: client.clone(),
+            reviews: client,
+        };
         let keeping = tokio::spawn(keeper.keep(expires, clients));
         sleep(Duration::from_secs(45)).await;
         assert_eq!(n_runs(), 2, "it is good for a minute");

@@ -129,12 +129,15 @@ pub const EFFECTIVE: &[&str] = &[
     "evictionMaxPodGracePeriod",
     "evictionMinimumReclaim",
     "mergeDefaultEvictionSettings",
-    "kernelMemcgNotification",
     "defaultPodSysctls",
 ];
 
 /// Fields that can do nothing here, each with its reason.
 pub const MEANINGLESS_FIELDS: &[(&str, &str)] = &[
+    (
+        "kernelMemcgNotification",
+        "the kernel's word of memory pressure is always asked for; it costs nothing",
+    ),
     ("enableContentionProfiling", "profiles of lock contention are a facility of Go's own runtime"),
     ("logging.flushFrequency", "every line is written as it comes, so there is nothing to flush"),
     (

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail};
 use ferrolet_config::{
     Loaded,
-    config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy, Resources},
+    config::{self as configured, CpuManagerPolicy, MemoryManagerPolicy},
 };
 use ferrolet_node::{DeviceResources, MachineTopology, NodeState, capacity, reservation};
 use ferrolet_placement::{
@@ -55,7 +55,8 @@ fn cpus(
     policy: TopologyPolicy,
 ) -> anyhow::Result<Option<StaticCpus>> {
     let config = &loaded.config;
-    let Resources { cpu_policy, cpu_policy_options: options, .. } = &config.resources;
+    let (cpu_policy, options) =
+        (&config.resources.cpu_policy, &config.resources.cpu_policy_options);
     match cpu_policy {
         CpuManagerPolicy::None if options.is_empty() => return Ok(None),
         CpuManagerPolicy::None => bail!(

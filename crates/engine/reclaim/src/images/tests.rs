@@ -7,7 +7,10 @@ use ferrolet_images::record::{PullCredentials, after_pull, encode_record, file_n
 use ferrolet_ports::{Images as _, PodsView, PullFile, RuntimeErrorKind};
 use ferrolet_testkit::{Call, FakeDisk, FakePullFiles, World, pod};
 use ferrolet_types::{Pod, Timestamp};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinHandle,
+};
 
 use super::*;
 
