@@ -213,7 +213,7 @@ impl Network {
         if self.has_cni().await? {
             let cni = Arc::clone(&self.cni);
             let added = spawn_blocking(move || cni.add(&request, namespace.as_fd())).await;
-            return Ok(added.map_err(|_| SetupError::Stopped)??);
+            return added.map_err(|_| SetupError::Stopped)?;
         }
         let work = move |it: &mut run::Worker| it.routed()?.setup(&request, namespace.as_fd());
         self.built_in.call(work).await.ok_or(SetupError::Stopped)?

@@ -185,7 +185,7 @@ mod tests {
         fn whatever_comes_is_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             for heard in messages(&bytes) {
                 for (_, value) in attributes(heard.body) {
-                    let _inside = attributes(value).map(|(_, value)| text(value)).count();
+                    let _inside: Vec<String> = attributes(value).map(|(_, value)| text(value)).collect();
                 }
             }
             prop_assert!(attributes(&bytes).count() <= bytes.len() / 4);

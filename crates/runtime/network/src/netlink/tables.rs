@@ -181,6 +181,9 @@ fn fixed() -> Vec<Message> {
     all
 }
 
+/// A set's name, flags, types of its key, and types of what a map leads to.
+type Shape<'a> = (&'a str, u32, &'a [u32], &'a [u32]);
+
 fn sets() -> Vec<Message> {
     const IP4: u32 = 7;
     const IP6: u32 = 8;
@@ -191,7 +194,7 @@ fn sets() -> Vec<Message> {
     const IS_MAP: u32 = 8;
     let joined = |types: &[u32]| types.iter().fold(0, |all, it| (all << 6) | it);
     let length = |types: &[u32]| types.iter().map(|it| if *it == IP6 { 16 } else { 4 }).sum();
-    let set = |(n, (name, flags, key, value)): (u32, (&str, u32, &[u32], &[u32]))| {
+    let set = |(n, (name, flags, key, value)): (u32, Shape<'_>)| {
         let mut message = part(format!("create set {name}"), NEW_SET, F_CREATE);
         message.text(1, TABLE);
         message.text(2, name);
@@ -205,7 +208,7 @@ fn sets() -> Vec<Message> {
         message.big(10, n);
         message
     };
-    let all: [(&str, u32, &[u32], &[u32]); 12] = [
+    let all: [Shape<'_>; 12] = [
         ("ranges4", INTERVAL, &[IP4], &[]),
         ("ranges6", INTERVAL, &[IP6], &[]),
         ("unmasked4", INTERVAL, &[IP4], &[]),
