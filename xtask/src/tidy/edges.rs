@@ -35,6 +35,8 @@ enum Floor {
     Linux,
     /// CRI's own types, for the two that speak it.
     CriProto,
+    /// WebSocket and SPDY as bytes, for the two that serve streams.
+    Streams,
     Engine,
     Adapters,
     Runtime,
@@ -160,7 +162,7 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
             matches!(to, Floor::Core) || (from == Floor::Testkit && to == Floor::Ports)
         }
         Floor::Linux => matches!(to, Floor::Core | Floor::Ports),
-        Floor::CriProto => false,
+        Floor::CriProto | Floor::Streams => false,
         // Engine crates meet in channels typed by `types`, never in each other's code.
         Floor::Engine => {
             matches!(to, Floor::Core | Floor::Ports)
@@ -169,6 +171,7 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
         Floor::Adapters => {
             matches!(to, Floor::Core | Floor::Ports | Floor::Linux)
                 || (to == Floor::CriProto && name == "ferrolet-cri")
+                || (to == Floor::Streams && name == "ferrolet-server")
                 || (is_dev && to == Floor::Testkit)
         }
         Floor::Runtime => {
@@ -177,7 +180,8 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
                 Some((_, known)) => known.contains(&used) || (is_dev && to == Floor::Runtime),
                 None => {
                     matches!(to, Floor::Core | Floor::Runtime)
-                        || (to == Floor::CriProto && name == "ferrolet-runtime-service")
+                        || (matches!(to, Floor::CriProto | Floor::Streams)
+                            && name == "ferrolet-runtime-service")
                 }
             }
         }
@@ -217,6 +221,7 @@ fn floor(manifest: &str) -> Option<Floor> {
         ["crates", "ports", ..] => Floor::Ports,
         ["crates", "linux", ..] => Floor::Linux,
         ["crates", "cri-proto", ..] => Floor::CriProto,
+        ["crates", "streams", ..] => Floor::Streams,
         ["crates", "engine", ..] => Floor::Engine,
         ["crates", "adapters", ..] => Floor::Adapters,
         ["crates", "runtime", ..] => Floor::Runtime,
@@ -260,6 +265,8 @@ mod tests {
             ("ferrolet-pods", "crates/engine/pods"),
             ("ferrolet-observe", "crates/engine/observe"),
             ("ferrolet-cri-proto", "crates/cri-proto"),
+            ("ferrolet-streams", "crates/streams"),
+            ("ferrolet-server", "crates/adapters/server"),
             ("ferrolet-cri", "crates/adapters/cri"),
             ("ferrolet-mounts", "crates/adapters/mounts"),
             ("ferrolet-runtime-sys", "crates/runtime/sys"),
@@ -324,6 +331,10 @@ mod tests {
             ("ferrolet-cri", "ferrolet-cri-proto", normal, true),
             ("ferrolet-runtime-service", "ferrolet-cri-proto", normal, true),
             ("ferrolet-mounts", "ferrolet-cri-proto", normal, false),
+            ("ferrolet-server", "ferrolet-streams", normal, true),
+            ("ferrolet-runtime-service", "ferrolet-streams", normal, true),
+            ("ferrolet-mounts", "ferrolet-streams", normal, false),
+            ("ferrolet-streams", "ferrolet-types", normal, false),
             ("ferrolet-pods", "ferrolet-cri-proto", normal, false),
             ("ferrolet-cri-proto", "ferrolet-types", normal, false),
             ("ferrolet", "ferrolet-runtime-service", normal, true),

@@ -1,10 +1,9 @@
-//! WebSocket clients in front of a runtime that speaks SPDY: a process's streams translated, or
-//! SPDY itself carried in messages.
+//! WebSocket clients in front of a runtime that speaks SPDY: a process's streams translated.
+//! SPDY itself carried in messages is `ferrolet_streams::tunnel`.
 //!
 //! ```text
 //!  translate   client ─ v5.channel.k8s.io: [channel, bytes…] ─┬─ stdin 0, resize 4, close 255 ─► SPDY streams
 //!                                                             └─ stdout 1, stderr 2, status 3 ◄─ of the runtime
-//!  tunnel      client ─ SPDY/3.1+portforward.k8s.io: bytes ──── the same bytes ───────────────── runtime
 //! ```
 //!
 //! A session ends with the process: when its outputs and its status have ended, the client gets a
@@ -20,18 +19,15 @@ use std::sync::Mutex as Moment;
 use std::time::Duration;
 
 use ferrolet_ports::WantedStreams;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use ferrolet_streams::tunnel::silence;
+use ferrolet_streams::{spdy, websocket};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
-
-use super::carry::silence;
-use super::{spdy, websocket};
 
 /// A client that was told goodbye has this long to say it too, and a process whose client is gone
 /// has this long to end.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Read from a runtime at once.
-const PIECE: usize = 32 * 1024;
 /// "Normal closure".
 const DONE: [u8; 2] = 1000u16.to_be_bytes();
 
@@ -233,7 +229,7 @@ where
     W: AsyncWrite + Unpin,
     V: AsyncWrite + Unpin,
 {
-    let mut frames = spdy::Frames::new(from_runtime);
+    let mut frames = spdy::Frames::of_server(from_runtime);
     let outputs = plan.ids.iter().map(|(_, id)| *id);
     let mut open: Vec<u32> = outputs.filter(|id| plan.output(*id).is_some()).collect();
     let mut has_status = false;
@@ -255,7 +251,8 @@ where
                 to_runtime.write_all(&answer).await?;
                 to_runtime.flush().await?;
             }
-            Ok(spdy::Heard::Other) => {}
+            // A server opens no streams.
+            Ok(spdy::Heard::Opened { .. } | spdy::Heard::Other) => {}
             Ok(spdy::Heard::Closed) | Err(_) => {
                 // A process that told its status has ended well enough.
                 if !has_status {
@@ -268,66 +265,6 @@ where
         }
     }
     Ok(())
-}
-
-/// Carries SPDY in messages until one end is done, or both are silent for too long.
-pub(super) async fn tunnel<A, B>(client: A, runtime: B, idle: Duration)
-where
-    A: AsyncRead + AsyncWrite,
-    B: AsyncRead + AsyncWrite,
-{
-    let last = Moment::new(Instant::now());
-    let (from_client, to_client) = tokio::io::split(client);
-    let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
-    let to_client = Mutex::new(to_client);
-    let inward = async {
-        let mut frames = websocket::Frames::new(from_client);
-        loop {
-            match frames.next().await? {
-                websocket::Heard::Piece { .. } => {
-                    *last.lock().expect("no panic under this lock") = Instant::now();
-                    to_runtime.write_all(frames.piece()).await?;
-                    to_runtime.flush().await?;
-                }
-                websocket::Heard::Ping(payload) => {
-                    let mut to_client = to_client.lock().await;
-                    websocket::write_frame(&mut *to_client, websocket::PONG, &payload, &[]).await?;
-                }
-                websocket::Heard::Pong => {}
-                websocket::Heard::Closed => return Result::Ok(()),
-            }
-        }
-    };
-    let outward = async {
-        let mut piece = vec![0; PIECE];
-        loop {
-            let n = from_runtime.read(&mut piece).await?;
-            if n == 0 {
-                return Result::Ok(());
-            }
-            *last.lock().expect("no panic under this lock") = Instant::now();
-            let mut to_client = to_client.lock().await;
-            let (opcode, data) = (websocket::BINARY, &piece[..n]);
-            websocket::write_frame(&mut *to_client, opcode, &[], data).await?;
-        }
-    };
-    let ended = tokio::select! {
-        ended = inward => ended,
-        ended = outward => ended,
-        () = silence(&last, idle) => {
-            tracing::debug!(?idle, "A tunnel was silent for too long");
-            Ok(())
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(err = %error, "A tunnel broke");
-    }
-    let goodbye = async {
-        let mut to_client = to_client.lock().await;
-        let _ = websocket::write_frame(&mut *to_client, websocket::CLOSE, &DONE, &[]).await;
-        let _ = tokio::join!(to_client.shutdown(), to_runtime.shutdown());
-    };
-    let _ = timeout(GOODBYE, goodbye).await;
 }
 
 #[cfg(test)]

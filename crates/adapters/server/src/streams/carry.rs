@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use ferrolet_streams::tunnel::silence;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 
@@ -64,16 +65,6 @@ async fn pump(
         *last.lock().expect("no panic under this lock") = Instant::now();
         to.write_all(&piece[..n]).await?;
         to.flush().await?;
-    }
-}
-
-pub(super) async fn silence(last: &Mutex<Instant>, idle: Duration) {
-    loop {
-        let until = *last.lock().expect("no panic under this lock") + idle;
-        if until <= Instant::now() {
-            return;
-        }
-        tokio::time::sleep_until(until).await;
     }
 }
 

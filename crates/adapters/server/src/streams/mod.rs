@@ -14,8 +14,6 @@ mod carry;
 mod damaged;
 mod options;
 mod proxy;
-mod spdy;
-mod websocket;
 
 use std::time::Duration;
 

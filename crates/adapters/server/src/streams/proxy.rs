@@ -15,14 +15,15 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use ferrolet_ports::WantedStreams;
+use ferrolet_streams::tunnel::tunnel;
+use ferrolet_streams::websocket::accept;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::bridge::{translate, tunnel};
+use super::bridge::translate;
 use super::carry::carry;
-use super::websocket::accept;
 use crate::refusal::Refusal;
 use crate::sessions::Sessions;
 

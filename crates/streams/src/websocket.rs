@@ -12,16 +12,22 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// As much as is read at once.
 const PIECE: usize = 32 * 1024;
 
-pub(super) const BINARY: u8 = 2;
-pub(super) const CLOSE: u8 = 8;
-pub(super) const PONG: u8 = 10;
+/// A message.
+pub const BINARY: u8 = 2;
+/// The end of a connection.
+pub const CLOSE: u8 = 8;
+/// The answer to a ping.
+pub const PONG: u8 = 10;
 const PING: u8 = 9;
 
 /// What a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub enum Heard {
     /// A piece of a message; [`Frames::piece`] has it.
-    Piece { begins_message: bool },
+    Piece {
+        /// True for the first one of a message.
+        begins_message: bool,
+    },
     /// A ping with what has to be sent back.
     Ping(Vec<u8>),
     /// An answer to a ping of ours.
@@ -31,7 +37,8 @@ pub(super) enum Heard {
 }
 
 /// A client's frames.
-pub(super) struct Frames<R> {
+#[derive(Debug)]
+pub struct Frames<R> {
     from: R,
     piece: Vec<u8>,
     /// Bytes of the current frame that have not come yet.
@@ -42,16 +49,22 @@ pub(super) struct Frames<R> {
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(from: R) -> Self {
+    /// What a client sends.
+    pub fn new(from: R) -> Self {
         Self { from, piece: Vec::new(), n_left: 0, mask: [0; 4], at: 0 }
     }
 
-    pub(super) fn piece(&self) -> &[u8] {
+    /// The data that [`Heard::Piece`] told of.
+    pub fn piece(&self) -> &[u8] {
         &self.piece
     }
 
     /// The next thing the client says. Not cancel-safe: a frame may be half read.
-    pub(super) async fn next(&mut self) -> Result<Heard> {
+    ///
+    /// # Errors
+    ///
+    /// The connection's, and what breaks the protocol.
+    pub async fn next(&mut self) -> Result<Heard> {
         if self.n_left > 0 {
             self.read_piece().await?;
             return Ok(Heard::Piece { begins_message: false });
@@ -118,7 +131,11 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 }
 
 /// Writes one whole message or control frame: `first`, then `rest`.
-pub(super) async fn write_frame(
+///
+/// # Errors
+///
+/// The connection's.
+pub async fn write_frame(
     to: &mut (impl AsyncWrite + Unpin),
     opcode: u8,
     first: &[u8],
@@ -145,7 +162,8 @@ pub(super) async fn write_frame(
 }
 
 /// What proves to a client that its key was read.
-pub(super) fn accept(key: &str) -> String {
+#[must_use]
+pub fn accept(key: &str) -> String {
     let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     base64::engine::general_purpose::STANDARD.encode(sha1(text.as_bytes()))
 }
