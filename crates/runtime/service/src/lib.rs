@@ -17,6 +17,7 @@ pub mod check;
 mod images;
 mod runtime;
 mod serve;
+pub mod streaming;
 mod upkeep;
 
 pub use images::{ImageServer, WallClock};
