@@ -77,6 +77,7 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 }
 
 func (p *plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchServer) error {
+	p.note("ListAndWatch", nil)
 	told := ""
 	for {
 		all := devices()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use anyhow::{Result, ensure};
+use ferrolet_lab::wait::wait_until;
 use ferrolet_lab::{Part, PodView};
 use serde_json::{Value, json};
 
@@ -85,8 +86,11 @@ fn wait_shown(world: &mut World<'_>, healthy: &str, all: &str) -> Result<()> {
     })?;
     let name = world.node_name().to_owned();
     let field = r"jsonpath={.status.allocatable.example\.com/device}";
-    let said = world.kubectl(&["get", "node", &name, "-o", field])?;
-    ensure!(said.trim() == healthy, "kubectl says {said:?}");
+    wait_until("kubectl to say so", SOON, || {
+        let said = world.kubectl(&["get", "node", &name, "-o", field])?;
+        ensure!(said.trim() == healthy, "kubectl says {said:?}");
+        Ok(Some(()))
+    })?;
     Ok(())
 }
 
@@ -136,8 +140,13 @@ fn a_pod_gets_a_device_and_keeps_it_over_restarts_of_agent_and_plugin(
     wait_shown(&mut world, "0", "2")?;
     plugin.launch()?;
     wait_shown(&mut world, "2", "2")?;
+    let n_lists = plugin.calls("ListAndWatch")?.len();
     world.node.node.kill()?;
     world.node.node.launch()?;
+    // Until then the API still shows what the agent's earlier life said.
+    world.wait("the plugin to be asked again", LATER, |_, _| {
+        Ok((plugin.calls("ListAndWatch")?.len() > n_lists).then_some(()))
+    })?;
     wait_shown(&mut world, "2", "2")?;
     let again = world.wait_ready("first")?;
     ensure!(again.container("main")?.id() == first.container("main")?.id(), "it was restarted");
