@@ -27,7 +27,6 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
         logging::init(format, loaded.config.logging.verbosity, traces).context("start logging")?;
     announce(command_line, &loaded);
     let lock = lock(&loaded)?;
-    settle(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MOST_BLOCKING_THREADS)
@@ -44,26 +43,6 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     });
     runtime.shutdown_background();
     ended
-}
-
-/// Gives this process its place among others: last in line when memory runs out, with files enough.
-/// Where that is not allowed the agent runs all the same, as upstream's does.
-fn settle(loaded: &Loaded) {
-    let kernel = &loaded.config.kernel;
-    if let Err(error) = ferrolet_linux::process::set_oom_score_adj(kernel.oom_score_adj) {
-        tracing::warn!(%error, score = kernel.oom_score_adj, "Failed to ApplyOOMScoreAdj");
-    }
-    match ferrolet_linux::process::set_open_files(kernel.max_open_files) {
-        Ok(n_files) if n_files == kernel.max_open_files => {}
-        Ok(n_files) => {
-            tracing::info!(
-                wanted = kernel.max_open_files,
-                allowed = n_files,
-                "Fewer files may be open than maxOpenFiles says"
-            );
-        }
-        Err(error) => tracing::error!(%error, "Failed to set rlimit on max file handles"),
-    }
 }
 
 /// Takes the lock file, waiting for as long as somebody else has it.

@@ -6,8 +6,6 @@
 
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Two arenas are enough for a program that waits; glibc's default is eight per core.
 #[cfg(target_env = "gnu")]
 const ARENAS: i32 = 2;
@@ -57,18 +55,6 @@ pub fn trim_memory() -> Tuned {
 /// wants CAP_SYS_RESOURCE, so the caller reports a refusal and goes on.
 pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", score.to_string())
-}
-
-/// Lets this process open so many files, or as many as it is allowed to; answers with how many.
-pub fn set_open_files(wanted: u64) -> io::Result<u64> {
-    let now = getrlimit(Resource::Nofile);
-    let both = Rlimit { current: Some(wanted), maximum: Some(wanted) };
-    if setrlimit(Resource::Nofile, both).is_ok() {
-        return Ok(wanted);
-    }
-    let most = now.maximum.map_or(wanted, |most| most.min(wanted));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..now })?;
-    Ok(most)
 }
 
 /// Who this process runs as; 0 is root.

@@ -75,16 +75,21 @@ pub(crate) fn process(
     })
 }
 
-/// A profile of the node's that somebody relies on is refused, not passed over.
+/// A profile that somebody relies on is refused, not passed over: filters of system calls are not
+/// built yet. A privileged container has none, whatever is asked for.
 fn refuse_profiles(security: &cri::LinuxContainerSecurityContext) -> Result<(), Refusal> {
-    let is_named = |it: &Option<cri::SecurityProfile>| {
-        let named = cri::security_profile::ProfileType::Localhost;
-        it.as_ref().is_some_and(|it| it.profile_type() == named)
+    use cri::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    let asked = |it: &Option<cri::SecurityProfile>| {
+        it.as_ref().map_or(Unconfined, cri::SecurityProfile::profile_type)
     };
-    if is_named(&security.seccomp) {
-        return Err(Refusal::Unsupported("a seccomp profile of the node's"));
+    match asked(&security.seccomp) {
+        Localhost => return Err(Refusal::Unsupported("a seccomp profile of the node's")),
+        RuntimeDefault if !security.privileged => {
+            return Err(Refusal::Unsupported("the default seccomp profile"));
+        }
+        RuntimeDefault | Unconfined => {}
     }
-    if is_named(&security.apparmor) {
+    if asked(&security.apparmor) == Localhost {
         return Err(Refusal::Unsupported("an AppArmor profile of the node's"));
     }
     Ok(())
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_the_nodes_is_refused_and_not_passed_over() {
+    fn a_profile_that_cannot_be_applied_is_refused_and_not_passed_over() {
         let profile = |kind: cri::security_profile::ProfileType| {
             Some(cri::SecurityProfile { profile_type: kind.into(), localhost_ref: String::new() })
         };
@@ -297,12 +302,18 @@ mod tests {
         let base = cri::LinuxContainerSecurityContext::default;
         let seccomp = cri::LinuxContainerSecurityContext { seccomp: named.clone(), ..base() };
         let apparmor = cri::LinuxContainerSecurityContext { apparmor: named, ..base() };
-        for refused in [seccomp, apparmor] {
+        let default = profile(cri::security_profile::ProfileType::RuntimeDefault);
+        let by_default = cri::LinuxContainerSecurityContext { seccomp: default.clone(), ..base() };
+        for refused in [seccomp, apparmor, by_default] {
             assert!(matches!(refuse_profiles(&refused), Err(Refusal::Unsupported(_))));
         }
         let unconfined = profile(cri::security_profile::ProfileType::Unconfined);
         let plain = cri::LinuxContainerSecurityContext { seccomp: unconfined, ..base() };
-        assert_eq!(refuse_profiles(&plain), Ok(()));
+        let privileged =
+            cri::LinuxContainerSecurityContext { seccomp: default, privileged: true, ..base() };
+        for taken in [base(), plain, privileged] {
+            assert_eq!(refuse_profiles(&taken), Ok(()));
+        }
     }
 
     #[test]

@@ -220,9 +220,10 @@ fn a_changed_configuration_takes_effect_and_a_bad_one_changes_nothing(
     configuration["registryBurst"] = json!(11);
     let words = r#"applied="maxPods" waitingForRestart="registryBurst""#;
     said(&mut node, &configuration.to_string(), words, 1)?;
-    // One is here, and no other fits beside it.
+    // One is here, and no other fits beside it: both are a manifest's, so neither has to go.
     node.put_pod(&pod("second", &[sleeper("main")]))?;
-    let is_turned_away = |pod: &PodView| pod.0["status"]["reason"] == "OutOfpods";
+    let reason = "UnexpectedAdmissionError";
+    let is_turned_away = |pod: &PodView| pod.0["status"]["reason"] == reason;
     node.wait_pod("second", "turned away", LATER, is_turned_away)?;
     configuration["maxPods"] = json!(5);
     said(&mut node, &configuration.to_string(), words, 2)?;
