@@ -124,7 +124,10 @@ fn cover_kernel_settings(directory: &Path) -> Result<()> {
         fs::write(&copy, fs::read(&real)?)?;
         mount_bind_recursive(&copy, &real).with_context(|| format!("cover {name}"))?;
     }
-    Ok(())
+    // A user namespace may mount a procfs of its own only where one is seen whole.
+    let whole = directory.join("proc");
+    fs::create_dir(&whole)?;
+    mount("proc", &whole, "proc", MountFlags::empty(), None).context("mount a whole /proc")
 }
 
 /// The caller's closure, with a network and a cgroup to work in; told to stop by the end of

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use super::{spdy, websocket};
+use ferrolet_streams::{spdy, websocket};
 
 /// Frames of both protocols, whole and well.
 const SEEDS: [&[u8]; 6] = [
@@ -44,7 +44,7 @@ async fn frames_may_be_anything() {
         let bytes = damaged(&mut chance);
         // Each frame or piece takes a byte at least, and an empty one its head.
         let most = bytes.len() + 2;
-        let mut frames = spdy::Frames::new(bytes.as_slice());
+        let mut frames = spdy::Frames::of_server(bytes.as_slice());
         let mut n_heard = 0;
         while let Ok(heard) = frames.next().await {
             n_heard += 1;
