@@ -64,10 +64,14 @@ const INSIDE_CORE: [(&str, &str); 8] = [
 ];
 
 /// Crates of the runtime that know few others. What runs in a process that forks (`sys`, `monitor`)
-/// stays small, and `plan` is pure; the rest of the runtime may know all of it.
-const INSIDE_RUNTIME: [(&str, &[&str]); 5] = [
+/// stays small, and `plan` and `seccomp` are pure; the rest of the runtime may know all of it.
+const INSIDE_RUNTIME: [(&str, &[&str]); 6] = [
     ("ferrolet-runtime-protocol", &[]),
-    ("ferrolet-runtime-plan", &["ferrolet-cri-proto", "ferrolet-runtime-protocol"]),
+    ("ferrolet-runtime-seccomp", &[]),
+    (
+        "ferrolet-runtime-plan",
+        &["ferrolet-cri-proto", "ferrolet-runtime-protocol", "ferrolet-runtime-seccomp"],
+    ),
     ("ferrolet-runtime-sys", &["ferrolet-runtime-protocol"]),
     ("ferrolet-runtime-monitor", &["ferrolet-runtime-protocol", "ferrolet-runtime-sys"]),
     ("ferrolet-runtime-client", &["ferrolet-runtime-protocol", "ferrolet-runtime-sys"]),
