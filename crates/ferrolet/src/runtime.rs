@@ -26,9 +26,10 @@ use ferrolet_runtime_client::Program;
 use ferrolet_runtime_images::{
     BootId, Limits, Puller, Registry, RegistrySettings, Store, load, manifest::Platform,
 };
+use ferrolet_runtime_network::{CniSettings, Network, Range};
 use ferrolet_runtime_plan::cgroups::Hierarchies;
 use ferrolet_runtime_service::{
-    ImageServer, LoopbackOnly, Runtime, RuntimeSettings, Upkeep, WallClock, check, serve,
+    Connector, ImageServer, Runtime, RuntimeSettings, Upkeep, WallClock, check, serve,
 };
 use tokio::net::UnixListener;
 
@@ -47,6 +48,10 @@ Flags:
   --run DIR             what goes with the kernel (default /run/ferrolet-runtime)
   --listen unix://PATH  the socket (default unix:///run/ferrolet-runtime/runtime.sock)
   --cgroup-parent NAME  the control group above pods that name none (default /ferrolet)
+  --pod-cidr LIST       the range of pods' addresses, or one of each family, with a comma, until a kubelet says
+                        (default 10.88.0.0/16)
+  --cni-conf-dir DIR    CNI configurations; while there is one, plugins connect pods (default /etc/cni/net.d)
+  --cni-bin-dir LIST    directories of CNI plugins, with commas (default /opt/cni/bin)
   --registry-hosts DIR  <registry>/hosts.toml files: mirrors, plain HTTP, certificates
   --load FILE           an image archive (OCI or Docker) to load at the start; may be given again
   -v N                  how much is logged (default 0)
@@ -58,6 +63,12 @@ const BUNDLES: [&str; 3] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
 ];
+/// What pods' addresses are from on a node that nobody tells.
+const POD_CIDR: &str = "10.88.0.0/16";
+/// Where CNI plugins look for a pod's network namespace.
+const NAMED_NAMESPACES: &str = "/run/netns";
+/// How long one CNI plugin may take.
+const PLUGIN_PATIENCE: Duration = Duration::from_secs(120);
 const WORKER_THREADS: usize = 2;
 /// Threads for calls that block, which can hang on a disk; there are as many as need be, and no more.
 const MOST_BLOCKING_THREADS: usize = 128;
@@ -74,6 +85,9 @@ struct Flags {
     run: PathBuf,
     socket: PathBuf,
     cgroup_parent: String,
+    pod_ranges: Vec<Range>,
+    cni_configurations: PathBuf,
+    cni_plugins: Vec<PathBuf>,
     registry_hosts: Option<PathBuf>,
     load: Vec<PathBuf>,
     verbosity: u32,
@@ -116,6 +130,9 @@ fn parse(words: &[String]) -> anyhow::Result<Flags> {
         run: "/run/ferrolet-runtime".into(),
         socket: "/run/ferrolet-runtime/runtime.sock".into(),
         cgroup_parent: "/ferrolet".to_owned(),
+        pod_ranges: ranges(POD_CIDR)?,
+        cni_configurations: "/etc/cni/net.d".into(),
+        cni_plugins: vec!["/opt/cni/bin".into()],
         registry_hosts: None,
         load: Vec::new(),
         verbosity: 0,
@@ -135,6 +152,13 @@ fn parse(words: &[String]) -> anyhow::Result<Flags> {
             "--run" => flags.run = absolute(name, value()?)?,
             "--listen" => flags.socket = socket(&value()?)?,
             "--cgroup-parent" => flags.cgroup_parent = group(value()?)?,
+            "--pod-cidr" => flags.pod_ranges = ranges(&value()?)?,
+            "--cni-conf-dir" => flags.cni_configurations = absolute(name, value()?)?,
+            "--cni-bin-dir" => {
+                let list = value()?;
+                let all = list.split(',').map(|it| absolute(name, it.to_owned()));
+                flags.cni_plugins = all.collect::<anyhow::Result<_>>()?;
+            }
             "--registry-hosts" => flags.registry_hosts = Some(absolute(name, value()?)?),
             "--load" => flags.load.push(value()?.into()),
             "-v" | "--v" => {
@@ -161,6 +185,17 @@ fn socket(value: &str) -> anyhow::Result<PathBuf> {
     let path =
         path.with_context(|| format!("flag --listen: {value:?} does not begin with unix://"))?;
     absolute("--listen", path.to_owned())
+}
+
+/// At most one range of each family.
+fn ranges(value: &str) -> anyhow::Result<Vec<Range>> {
+    let ranges: Result<Vec<Range>, _> = value.split(',').map(str::parse).collect();
+    let ranges = ranges.context("flag --pod-cidr")?;
+    let n_ipv6 = ranges.iter().filter(|it| it.is_ipv6()).count();
+    if n_ipv6 > 1 || ranges.len() - n_ipv6 > 1 {
+        bail!("flag --pod-cidr: {value:?} has two ranges of one family");
+    }
+    Ok(ranges)
 }
 
 fn group(value: String) -> anyhow::Result<String> {
@@ -194,7 +229,9 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     let (upkeep, wake) = Upkeep::new(store.clone());
     let puller = Arc::new(Puller::new(store.clone(), registry, &limits));
     let images = ImageServer::new(store.clone(), puller, wake, clock.clone());
-    let runtime = Runtime::open(settings, store, Arc::new(LoopbackOnly), clock)
+    let network = Network::start(network(&flags)).context("start the network of pods")?;
+    let network = Arc::new(Connector(Arc::new(network)));
+    let runtime = Runtime::open(settings, store, network, clock)
         .await
         .context("find what an earlier start left")?;
     let listener = listen(&flags.socket)?;
@@ -233,6 +270,20 @@ fn load_all(store: &Store, archives: &[PathBuf]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn network(flags: &Flags) -> ferrolet_runtime_network::Settings {
+    ferrolet_runtime_network::Settings {
+        pod_ranges: flags.pod_ranges.clone(),
+        unmasked: Vec::new(),
+        cni: CniSettings {
+            config_dir: flags.cni_configurations.clone(),
+            plugin_dirs: flags.cni_plugins.clone(),
+            cache_dir: flags.root.join("cni"),
+            namespace_dir: NAMED_NAMESPACES.into(),
+            patience: PLUGIN_PATIENCE,
+        },
+    }
 }
 
 fn registries(flags: &Flags) -> RegistrySettings {
@@ -317,6 +368,15 @@ mod tests {
                 &["--cgroup-parent", "/a/../b"],
                 "flag --cgroup-parent: \"/a/../b\" is no control group below the root",
             ),
+            (
+                &["--pod-cidr", "10.0.0.0/40"],
+                "flag --pod-cidr: \"10.0.0.0/40\" is not a range of addresses such as 10.88.0.0/16",
+            ),
+            (
+                &["--pod-cidr=10.1.0.0/16,fd00::/64,10.2.0.0/16"],
+                "flag --pod-cidr: \"10.1.0.0/16,fd00::/64,10.2.0.0/16\" has two ranges of one family",
+            ),
+            (&["--cni-bin-dir", "/a,b"], "flag --cni-bin-dir: \"b\" is not an absolute path"),
             (
                 &["--nonsense"],
                 "unknown flag \"--nonsense\"; `ferrolet runtime --help` lists what there is",

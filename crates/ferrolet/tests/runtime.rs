@@ -7,7 +7,8 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -21,8 +22,8 @@ use ferrolet_ports::{Runtime as _, RuntimeErrorKind};
 use ferrolet_runtime_images::Digest;
 use ferrolet_runtime_protocol::record::MonitorRecord;
 use ferrolet_spec::{
-    ContainerSpec, DnsSpec, LinuxResources, Mount, NamespaceMode, Namespaces, SandboxSpec,
-    SeccompProfile, SecuritySpec, SupplementalGroupsPolicy,
+    ContainerSpec, DnsSpec, LinuxResources, Mount, NamespaceMode, Namespaces, PortMapping,
+    SandboxSpec, SeccompProfile, SecuritySpec, SupplementalGroupsPolicy,
 };
 use ferrolet_types::{
     ContainerId, PodKey, PodUid, SandboxId,
@@ -49,7 +50,10 @@ fn is_root() -> bool {
 }
 
 impl Bench {
+    /// In a network of its own: pods' links, rules and addresses are nobody else's.
     async fn new(name: &str) -> Self {
+        ferrolet_runtime_sys::network::leave_namespace().unwrap();
+        ferrolet_runtime_sys::network::loopback_up().unwrap();
         let place = tempfile::Builder::new().prefix("ferrolet-runtime-").tempdir().unwrap();
         archive(&place.path().join("busybox.tar"));
         let group = format!("/ferrolet-test-{name}-{}", std::process::id());
@@ -508,4 +512,77 @@ async fn a_pod_ends_with_its_monitor_and_says_so() {
     bench.client.stop_sandbox(&sandbox).await.unwrap();
     bench.client.remove_sandbox(&sandbox).await.unwrap();
     bench.clear(&other).await;
+}
+
+/// What a server says by HTTP.
+fn ask(address: &str) -> std::io::Result<String> {
+    let address = address.parse().unwrap();
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said.lines().last().unwrap_or_default().to_owned())
+}
+
+/// The links of this test's network, without loopback.
+fn links() -> Vec<String> {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let names = table.lines().skip(2).filter_map(|it| it.split_once(':'));
+    names.map(|it| it.0.trim().to_owned()).filter(|it| it != "lo").collect()
+}
+
+#[tokio::test]
+async fn a_pods_network_outlives_the_runtime_and_goes_with_the_pod() {
+    if !is_root() {
+        return;
+    }
+    let mut bench = Bench::new("network").await;
+    let mut spec = bench.sandbox("uid-6");
+    spec.security.namespaces.network = NamespaceMode::Pod;
+    spec.port_mappings = vec![PortMapping {
+        protocol: "TCP",
+        container_port: 8080,
+        host_port: 18080,
+        host_ip: String::new(),
+    }];
+    let sandbox = bench.client.run_sandbox(&spec).await.unwrap();
+    assert_eq!(bench.observe(&spec).await.sandboxes[0].ips, ["10.88.0.2"]);
+    fs::write(bench.place.path().join("shared/page"), "hello").unwrap();
+    let server = "busybox httpd -f -p 8080 -h /shared";
+    let server = bench.run(&sandbox, &spec, ("server", server)).await;
+    let direct = "10.88.0.2:8080";
+    until("the pod answers", async || ask(direct).ok()).await;
+    // By its address, by the node's loopback address and by another address of the node.
+    let ways = [direct, "127.0.0.1:18080", "10.88.0.1:18080"];
+    assert_eq!(ways.map(|it| ask(it).unwrap()), ["hello"; 3]);
+    let itself = words(&["busybox", "wget", "-q", "-O-", "http://10.88.0.1:18080/page"]);
+    let patience = Duration::from_secs(60);
+    let output = bench.client.exec(&server, &itself, patience).await.unwrap();
+    assert_eq!((output.code, output.stdout), (0, b"hello".to_vec()), "{:?}", output.stderr);
+    let before = links();
+    assert_eq!(before.len(), 1, "{before:?}");
+
+    bench.kill();
+    // Nobody is needed for what there is.
+    assert_eq!(ways.map(|it| ask(it).unwrap()), ["hello"; 3]);
+    bench.start_again().await;
+    assert_eq!(ways.map(|it| ask(it).unwrap()), ["hello"; 3]);
+    assert_eq!((bench.observe(&spec).await.sandboxes[0].ips.len(), links()), (1, before));
+    let output = bench.client.exec(&server, &itself, patience).await.unwrap();
+    assert_eq!((output.code, output.stdout), (0, b"hello".to_vec()));
+    // The port is still the first pod's.
+    let mut other = spec.clone();
+    (other.uid, other.labels) = (PodUid::new("uid-7"), labels("uid-7", None));
+    let taken = bench.client.run_sandbox(&other).await.unwrap_err();
+    assert!(taken.message.contains("18080/TCP"), "{taken}");
+    bench.client.remove_sandbox(&sandbox).await.unwrap();
+    assert_eq!(links(), [""; 0]);
+    assert!(ask("127.0.0.1:18080").is_err());
+
+    // Both are free again; the address rests for a while.
+    let sandbox = bench.client.run_sandbox(&other).await.unwrap();
+    assert_eq!(bench.observe(&other).await.sandboxes[0].ips, ["10.88.0.3"]);
+    bench.clear(&sandbox).await;
+    assert_eq!(links(), [""; 0]);
 }

@@ -1,6 +1,6 @@
 //! A pod's end, configured from within its namespace by a thread that goes there and ends there.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -12,6 +12,9 @@ use crate::netlink::route;
 use crate::netlink::socket::{NetlinkError, Socket};
 use crate::plan::pod::{POD_LINK, PodPlan};
 use crate::sysctl;
+
+/// A line has 200 characters, and a pod a few interfaces.
+const LONGEST_TABLE: u64 = 1 << 20;
 
 /// Gives the pod's end its addresses, neighbours and routes, and its limit of bits a second if there is one.
 pub(crate) fn configure(
@@ -70,6 +73,22 @@ pub fn connect(namespace: BorrowedFd<'_>, port: u16, patience: Duration) -> io::
     let stream = within(namespace, connect).map_err(io::Error::from)??;
     stream.set_nonblocking(true)?;
     Ok(stream.into())
+}
+
+/// The kernel's table of what went through each interface of a network namespace.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered, or the table not read.
+pub fn read_interfaces(namespace: BorrowedFd<'_>) -> io::Result<String> {
+    let read = || -> io::Result<String> {
+        let mut table = Vec::new();
+        // `self` would be the first thread's, which is elsewhere.
+        let file = std::fs::File::open("/proc/thread-self/net/dev")?;
+        file.take(LONGEST_TABLE).read_to_end(&mut table)?;
+        Ok(String::from_utf8_lossy(&table).into_owned())
+    };
+    within(namespace, read).map_err(io::Error::from)?
 }
 
 /// Does something in another network namespace. A thread goes there and never comes back, so that no other work can find

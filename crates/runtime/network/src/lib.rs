@@ -39,7 +39,7 @@ mod real_tests;
 
 pub use attachment::{Attachment, Bandwidth, HostPort, Maker, Protocol};
 pub use cni::{CniError, CniSettings};
-pub use inside::connect;
+pub use inside::{connect, read_interfaces};
 pub use netlink::route::Counters;
 pub use netlink::socket::NetlinkError;
 pub use network::{

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use ferrolet_cri_proto as cri;
 use ferrolet_runtime_protocol::launch::{Device, LaunchSpec, Log, Root, Stdin};
 use ferrolet_runtime_protocol::sandbox::PidShare;
+use ferrolet_runtime_seccomp::Filter;
 
 use crate::cgroups::{self, Hierarchies, Limits};
 use crate::devices::{ALL, Access, DeviceRule, Kind};
@@ -76,6 +77,8 @@ pub struct ContainerPlace<'a> {
     pub cgroup_parent: &'a str,
     /// The node's devices that the request names, or all of them for a privileged container.
     pub devices: &'a [NodeDevice],
+    /// The filter of the profile that [`crate::seccomp_profile`] says; none: no profile is asked for.
+    pub seccomp: Option<&'a Filter>,
 }
 
 impl ContainerPlace<'_> {

@@ -118,6 +118,13 @@ pub fn default_capabilities() -> u64 {
     DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |all, bit| all | bit)
 }
 
+/// The bit of a capability by its name, with or without `CAP_`.
+#[must_use]
+pub fn capability(name: &str) -> Option<u64> {
+    let upper = name.to_ascii_uppercase();
+    bit(upper.strip_prefix("CAP_").unwrap_or(&upper))
+}
+
 fn named(names: &[String]) -> Result<(bool, u64), UnknownCapability> {
     let mut found = (false, 0);
     for name in names {

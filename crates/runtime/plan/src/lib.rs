@@ -20,5 +20,5 @@ mod refusal;
 pub mod sandbox;
 
 pub use mounts::POD_FILES;
-pub use process::stop_signal;
+pub use process::{SeccompProfile, capabilities, seccomp_profile, stop_signal};
 pub use refusal::Refusal;

@@ -68,28 +68,55 @@ pub(crate) fn process(
         env: env(config, image, place.hostname),
         working_dir: working_dir.to_owned(),
         user: Some(user(&security, image)?),
-        capabilities: capabilities(&security)?,
+        capabilities: capabilities(config)?,
         no_new_privs: security.no_new_privs,
+        seccomp: place.seccomp.map(|it| it.program.clone()).unwrap_or_default(),
+        seccomp_flags: place.seccomp.map_or(0, |it| it.flags),
         oom_score_adj: i32::try_from(score).ok(),
         ..Process::default()
     })
 }
 
-/// A profile that somebody relies on is refused, not passed over: filters of system calls are not
-/// built yet. A privileged container has none, whatever is asked for.
-fn refuse_profiles(security: &cri::LinuxContainerSecurityContext) -> Result<(), Refusal> {
+/// Which profile of system calls a container asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeccompProfile<'a> {
+    /// None.
+    Unconfined,
+    /// The runtime's own.
+    Default,
+    /// A file of the node.
+    Localhost(&'a str),
+}
+
+/// The profile that a container asks for; nothing said is none, as CRI has it. A privileged
+/// container has none, whatever is asked for.
+///
+/// # Errors
+///
+/// When the file has no absolute path.
+pub fn seccomp_profile(config: &cri::ContainerConfig) -> Result<SeccompProfile<'_>, Refusal> {
     use cri::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
-    let asked = |it: &Option<cri::SecurityProfile>| {
-        it.as_ref().map_or(Unconfined, cri::SecurityProfile::profile_type)
-    };
-    match asked(&security.seccomp) {
-        Localhost => return Err(Refusal::Unsupported("a seccomp profile of the node's")),
-        RuntimeDefault if !security.privileged => {
-            return Err(Refusal::Unsupported("the default seccomp profile"));
+    let security = config.linux.as_ref().and_then(|it| it.security_context.as_ref());
+    let asked = security.filter(|it| !it.privileged).and_then(|it| it.seccomp.as_ref());
+    let Some(asked) = asked else { return Ok(SeccompProfile::Unconfined) };
+    match asked.profile_type() {
+        Unconfined => Ok(SeccompProfile::Unconfined),
+        RuntimeDefault => Ok(SeccompProfile::Default),
+        Localhost if asked.localhost_ref.starts_with('/') => {
+            Ok(SeccompProfile::Localhost(&asked.localhost_ref))
         }
-        RuntimeDefault | Unconfined => {}
+        Localhost => {
+            let path = asked.localhost_ref.clone();
+            Err(Refusal::Path { what: "seccomp profile", path })
+        }
     }
-    if asked(&security.apparmor) == Localhost {
+}
+
+/// A profile that somebody relies on is refused, not passed over.
+fn refuse_profiles(security: &cri::LinuxContainerSecurityContext) -> Result<(), Refusal> {
+    use cri::security_profile::ProfileType::Localhost;
+    let asked = security.apparmor.as_ref().map(cri::SecurityProfile::profile_type);
+    if asked == Some(Localhost) {
         return Err(Refusal::Unsupported("an AppArmor profile of the node's"));
     }
     Ok(())
@@ -170,7 +197,13 @@ fn id(what: &'static str, id: i64) -> Result<i64, Refusal> {
     if (0..=MAX_ID).contains(&id) { Ok(id) } else { Err(Refusal::Id { what, id }) }
 }
 
-fn capabilities(security: &cri::LinuxContainerSecurityContext) -> Result<u64, Refusal> {
+/// The capabilities that a container has, one bit each.
+///
+/// # Errors
+///
+/// When a name is no capability, or an ambient one is asked for.
+pub fn capabilities(config: &cri::ContainerConfig) -> Result<u64, Refusal> {
+    let security = security(config);
     if security.privileged {
         return Ok(defaults::ALL_CAPABILITIES);
     }
@@ -294,26 +327,48 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_cannot_be_applied_is_refused_and_not_passed_over() {
-        let profile = |kind: cri::security_profile::ProfileType| {
-            Some(cri::SecurityProfile { profile_type: kind.into(), localhost_ref: String::new() })
+    fn a_profile_is_the_runtimes_a_files_or_none() {
+        use cri::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+        let config = |kind: cri::security_profile::ProfileType, path: &str, privileged| {
+            let seccomp = Some(cri::SecurityProfile {
+                profile_type: kind.into(),
+                localhost_ref: path.to_owned(),
+            });
+            let security =
+                cri::LinuxContainerSecurityContext { seccomp, privileged, ..Default::default() };
+            cri::ContainerConfig {
+                linux: Some(cri::LinuxContainerConfig {
+                    security_context: Some(security),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }
         };
-        let named = profile(cri::security_profile::ProfileType::Localhost);
-        let base = cri::LinuxContainerSecurityContext::default;
-        let seccomp = cri::LinuxContainerSecurityContext { seccomp: named.clone(), ..base() };
-        let apparmor = cri::LinuxContainerSecurityContext { apparmor: named, ..base() };
-        let default = profile(cri::security_profile::ProfileType::RuntimeDefault);
-        let by_default = cri::LinuxContainerSecurityContext { seccomp: default.clone(), ..base() };
-        for refused in [seccomp, apparmor, by_default] {
-            assert!(matches!(refuse_profiles(&refused), Err(Refusal::Unsupported(_))));
+        let relative = Refusal::Path { what: "seccomp profile", path: "p.json".to_owned() };
+        let cases = [
+            (config(Unconfined, "", false), Ok(SeccompProfile::Unconfined)),
+            (config(RuntimeDefault, "", false), Ok(SeccompProfile::Default)),
+            (config(RuntimeDefault, "", true), Ok(SeccompProfile::Unconfined)),
+            (config(Localhost, "/p.json", false), Ok(SeccompProfile::Localhost("/p.json"))),
+            (config(Localhost, "/p.json", true), Ok(SeccompProfile::Unconfined)),
+            (config(Localhost, "p.json", false), Err(relative)),
+            (cri::ContainerConfig::default(), Ok(SeccompProfile::Unconfined)),
+        ];
+        for (config, expected) in cases {
+            assert_eq!(seccomp_profile(&config), expected);
         }
-        let unconfined = profile(cri::security_profile::ProfileType::Unconfined);
-        let plain = cri::LinuxContainerSecurityContext { seccomp: unconfined, ..base() };
-        let privileged =
-            cri::LinuxContainerSecurityContext { seccomp: default, privileged: true, ..base() };
-        for taken in [base(), plain, privileged] {
-            assert_eq!(refuse_profiles(&taken), Ok(()));
-        }
+    }
+
+    #[test]
+    fn an_apparmor_profile_that_cannot_be_applied_is_refused_and_not_passed_over() {
+        let profile = cri::SecurityProfile {
+            profile_type: cri::security_profile::ProfileType::Localhost.into(),
+            localhost_ref: "x".to_owned(),
+        };
+        let asked =
+            cri::LinuxContainerSecurityContext { apparmor: Some(profile), ..Default::default() };
+        assert!(matches!(refuse_profiles(&asked), Err(Refusal::Unsupported(_))));
+        assert_eq!(refuse_profiles(&cri::LinuxContainerSecurityContext::default()), Ok(()));
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub fn features(hierarchies: Option<&Hierarchies>) -> Vec<Feature> {
         useful(
             "seccomp",
             exists("/proc/sys/kernel/seccomp/actions_avail"),
-            "system calls could not be filtered; no profile is built yet, and pods that ask for one are refused",
+            "pods that ask for a seccomp profile do not start",
         ),
         useful(
             "AppArmor",

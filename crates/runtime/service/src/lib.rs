@@ -22,7 +22,7 @@ mod upkeep;
 
 pub use images::{ImageServer, WallClock};
 pub use runtime::{
-    ConnectedSandbox, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
+    Connection, Connector, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
     Runtime, RuntimeError, RuntimeSettings, SandboxIdentity, SandboxNetwork,
 };
 pub use serve::{ServeError, serve};

@@ -6,3 +6,4 @@
 mod bench;
 mod containers;
 mod safety;
+mod seccomp;

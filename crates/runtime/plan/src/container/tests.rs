@@ -48,6 +48,7 @@ impl Case {
             hierarchies: &self.hierarchies,
             cgroup_parent: "/ferrolet",
             devices: &self.devices,
+            seccomp: None,
         };
         container(&self.config, place, &BTreeMap::from([(1, vec!["/layers/data".to_owned()])]))
     }

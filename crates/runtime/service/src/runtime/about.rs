@@ -21,8 +21,8 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn status(&self, is_verbose: bool) -> cri::StatusResponse {
-        let network = self.0.network.condition();
+    pub(crate) async fn status(&self, is_verbose: bool) -> cri::StatusResponse {
+        let network = self.0.network.condition().await;
         let condition = |kind: &str, status, reason, message| cri::RuntimeCondition {
             r#type: kind.to_owned(),
             status,

@@ -36,7 +36,7 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
     let config = record.config();
     let security = config.linux.as_ref().and_then(|it| it.security_context.clone());
     let options = security.and_then(|it| it.namespace_options);
-    let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
+    let mut addresses = sandbox.connection.addresses.iter().map(ToString::to_string);
     let network = cri::PodSandboxNetworkStatus {
         ip: addresses.next().unwrap_or_default(),
         additional_ips: addresses.map(|ip| cri::PodIp { ip }).collect(),
@@ -209,7 +209,7 @@ mod tests {
     use ferrolet_runtime_protocol::record::Exit;
 
     use super::*;
-    use crate::runtime::{phase::Process, record::SandboxRecord};
+    use crate::runtime::{network::Connection, phase::Process, record::SandboxRecord};
 
     fn exited(exit: Exit) -> cri::ContainerStatus {
         status(&ContainerSpec::default(), &Phase::Exited { started_at: 3, exit }, None)
@@ -259,7 +259,10 @@ mod tests {
             }
             .into(),
             state: SandboxState::NotReady,
-            addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
+            connection: Connection {
+                addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
+                record: Vec::new(),
+            },
             turn: Default::default(),
         };
         let listed = listed_sandbox(&sandbox);

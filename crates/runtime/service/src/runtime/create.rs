@@ -104,7 +104,9 @@ impl Runtime {
             };
             timeout(LOOKING, look).await.map_err(overdue)??
         };
-        let launch = self.plan(id, &planned, sandbox, &image, (&volumes, &found))?;
+        let filter = self.seccomp_filter(&planned).await?;
+        let launch =
+            self.plan(id, &planned, sandbox, &image, (&volumes, &found, filter.as_deref()))?;
         let spec = ContainerSpec {
             id: id.to_owned(),
             sandbox: sandbox.record.id.clone(),
@@ -137,9 +139,10 @@ impl Runtime {
         config: &cri::ContainerConfig,
         sandbox: &Sandbox,
         image: &Image,
-        (volumes, devices): (
+        (volumes, devices, seccomp): (
             &BTreeMap<usize, Vec<String>>,
             &[ferrolet_runtime_plan::container::NodeDevice],
+            Option<&ferrolet_runtime_seccomp::Filter>,
         ),
     ) -> Result<LaunchSpec, RuntimeError> {
         let execution = &image.config.config;
@@ -166,6 +169,7 @@ impl Runtime {
                 hierarchies: &self.0.settings.hierarchies,
                 cgroup_parent: &self.0.settings.cgroup_parent,
                 devices,
+                seccomp,
             },
             volumes,
         )?;

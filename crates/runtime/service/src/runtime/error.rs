@@ -69,6 +69,14 @@ pub enum RuntimeError {
         #[source]
         source: io::Error,
     },
+    /// A profile of system calls that is none.
+    #[error("seccomp profile {}: {problem}", path.display())]
+    Seccomp {
+        /// The file.
+        path: PathBuf,
+        /// Its field, and what is the matter.
+        problem: String,
+    },
     /// The pod could not be connected.
     #[error("set up the network of the pod")]
     Network(#[from] NetworkError),
@@ -96,9 +104,9 @@ impl From<RuntimeError> for Status {
             | RuntimeError::NoContainer(_)
             | RuntimeError::NoImage(_) => Self::not_found(message),
             RuntimeError::NameTaken { .. } => Self::already_exists(message),
-            RuntimeError::Refused(_) | RuntimeError::NoHandler(_) => {
-                Self::invalid_argument(message)
-            }
+            RuntimeError::Refused(_)
+            | RuntimeError::NoHandler(_)
+            | RuntimeError::Seccomp { .. } => Self::invalid_argument(message),
             RuntimeError::NotReady(_) | RuntimeError::WrongState { .. } => {
                 Self::failed_precondition(message)
             }

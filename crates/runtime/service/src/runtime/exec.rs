@@ -40,7 +40,7 @@ impl Runtime {
             stderr: true,
         };
         // A caller that leaves, and one whose time is over, have everything killed that the command started.
-        let mut guard = CommandGuard { monitor: Some(monitor.clone()), container, number };
+        let mut guard = CommandGuard::new(monitor.clone(), container, number);
         let command = monitor.exec(exec).await;
         let command = command.map_err(|error| RuntimeError::Monitor("exec in container", error))?;
         let Stdio::Pipes { stdout, stderr, .. } = command.stdio else {
@@ -54,7 +54,7 @@ impl Runtime {
             let overdue = |_| RuntimeError::CommandOverdue(request.timeout);
             timeout(Duration::from_secs(seconds), ended).await.map_err(overdue)??
         };
-        guard.monitor = None;
+        guard.let_go();
         Ok(response)
     }
 }
@@ -98,10 +98,21 @@ async fn read_all(from: Option<OwnedFd>, into: &mut Vec<u8>) {
 }
 
 /// Kills a command that is not waited for to its end.
-struct CommandGuard {
+pub(super) struct CommandGuard {
     monitor: Option<Monitor>,
     container: String,
     number: u64,
+}
+
+impl CommandGuard {
+    pub(super) fn new(monitor: Monitor, container: String, number: u64) -> Self {
+        Self { monitor: Some(monitor), container, number }
+    }
+
+    /// The command has ended by itself.
+    pub(super) fn let_go(&mut self) {
+        self.monitor = None;
+    }
 }
 
 impl Drop for CommandGuard {

@@ -15,6 +15,7 @@
 
 mod about;
 pub(crate) mod answer;
+mod connector;
 mod containers;
 mod create;
 mod devices;
@@ -28,8 +29,10 @@ mod pod_files;
 mod record;
 mod recover;
 mod sandboxes;
+mod seccomp;
 mod spawners;
 mod stats;
+mod stdio;
 mod table;
 mod update;
 mod usage;
@@ -52,9 +55,10 @@ use ferrolet_runtime_plan::cgroups::Hierarchies;
 use ferrolet_runtime_protocol::launch::Process;
 use tokio::sync::broadcast;
 
+pub use connector::Connector;
 pub use error::RuntimeError;
 pub use network::{
-    ConnectedSandbox, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
+    Connection, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
     SandboxIdentity, SandboxNetwork,
 };
 
@@ -99,6 +103,7 @@ struct Inner {
     table: Mutex<Table>,
     events: broadcast::Sender<cri::ContainerEventResponse>,
     last_command: AtomicU64,
+    filters: seccomp::Filters,
 }
 
 impl Runtime {
@@ -129,6 +134,7 @@ impl Runtime {
             table: Mutex::default(),
             events: broadcast::Sender::new(N_EVENTS),
             last_command: AtomicU64::new(first_command),
+            filters: seccomp::Filters::default(),
         };
         let runtime = Self(Arc::new(inner));
         runtime.recover().await?;

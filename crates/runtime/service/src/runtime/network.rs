@@ -1,15 +1,11 @@
 //! The door to a pod's network: what the service asks of whoever connects pods.
 //!
-//! `crates/runtime/network` is behind it; [`LoopbackOnly`] stands in where nothing connects pods. Owned by the
+//! `crates/runtime/network` is behind it ([`super::connector`]); [`LoopbackOnly`] stands in where nothing connects pods. Owned by the
 //! service, which calls `set_up` once for a sandbox with a network namespace of its own, `tear_down` as often as
 //! it takes, and `restore` once after every start, before the socket is opened. Refuses: CRI's types, and the
 //! node's own network, which needs no door.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    os::fd::{BorrowedFd, OwnedFd},
-};
+use std::{collections::BTreeMap, net::IpAddr, os::fd::OwnedFd};
 
 use futures::future::BoxFuture;
 
@@ -54,15 +50,13 @@ pub struct SandboxIdentity {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A sandbox that is connected.
-#[derive(Debug)]
-pub struct ConnectedSandbox {
-    /// Which.
-    pub identity: SandboxIdentity,
-    /// The addresses that it was given, the first the one to be told.
+/// What a sandbox was given. It goes into the sandbox's record, and comes back unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// The addresses, the first the one to be told.
     pub addresses: Vec<IpAddr>,
-    /// Its network namespace; none: its monitor does not answer at the moment.
-    pub namespace: Option<OwnedFd>,
+    /// All that restoring and taking down need, in the words of whoever connected it.
+    pub record: Vec<u8>,
 }
 
 /// Whether pods can be connected.
@@ -74,6 +68,13 @@ pub struct NetworkCondition {
     pub reason: String,
     /// Why not, in a sentence.
     pub message: String,
+}
+
+impl NetworkCondition {
+    /// Pods cannot be connected, and this is why; kubelets show the reason.
+    pub(super) fn not_ready(message: String) -> Self {
+        Self { is_ready: false, reason: "NetworkPluginNotReady".to_owned(), message }
+    }
 }
 
 /// A pod that was not connected, or not taken down.
@@ -89,36 +90,25 @@ pub struct NetworkError {
 
 /// Whoever connects pods. Every call may be dropped at any await and made again.
 pub trait SandboxNetwork: Send + Sync {
-    /// Connects a sandbox, whose namespace has loopback up and nothing else; the addresses that it got. When it
-    /// fails nothing is left of it.
-    fn set_up<'a>(
-        &'a self,
-        sandbox: &'a SandboxIdentity,
-        namespace: BorrowedFd<'a>,
-    ) -> BoxFuture<'a, Result<Vec<IpAddr>, NetworkError>>;
+    /// Connects a sandbox, whose namespace has loopback up and nothing else. When it fails nothing is left of it.
+    fn set_up(
+        &self,
+        sandbox: SandboxIdentity,
+        namespace: OwnedFd,
+    ) -> BoxFuture<'_, Result<Connection, NetworkError>>;
 
-    /// Takes everything back that a sandbox was given. What is not there is fine. The namespace may be gone.
-    fn tear_down<'a>(
-        &'a self,
-        sandbox: &'a SandboxIdentity,
-        namespace: Option<BorrowedFd<'a>>,
-    ) -> BoxFuture<'a, Result<(), NetworkError>>;
+    /// Takes everything back that a sandbox was given. What is not there is fine, and so is a namespace that is gone.
+    fn tear_down(&self, connection: Connection) -> BoxFuture<'_, Result<(), NetworkError>>;
 
-    /// After a start: exactly these sandboxes are connected. Whatever else an earlier start left is removed, and
-    /// whatever they lack is made again.
-    fn restore<'a>(
-        &'a self,
-        sandboxes: &'a [ConnectedSandbox],
-    ) -> BoxFuture<'a, Result<(), NetworkError>>;
-
-    /// The ids of sandboxes that have something set up, for those who look for leftovers.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<String>, NetworkError>>;
+    /// After a start: exactly these are connected. Whatever else an earlier start left is removed, and what they
+    /// lack on the node is made again.
+    fn restore(&self, connections: Vec<Connection>) -> BoxFuture<'_, Result<(), NetworkError>>;
 
     /// The addresses that pods of this node are given from now on, as the cluster says: a list of ranges with commas.
     fn set_pod_cidr<'a>(&'a self, cidr: &'a str) -> BoxFuture<'a, Result<(), NetworkError>>;
 
     /// Whether pods can be connected.
-    fn condition(&self) -> NetworkCondition;
+    fn condition(&self) -> BoxFuture<'_, NetworkCondition>;
 }
 
 /// Nobody connects pods: they have loopback, and the runtime says that its network is not ready.
@@ -126,41 +116,29 @@ pub trait SandboxNetwork: Send + Sync {
 pub struct LoopbackOnly;
 
 impl SandboxNetwork for LoopbackOnly {
-    fn set_up<'a>(
-        &'a self,
-        _: &'a SandboxIdentity,
-        _: BorrowedFd<'a>,
-    ) -> BoxFuture<'a, Result<Vec<IpAddr>, NetworkError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn set_up(
+        &self,
+        _: SandboxIdentity,
+        _: OwnedFd,
+    ) -> BoxFuture<'_, Result<Connection, NetworkError>> {
+        Box::pin(async { Ok(Connection::default()) })
     }
 
-    fn tear_down<'a>(
-        &'a self,
-        _: &'a SandboxIdentity,
-        _: Option<BorrowedFd<'a>>,
-    ) -> BoxFuture<'a, Result<(), NetworkError>> {
+    fn tear_down(&self, _: Connection) -> BoxFuture<'_, Result<(), NetworkError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn restore<'a>(&'a self, _: &'a [ConnectedSandbox]) -> BoxFuture<'a, Result<(), NetworkError>> {
+    fn restore(&self, _: Vec<Connection>) -> BoxFuture<'_, Result<(), NetworkError>> {
         Box::pin(async { Ok(()) })
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<String>, NetworkError>> {
-        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn set_pod_cidr<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), NetworkError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn condition(&self) -> NetworkCondition {
-        NetworkCondition {
-            is_ready: false,
-            reason: "NetworkPluginNotReady".to_owned(),
-            message: "pods with a network of their own have loopback only: nothing connects them; \
-                      pods on the node's network work"
-                .to_owned(),
-        }
+    fn condition(&self) -> BoxFuture<'_, NetworkCondition> {
+        let message = "pods with a network of their own have loopback only: nothing connects them; \
+                       pods on the node's network work";
+        Box::pin(async { NetworkCondition::not_ready(message.to_owned()) })
     }
 }

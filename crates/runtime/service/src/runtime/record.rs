@@ -17,6 +17,8 @@ use ferrolet_cri_proto as cri;
 use ferrolet_runtime_protocol::{launch::LaunchSpec, sandbox::SandboxSpec};
 use prost::Message;
 
+use super::network::Connection;
+
 /// A sandbox as it was asked for.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SandboxRecord {
@@ -46,6 +48,9 @@ pub(crate) struct SandboxRun {
     /// Somebody has begun to stop it: it is not ready any more, whatever its monitor says.
     #[prost(bool, tag = "2")]
     pub(crate) is_stopped: bool,
+    /// What restoring and taking down its network need, in the network's words.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) network: Vec<u8>,
 }
 
 /// A container as it was asked for and as it is launched.
@@ -91,6 +96,20 @@ pub(crate) struct UserRecord {
     pub(crate) gid: u32,
     #[prost(uint32, repeated, tag = "3")]
     pub(crate) groups: Vec<u32>,
+}
+
+impl SandboxRun {
+    pub(crate) fn new(connection: &Connection, is_stopped: bool) -> Self {
+        let addresses = connection.addresses.iter().map(ToString::to_string).collect();
+        Self { addresses, is_stopped, network: connection.record.clone() }
+    }
+
+    pub(crate) fn connection(&self) -> Connection {
+        Connection {
+            addresses: self.addresses.iter().filter_map(|it| it.parse().ok()).collect(),
+            record: self.network.clone(),
+        }
+    }
 }
 
 impl SandboxRecord {

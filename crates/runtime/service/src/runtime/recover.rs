@@ -21,10 +21,9 @@ use super::{
     Runtime,
     error::RuntimeError,
     files::{Places, names, off_thread, read_node_file, read_record, write},
-    network::ConnectedSandbox,
     phase::Phase,
     record::{ContainerSpec, SandboxRecord, SandboxRun},
-    sandboxes::{has_own_network, identity},
+    sandboxes::has_own_network,
     table::{Container, Sandbox, SandboxState},
     watch::take_record,
 };
@@ -54,10 +53,13 @@ impl Runtime {
             off_thread(move || places.remove(&places.pod(&stray))).await?;
         }
         let to_reach = self.fill(found).await;
-        let reached = to_reach.into_iter().map(|id| self.reach_again(id));
+        let reached = to_reach.iter().map(|id| self.reach_again(id.clone()));
         join_all(reached).await;
         self.settle_containers().await;
-        self.restore_network().await?;
+        if let Err(error) = self.restore_network(&to_reach).await {
+            // Its condition says so; pods on the node's network need none, and it is tried again with the next pod.
+            warn!(error = &error as &dyn std::error::Error, "pods' network is not restored");
+        }
         let table = self.table();
         if !table.sandboxes.is_empty() {
             let (n_sandboxes, n_containers) = (table.sandboxes.len(), table.containers.len());
@@ -84,12 +86,11 @@ impl Runtime {
                 if run.as_ref().is_some_and(|it| !it.is_stopped) {
                     to_reach.push(id.clone());
                 }
-                let addresses = run.unwrap_or_default().addresses;
-                let addresses = addresses.iter().filter_map(|it| it.parse().ok()).collect();
+                let connection = run.unwrap_or_default().connection();
                 let sandbox = Sandbox {
                     record: Arc::new(record),
                     state: SandboxState::NotReady,
-                    addresses,
+                    connection,
                     turn: Arc::default(),
                 };
                 table.sandboxes.insert(id, sandbox);
@@ -185,22 +186,21 @@ impl Runtime {
         }
     }
 
-    async fn restore_network(&self) -> Result<(), RuntimeError> {
-        let connected: Vec<ConnectedSandbox> = {
+    /// Sandboxes that somebody has begun to stop have no network any more. Those whose monitor is dead, or does not
+    /// answer at the moment, keep theirs until they are stopped.
+    async fn restore_network(&self, not_stopped: &[String]) -> Result<(), RuntimeError> {
+        let connections = {
             let table = self.table();
-            let own = table.sandboxes.values().filter(|it| has_own_network(&it.record));
-            own.filter(|it| it.link().is_some())
-                .map(|it| ConnectedSandbox {
-                    identity: identity(&it.record),
-                    addresses: it.addresses.clone(),
-                    namespace: it
-                        .link()
-                        .and_then(|it| it.network.as_ref())
-                        .and_then(|it| it.try_clone().ok()),
-                })
-                .collect()
+            let mut own: Vec<&Sandbox> = not_stopped
+                .iter()
+                .filter_map(|id| table.sandboxes.get(id))
+                .filter(|it| has_own_network(&it.record))
+                .collect();
+            // Addresses are given away after the last one that was.
+            own.sort_by_key(|it| it.record.created_at);
+            own.into_iter().map(|it| it.connection.clone()).collect()
         };
-        Ok(self.0.network.restore(&connected).await?)
+        Ok(self.0.network.restore(connections).await?)
     }
 }
 

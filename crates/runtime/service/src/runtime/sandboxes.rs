@@ -1,6 +1,6 @@
 //! Sandboxes made, stopped and removed. Stopping and removing what is not there is done already.
 
-use std::{net::IpAddr, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use ferrolet_cri_proto as cri;
 use ferrolet_runtime_client::Monitor;
@@ -18,7 +18,7 @@ use super::{
     error::RuntimeError,
     events::EventKind,
     files::{disk, make_directory, off_thread, write_record},
-    network::{HostPort, PortProtocol, SandboxIdentity},
+    network::{Connection, HostPort, PortProtocol, SandboxIdentity},
     new_id, pod_files,
     record::{SandboxRecord, SandboxRun, sandbox_name},
     table::{Link, Sandbox, SandboxState},
@@ -71,7 +71,7 @@ impl Runtime {
             Ok(()) => Ok(id),
             Err(error) => {
                 // Whatever was made goes, and the name is free again.
-                if let Err(left) = self.clear_sandbox(&id).await {
+                if let Err(left) = self.clear_unmade(&id).await {
                     warn!(
                         sandbox = id,
                         error = &left as &dyn std::error::Error,
@@ -84,13 +84,20 @@ impl Runtime {
         }
     }
 
+    async fn clear_unmade(&self, id: &str) -> Result<(), RuntimeError> {
+        if let Ok(sandbox) = self.sandbox(id) {
+            self.0.network.tear_down(sandbox.connection).await?;
+        }
+        self.clear_sandbox(id).await
+    }
+
     async fn make_sandbox(&self, record: SandboxRecord) -> Result<(), RuntimeError> {
         let id = record.id.clone();
         let record = Arc::new(record);
         let sandbox = Sandbox {
             record: Arc::clone(&record),
             state: SandboxState::Starting,
-            addresses: Vec::new(),
+            connection: Connection::default(),
             turn: Arc::default(),
         };
         // Whoever stops or removes it meanwhile waits for its turn.
@@ -111,17 +118,21 @@ impl Runtime {
         let spec = record.spec.clone().unwrap_or_default();
         self.0.spawners.spawn(spec).await?;
         let (link, events) = self.connect(&id, MAKING).await?;
-        let addresses = match &link.network {
-            Some(namespace) => self.0.network.set_up(&identity(&record), namespace.as_fd()).await?,
-            None => Vec::new(),
-        };
-        self.write_run(&id, &addresses, false).await?;
-        {
-            let mut table = self.table();
-            if let Some(sandbox) = table.sandboxes.get_mut(&id) {
-                sandbox.state = SandboxState::Ready(Arc::clone(&link));
-                sandbox.addresses = addresses;
+        let connection = match &link.network {
+            Some(namespace) => {
+                let namespace = namespace.try_clone();
+                let namespace = namespace.map_err(disk("copy", Path::new("network namespace")))?;
+                self.0.network.set_up(identity(&record), namespace).await?
             }
+            None => Connection::default(),
+        };
+        // From here on it is found by whoever takes this down.
+        if let Some(sandbox) = self.table().sandboxes.get_mut(&id) {
+            sandbox.connection = connection.clone();
+        }
+        self.write_run(&id, &connection, false).await?;
+        if let Some(sandbox) = self.table().sandboxes.get_mut(&id) {
+            sandbox.state = SandboxState::Ready(Arc::clone(&link));
         }
         self.watch(id.clone(), link, events);
         self.tell(&id, &id, EventKind::ContainerStartedEvent);
@@ -151,12 +162,12 @@ impl Runtime {
     async fn write_run(
         &self,
         sandbox: &str,
-        addresses: &[IpAddr],
+        connection: &Connection,
         is_stopped: bool,
     ) -> Result<(), RuntimeError> {
         let path = self.0.places.pod(sandbox).join("sandbox");
-        let addresses = addresses.iter().map(ToString::to_string).collect();
-        off_thread(move || write_record(&path, &SandboxRun { addresses, is_stopped })).await
+        let run = SandboxRun::new(connection, is_stopped);
+        off_thread(move || write_record(&path, &run)).await
     }
 
     /// Ends everything in a sandbox and takes its network back.
@@ -170,16 +181,12 @@ impl Runtime {
         let was_ready = link.is_some();
         if was_ready {
             // From here on it is not ready, also for a service that is started in the middle of this.
-            self.write_run(id, &sandbox.addresses, true).await?;
+            self.write_run(id, &sandbox.connection, true).await?;
             self.set_not_ready(id);
         }
         self.end_monitor(id, link.as_deref()).await;
-        if has_own_network(&sandbox.record) {
-            // The descriptor keeps the namespace, without anybody in it.
-            let namespace = link.as_ref().and_then(|it| it.network.as_ref());
-            let namespace = namespace.map(|it| it.as_fd());
-            self.0.network.tear_down(&identity(&sandbox.record), namespace).await?;
-        }
+        // The link's descriptor keeps the namespace until here, without anybody in it.
+        self.0.network.tear_down(sandbox.connection.clone()).await?;
         if was_ready {
             self.tell(id, id, EventKind::ContainerStoppedEvent);
         }

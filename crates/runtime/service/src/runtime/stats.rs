@@ -1,6 +1,9 @@
 //! What containers and pods use, as CRI shows it.
 
+use std::os::fd::AsFd as _;
+
 use ferrolet_cri_proto as cri;
+use ferrolet_runtime_network::read_interfaces;
 use ferrolet_runtime_plan::sandbox::cgroup_parent;
 
 use super::{
@@ -8,9 +11,8 @@ use super::{
     answer::has_labels,
     error::RuntimeError,
     files::off_thread,
-    sandboxes::has_own_network,
     table::{Container, Sandbox},
-    usage::{GroupUsage, LayerUsage, Memory, read_group, read_interfaces},
+    usage::{GroupUsage, LayerUsage, Memory, interfaces, read_group},
 };
 
 impl Runtime {
@@ -130,24 +132,23 @@ impl Runtime {
         let config = sandbox.record.config();
         let parent = config.linux.as_ref().map(|it| it.cgroup_parent.clone()).unwrap_or_default();
         let (hierarchies, now) = (self.0.settings.hierarchies.clone(), self.now());
-        let own_network = has_own_network(&sandbox.record);
-        let pids = self.containers_of(&id).into_iter().find_map(|it| it.phase().pid());
-        let (group, interfaces) = off_thread(move || {
+        let namespace = sandbox.link().and_then(|it| it.network.as_ref()?.try_clone().ok());
+        let (group, found) = off_thread(move || {
             // Without a group of the pod's own there is only the sum of its containers.
             let group = if parent.is_empty() {
                 GroupUsage::default()
             } else {
                 read_group(&hierarchies, &parent, "")
             };
-            let interfaces = pids.filter(|_| own_network).map(read_interfaces).unwrap_or_default();
-            Ok((group, interfaces))
+            let table = namespace.and_then(|it| read_interfaces(it.as_fd()).ok());
+            Ok((group, table.map(|it| interfaces(&it)).unwrap_or_default()))
         })
         .await?;
-        let mut interfaces = interfaces.into_iter();
+        let mut found = found.into_iter();
         let network = cri::NetworkUsage {
             timestamp: now,
-            default_interface: interfaces.next(),
-            interfaces: interfaces.collect(),
+            default_interface: found.next(),
+            interfaces: found.collect(),
         };
         Ok(cri::PodSandboxStats {
             attributes: Some(cri::PodSandboxAttributes {

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex},
 };
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     error::RuntimeError,
+    network::Connection,
     phase::Phase,
     record::{ContainerSpec, SandboxRecord, UserRecord},
     usage::LayerUsage,
@@ -47,7 +47,8 @@ pub(crate) enum SandboxState {
 pub(crate) struct Sandbox {
     pub(crate) record: Arc<SandboxRecord>,
     pub(crate) state: SandboxState,
-    pub(crate) addresses: Vec<IpAddr>,
+    /// What its network gave it.
+    pub(crate) connection: Connection,
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
 

@@ -193,11 +193,6 @@ pub(crate) fn interfaces(table: &str) -> Vec<cri::NetworkInterfaceUsage> {
     table.lines().skip(2).filter_map(interface).collect()
 }
 
-/// The interfaces of the network that a process is in.
-pub(crate) fn read_interfaces(pid: i32) -> Vec<cri::NetworkInterfaceUsage> {
-    text(&format!("/proc/{pid}/net"), "dev").map(|it| interfaces(&it)).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

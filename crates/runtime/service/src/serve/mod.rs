@@ -3,6 +3,8 @@
 mod runtime;
 mod streaming;
 
+use std::sync::Arc;
+
 use ferrolet_cri_proto::server::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
@@ -10,17 +12,24 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::{images::ImageServer, runtime::Runtime};
+use crate::{images::ImageServer, runtime::Runtime, streaming::StreamingServer};
 
 /// The largest message that is taken: a kubelet's own limit.
 const MOST_BYTES: usize = 16 << 20;
 
 /// The server ended by itself.
 #[derive(Debug, thiserror::Error)]
-#[error("serve CRI")]
-pub struct ServeError(#[source] tonic::transport::Error);
+pub enum ServeError {
+    /// The socket of CRI.
+    #[error("serve CRI")]
+    Cri(#[source] tonic::transport::Error),
+    /// The port for streams of exec, attach and port-forward.
+    #[error("listen for clients' streams on 127.0.0.1")]
+    Streams(#[source] std::io::Error),
+}
 
-/// Serves CRI on a socket until `stop` is there; calls that are under way are finished.
+/// Serves CRI on a socket, and clients' streams on a port of 127.0.0.1, until `stop` is there; calls that are under way
+/// are finished, streams are not.
 pub async fn serve(
     listener: UnixListener,
     images: ImageServer,
@@ -30,16 +39,29 @@ pub async fn serve(
     let images = ImageServiceServer::new(images)
         .max_decoding_message_size(MOST_BYTES)
         .max_encoding_message_size(MOST_BYTES);
-    let runtime = runtime.map(|it| {
-        RuntimeServiceServer::new(runtime::RuntimeServer(it))
+    let mut server = Server::builder().add_service(images);
+    let mut streams = None;
+    if let Some(runtime) = runtime {
+        let bound = StreamingServer::bind(Arc::new(runtime.clone())).await;
+        let bound = bound.map_err(ServeError::Streams)?;
+        let runtime = RuntimeServiceServer::new(runtime::RuntimeServer(runtime, bound.handle()))
             .max_decoding_message_size(MOST_BYTES)
             // A command's output may be 16 MB of each stream.
-            .max_encoding_message_size(3 * MOST_BYTES)
-    });
-    Server::builder()
-        .add_service(images)
-        .add_optional_service(runtime)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
-        .await
-        .map_err(ServeError)
+            .max_encoding_message_size(3 * MOST_BYTES);
+        server = server.add_service(runtime);
+        streams = Some(bound);
+    }
+    let streaming = async {
+        match streams {
+            Some(streams) => streams.run().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop) => {
+            served.map_err(ServeError::Cri)
+        }
+        // It never ends by itself, and is dropped with every session when CRI is over.
+        () = streaming => Ok(()),
+    }
 }

@@ -7,14 +7,17 @@ use futures::StreamExt as _;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::streaming;
-use crate::runtime::{Runtime, RuntimeError};
+use crate::{
+    runtime::{Runtime, RuntimeError},
+    streaming::StreamingHandle,
+};
 
 /// Things in one message of a stream.
 const PAGE: usize = 100;
 
 /// The runtime service. Clones serve the same runtime.
 #[derive(Clone)]
-pub(super) struct RuntimeServer(pub(super) Runtime);
+pub(super) struct RuntimeServer(pub(super) Runtime, pub(super) StreamingHandle);
 
 /// Does something to its end, also when the caller leaves in the middle: half a sandbox helps nobody.
 async fn to_the_end<T: Send + 'static>(
@@ -189,21 +192,21 @@ impl RuntimeService for RuntimeServer {
         &self,
         request: Request<cri::ExecRequest>,
     ) -> Result<Response<cri::ExecResponse>, Status> {
-        Ok(Response::new(streaming::exec(&self.0, request.into_inner()).await?))
+        Ok(Response::new(streaming::exec(&self.0, &self.1, request.into_inner())?))
     }
 
     async fn attach(
         &self,
         request: Request<cri::AttachRequest>,
     ) -> Result<Response<cri::AttachResponse>, Status> {
-        Ok(Response::new(streaming::attach(&self.0, request.into_inner()).await?))
+        Ok(Response::new(streaming::attach(&self.0, &self.1, request.into_inner())?))
     }
 
     async fn port_forward(
         &self,
         request: Request<cri::PortForwardRequest>,
     ) -> Result<Response<cri::PortForwardResponse>, Status> {
-        Ok(Response::new(streaming::port_forward(&self.0, request.into_inner()).await?))
+        Ok(Response::new(streaming::port_forward(&self.0, &self.1, request.into_inner())?))
     }
 
     async fn container_stats(
@@ -268,7 +271,7 @@ impl RuntimeService for RuntimeServer {
         &self,
         request: Request<cri::StatusRequest>,
     ) -> Result<Response<cri::StatusResponse>, Status> {
-        Ok(Response::new(self.0.status(request.get_ref().verbose)))
+        Ok(Response::new(self.0.status(request.get_ref().verbose).await))
     }
 
     async fn get_container_events(
