@@ -126,13 +126,21 @@ func (p *plugin) PreStartContainer(_ context.Context, request *api.PreStartConta
 	return &api.PreStartContainerResponse{}, nil
 }
 
-// inode tells one socket from the next; 0 for none.
-func inode(path string) uint64 {
+// A socket's number alone does not tell it from the next: file systems give the number of a file
+// that went to the next one that is made.
+type identity struct {
+	inode   uint64
+	changed syscall.Timespec
+}
+
+// identify tells one socket from the next; nothing for none.
+func identify(path string) identity {
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0
+		return identity{}
 	}
-	return info.Sys().(*syscall.Stat_t).Ino
+	status := info.Sys().(*syscall.Stat_t)
+	return identity{status.Ino, status.Ctim}
 }
 
 // serve listens on a socket of its own until stop is called.
@@ -169,10 +177,10 @@ func main() {
 	}
 	p := &plugin{}
 	kubelet, socket := filepath.Join(*directory, "kubelet.sock"), filepath.Join(*directory, "test.sock")
-	known, stop := uint64(0), func() {}
+	known, stop := identity{}, func() {}
 	for ; ; time.Sleep(look) {
-		now := inode(kubelet)
-		if now == known || now == 0 {
+		now := identify(kubelet)
+		if now == known || now == (identity{}) {
 			continue
 		}
 		stop()

@@ -17,7 +17,7 @@ mod judge;
 mod list;
 mod node_log;
 mod page;
-mod report;
+pub(crate) mod report;
 mod results;
 mod run;
 mod services;

@@ -9,6 +9,7 @@ mod bench;
 mod build;
 mod cluster;
 mod conformance;
+mod critest;
 mod differential;
 mod run;
 mod span;
@@ -104,6 +105,7 @@ fn command() -> Command {
         )
         .subcommand(cluster::command(fast.clone(), agent.clone()))
         .subcommand(conformance::command(fast.clone(), agent.clone()))
+        .subcommand(critest::command(fast.clone(), agent.clone()))
         .subcommand(differential::command(fast.clone(), agent.clone()))
         .subcommand(bench::command(fast, agent))
 }
@@ -138,6 +140,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),
+        Some(("critest", args)) => critest::dispatch(args),
         Some(("differential", args)) => differential::dispatch(args),
         Some(("bench", args)) => bench::dispatch(args),
         Some(("conformance", args)) => conformance::dispatch(args),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
 use ferrolet_lab::cluster::Access;
-use ferrolet_lab::containerd::PodNetwork;
+use ferrolet_lab::containerd::{CgroupDriver, PodNetwork};
 use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::process::{keep, tail};
 use ferrolet_lab::{
@@ -159,8 +159,17 @@ impl<'a> Context<'a> {
     /// addresses.
     pub(crate) fn take_network_from_agent(&mut self) -> Result<()> {
         let name = format!("{}-containerd", self.short);
-        let network = PodNetwork::FromAgent;
-        let started = Containerd::start_with(self.bench, self.tools, &name, network)?;
+        let (network, driver) = (PodNetwork::FromAgent, CgroupDriver::Cgroupfs);
+        let started = Containerd::start_with(self.bench, self.tools, &name, network, driver)?;
+        self.containerd = Some(started);
+        Ok(())
+    }
+
+    /// Has systemd make the cgroups of the test's containers.
+    pub(crate) fn take_systemd(&mut self) -> Result<()> {
+        let name = format!("{}-containerd", self.short);
+        let (network, driver) = (PodNetwork::Ready, CgroupDriver::Systemd);
+        let started = Containerd::start_with(self.bench, self.tools, &name, network, driver)?;
         self.containerd = Some(started);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The tests that need another machine than this one, in one virtual machine: a boot on an emulated
-//! processor takes longer than most tests.
+//! The tests that need another machine than this one, in one virtual machine for those that need
+//! systemd and one for the others: a boot on an emulated processor takes longer than most tests.
 //!
 //! ```text
 //! selected cases ─► phases ─► one script ─► Machine::run ─► this program in there, once a phase ─► lines ─► Told per case
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use ferrolet_lab::process::find_program;
 use ferrolet_lab::vm::Job;
-use ferrolet_lab::{Part, isolation};
+use ferrolet_lab::{Machine, Part, isolation};
 
 use crate::cases::{Case, remote};
 use crate::context::Shared;
@@ -52,13 +52,10 @@ pub(crate) fn is_inside() -> bool {
 /// Runs the cases in one guest; `heard` gets its lines as they come.
 pub(crate) fn run(
     shared: &Shared<'_>,
+    machine: &Machine,
     cases: &[Case],
     heard: &mut dyn FnMut(&str),
 ) -> Result<BTreeMap<&'static str, Told>> {
-    let machine = match &shared.options.machine {
-        Part::Available(machine) => machine,
-        Part::Missing(reason) => return Err(anyhow!(reason.clone())),
-    };
     let names: Vec<&'static str> = cases.iter().map(|case| case.name).collect();
     let mut output = String::new();
     let ended = machine.run(shared.bench, "guest", &job(shared, cases)?, &mut |line| {
@@ -88,8 +85,12 @@ fn job(shared: &Shared<'_>, cases: &[Case]) -> Result<Job> {
         Part::Missing(_) => None,
     };
     files.extend(server.clone());
-    let command = format!("{} --agent {} --jobs 2", tests.display(), agent.display());
-    let script = script(&phases(cases, server), &command);
+    let with_systemd = cases.iter().any(Case::needs_systemd);
+    let mut command = format!("{} --agent {}", tests.display(), agent.display());
+    // The systemd of a machine makes one tree of pods.
+    command.push_str(if with_systemd { " --jobs 1" } else { " --jobs 2" });
+    let phases = if with_systemd { phases_of_systemd(cases) } else { phases(cases, server) };
+    let script = script(&phases, &command);
     files.extend([tests, agent]);
     environment.extend(isolation::environment_of_guest(shared.bench));
     environment.push((INSIDE.to_owned(), "1".to_owned()));
@@ -121,6 +122,14 @@ fn phases(cases: &[Case], server: Option<PathBuf>) -> Vec<Phase> {
         ("swapoff /dev/ram0; echo 0 >/proc/sys/vm/nr_hugepages".to_owned(), named(is_last)),
     ];
     let phases = phases.map(|(prepare, names)| Phase { prepare, names });
+    phases.into_iter().filter(|phase| !phase.names.is_empty()).collect()
+}
+
+/// The test that switches the machine off comes last.
+fn phases_of_systemd(cases: &[Case]) -> Vec<Phase> {
+    let (last, first): (Vec<&'static str>, Vec<&'static str>) =
+        cases.iter().map(|case| case.name).partition(|name| name.contains("machine_goes_down"));
+    let phases = [first, last].map(|names| Phase { prepare: "true".to_owned(), names });
     phases.into_iter().filter(|phase| !phase.names.is_empty()).collect()
 }
 

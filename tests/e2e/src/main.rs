@@ -39,7 +39,7 @@ usage: ferrolet-e2e --agent PATH [--jobs N] [--keep DIR] [--list] [NAME…]
   --list        print the names of all tests and end
   NAME…         run the tests whose name or group contains one of these words; a long one only under its full name
 
-Tests of the guest run in one virtual machine, beside the others.";
+Tests of the guests run in one virtual machine each, one after the other, beside the others.";
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -64,6 +64,8 @@ pub(crate) struct Options {
     pub(crate) nfs_server: Part<PathBuf>,
     /// What boots virtual machines, likewise.
     pub(crate) machine: Part<Machine>,
+    /// The same with systemd as the guest's first process, likewise.
+    pub(crate) machine_with_systemd: Part<Machine>,
     /// A browser, likewise.
     pub(crate) browser: Part<PathBuf>,
     wants_list: bool,
@@ -90,6 +92,7 @@ fn drive() -> Result<u8> {
                 Kind::Ordinary => "",
                 Kind::Long => " (long)",
                 Kind::Guest => " (guest)",
+                Kind::Systemd => " (guest with systemd)",
                 Kind::Both => " (here and in the guest)",
             };
             println!("{} {}{remark}", case.group, case.name);
@@ -125,6 +128,9 @@ fn drive() -> Result<u8> {
     }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_machine) {
         options.machine = vm::machine();
+    }
+    if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_systemd) {
+        options.machine_with_systemd = vm::machine_with_systemd();
     }
     if options.sample_run.is_none() && runner::select(&options).iter().any(Case::needs_nfs_server) {
         options.nfs_server = parts::nfs_server();
@@ -167,6 +173,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         newer_runc: Part::Missing("no selected test needs it".to_owned()),
         nfs_server: Part::Missing("no selected test needs it".to_owned()),
         machine: Part::Missing("no selected test needs it".to_owned()),
+        machine_with_systemd: Part::Missing("no selected test needs it".to_owned()),
         browser: Part::Missing("no selected test needs it".to_owned()),
         wants_list: false,
         sample_run: None,

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, ensure};
 use ferrolet_lab::parts::cache_directory;
 use ferrolet_lab::process::find_program;
 use ferrolet_lab::wait::{self, usual};
-use ferrolet_lab::{Bench, Part, Toolbox};
+use ferrolet_lab::{Bench, Machine, Part, Toolbox};
 
 use crate::Options;
 use crate::cases::{self, Case, Kind, Place};
@@ -64,15 +64,24 @@ pub(crate) fn run(bench: &Bench, tools: &Toolbox, options: &Options) -> Result<u
     ensure!(!selected.is_empty(), "no test is called like {}", options.filters.join(" or "));
     let shared = Shared::new(bench, tools, options);
     println!("{} end-to-end tests on containerd {}", selected.len(), tools.containerd.version);
-    let (guests, selected): (Vec<Case>, Vec<Case>) =
-        selected.into_iter().partition(|case| case.place == Place::Guest);
+    let (selected, away): (Vec<Case>, Vec<Case>) =
+        selected.into_iter().partition(|case| case.place == Place::Here);
+    let (with_systemd, guests): (Vec<Case>, Vec<Case>) =
+        away.into_iter().partition(Case::needs_systemd);
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(Totals::default());
     let failed: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        if !guests.is_empty() {
-            scope.spawn(|| run_in_guest(&shared, &guests, &totals));
-        }
+        // One after the other: each guest takes the processors of this machine.
+        scope.spawn(|| {
+            for (machine, cases) in
+                [(&options.machine, &guests), (&options.machine_with_systemd, &with_systemd)]
+            {
+                if !cases.is_empty() && !bench.is_interrupted() {
+                    run_in_guest(&shared, machine, cases, &totals);
+                }
+            }
+        });
         for _ in 0..options.n_jobs.max(1) {
             scope.spawn(|| {
                 while let Some(case) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -113,16 +122,24 @@ fn try_alone(shared: &Shared<'_>, failed: &[Failure], totals: &Mutex<Totals>) {
 
 /// Runs the guest's tests in it and reports them as if they had run here. The guest itself gives a
 /// failed one its second try.
-fn run_in_guest(shared: &Shared<'_>, cases: &[Case], totals: &Mutex<Totals>) {
-    if let Part::Missing(reason) = &shared.options.machine {
-        let mut totals = totals.lock().expect("the report is printed without panicking");
-        for case in cases {
-            println!("skipped {} (guest): {reason}", case.name);
-            totals.skipped += 1;
+fn run_in_guest(
+    shared: &Shared<'_>,
+    machine: &Part<Machine>,
+    cases: &[Case],
+    totals: &Mutex<Totals>,
+) {
+    let machine = match machine {
+        Part::Available(machine) => machine,
+        Part::Missing(reason) => {
+            let mut totals = totals.lock().expect("the report is printed without panicking");
+            for case in cases {
+                println!("skipped {} (guest): {reason}", case.name);
+                totals.skipped += 1;
+            }
+            return;
         }
-        return;
-    }
-    let told = guest::run(shared, cases, &mut |line| println!("guest   | {line}"));
+    };
+    let told = guest::run(shared, machine, cases, &mut |line| println!("guest   | {line}"));
     let mut totals = totals.lock().expect("the report is printed without panicking");
     let told = told.unwrap_or_else(|error| {
         let failed = Told::Failed(format!("    {error:#}\n"));

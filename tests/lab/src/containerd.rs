@@ -30,9 +30,19 @@ pub enum PodNetwork {
     FromAgent,
 }
 
+/// Who makes containers' cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// runc, by hand.
+    Cgroupfs,
+    /// systemd, as kubeadm sets nodes up; it has to be the first process.
+    Systemd,
+}
+
 /// A running (or killed) instance.
 pub struct Containerd {
     network: PodNetwork,
+    driver: CgroupDriver,
     directory: PathBuf,
     tools: Toolbox,
     bridge: String,
@@ -56,20 +66,22 @@ pub struct RuntimeContainer {
 impl Containerd {
     /// Starts an instance named `name` and imports the pause and busybox images.
     pub fn start(bench: &Bench, tools: &Toolbox, name: &str) -> Result<Containerd> {
-        Containerd::start_with(bench, tools, name, PodNetwork::Ready)
+        Containerd::start_with(bench, tools, name, PodNetwork::Ready, CgroupDriver::Cgroupfs)
     }
 
-    /// Like [`Containerd::start`], with a choice of network.
+    /// Like [`Containerd::start`], with a choice of network and of who makes cgroups.
     pub fn start_with(
         bench: &Bench,
         tools: &Toolbox,
         name: &str,
         network: PodNetwork,
+        driver: CgroupDriver,
     ) -> Result<Containerd> {
         let directory = bench.directory(name)?;
         let (number, subnet) = bench.next_subnet();
         let mut this = Containerd {
             network,
+            driver,
             directory,
             tools: tools.clone(),
             bridge: format!("br-{}-{number}", bench.run_id().id),
@@ -329,6 +341,7 @@ impl Containerd {
             PodNetwork::Ready => String::new(),
             PodNetwork::FromAgent => format!("conf_template = '{}'\n", self.template().display()),
         };
+        let systemd = self.driver == CgroupDriver::Systemd;
         // oom_score_adj may only be raised here: CAP_SYS_RESOURCE is missing on some machines.
         let (version, sections) = match self.tools.containerd.major {
             2 => (
@@ -351,7 +364,8 @@ impl Containerd {
                  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n\
                  runtime_type = 'io.containerd.runc.v2'\n\
                  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n\
-                 BinaryName = '{runc}'\n",
+                 BinaryName = '{runc}'\n\
+                 SystemdCgroup = {systemd}\n",
                     pause = image::PAUSE,
                 ),
             ),
@@ -370,7 +384,8 @@ impl Containerd {
                  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n\
                  runtime_type = 'io.containerd.runc.v2'\n\
                  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\n\
-                 BinaryName = '{runc}'\n",
+                 BinaryName = '{runc}'\n\
+                 SystemdCgroup = {systemd}\n",
                     pause = image::PAUSE,
                 ),
             ),

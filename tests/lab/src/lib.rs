@@ -23,6 +23,7 @@ pub mod census;
 pub mod cgroups;
 pub mod cluster;
 pub mod containerd;
+pub mod critest;
 pub mod http;
 pub mod image;
 pub mod isolation;

@@ -239,7 +239,7 @@ fn nginx(suite: &Suite, base: &ImageSpec) -> Result<ImageSpec> {
 }
 
 /// Adds an entry, or replaces the one at its path.
-fn put(image: &mut ImageSpec, entry: Entry) {
+pub(crate) fn put(image: &mut ImageSpec, entry: Entry) {
     image.entries.retain(|it| it.path() != entry.path());
     image.entries.push(entry);
 }
@@ -254,7 +254,7 @@ fn plain(path: &str, source: &Path) -> Result<Entry> {
 
 /// A program of this machine with the libraries that it loads, at the paths where it looks for
 /// them.
-fn put_program(image: &mut ImageSpec, path: &str, source: &Path) -> Result<()> {
+pub(crate) fn put_program(image: &mut ImageSpec, path: &str, source: &Path) -> Result<()> {
     put(image, Entry::program(path, source)?);
     let said = output(Command::new("ldd").arg(source))?;
     for library in libraries(&said) {

@@ -10,22 +10,22 @@ use super::results::{Outcome, Verdict, Verdicts};
 
 /// One test of the suite as the report has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// With tags.
-    pub(super) name: String,
-    pub(super) state: String,
+    pub(crate) name: String,
+    pub(crate) state: String,
     /// The whole message of its failure, or of its being skipped.
-    pub(super) message: String,
+    pub(crate) message: String,
     /// RFC 3339.
-    pub(super) began: String,
-    pub(super) ended: String,
-    pub(super) seconds: u64,
+    pub(crate) began: String,
+    pub(crate) ended: String,
+    pub(crate) seconds: u64,
     /// What it logged.
-    pub(super) output: String,
+    pub(crate) output: String,
 }
 
 /// The tests of a report; set-up and tear-down nodes of the suite are not among them.
-pub(super) fn specs(report: &str) -> Result<Vec<Spec>> {
+pub(crate) fn specs(report: &str) -> Result<Vec<Spec>> {
     let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
     let suites = report.as_array().context("the report is not a list")?;
     let specs =
@@ -34,7 +34,7 @@ pub(super) fn specs(report: &str) -> Result<Vec<Spec>> {
 }
 
 /// What went wrong outside of tests: in the suite's own set-up.
-pub(super) fn suite_failures(report: &str) -> Result<Vec<String>> {
+pub(crate) fn suite_failures(report: &str) -> Result<Vec<String>> {
     let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
     let mut failures = Vec::new();
     for suite in report.as_array().into_iter().flatten() {
@@ -114,7 +114,7 @@ fn missing(reason: String, seconds: u64) -> Verdict {
 }
 
 /// The first line that says something, shortened.
-pub(super) fn first_line(message: &str) -> String {
+pub(crate) fn first_line(message: &str) -> String {
     const MOST: usize = 240;
     let line = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no message");
     match line.char_indices().nth(MOST) {
@@ -124,7 +124,7 @@ pub(super) fn first_line(message: &str) -> String {
 }
 
 /// How many tests have passed and failed, from what ginkgo has printed so far.
-pub(super) fn progress(printed: &str) -> (usize, usize) {
+pub(crate) fn progress(printed: &str) -> (usize, usize) {
     let done = printed
         .lines()
         .filter_map(|line| line.strip_prefix("• ["))

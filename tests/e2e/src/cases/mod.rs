@@ -65,6 +65,7 @@ pub(crate) mod remote;
 mod restarts;
 mod shutdown;
 mod surface;
+mod systemd;
 
 use std::time::Duration;
 
@@ -92,6 +93,8 @@ pub(crate) enum Kind {
     Guest,
     /// Runs here, and in the virtual machine too: what it looks at differs there.
     Both,
+    /// Needs systemd, and runs in a virtual machine that has it.
+    Systemd,
 }
 
 /// Where a test runs.
@@ -99,6 +102,7 @@ pub(crate) enum Kind {
 pub(crate) enum Place {
     Here,
     Guest,
+    GuestWithSystemd,
 }
 
 /// A named test.
@@ -138,9 +142,14 @@ impl Case {
         self.name.contains("users_of_its_own")
     }
 
-    /// Whether it runs in a virtual machine.
+    /// Whether it runs in a virtual machine without systemd.
     pub(crate) fn needs_machine(&self) -> bool {
         self.place == Place::Guest
+    }
+
+    /// Whether it runs in a virtual machine with systemd.
+    pub(crate) fn needs_systemd(&self) -> bool {
+        self.place == Place::GuestWithSystemd
     }
 
     /// Whether it mounts directories of a server.
@@ -155,13 +164,15 @@ impl Case {
 }
 
 /// Makes the list of a module from its functions' names; those after `long:` take minutes, those
-/// after `guest:` run in a virtual machine only, those after `both:` here and there.
+/// after `guest:` run in a virtual machine only, those after `both:` here and there, those after
+/// `systemd:` in a virtual machine with systemd.
 macro_rules! cases {
     (
         $($name:ident),* $(,)?
         $(; long: $($long:ident),* $(,)?)?
         $(; guest: $($guest:ident),* $(,)?)?
         $(; both: $($both:ident),* $(,)?)?
+        $(; systemd: $($systemd:ident),* $(,)?)?
     ) => {
         pub(crate) fn cases() -> Vec<$crate::cases::Case> {
             use $crate::cases::Kind;
@@ -171,6 +182,7 @@ macro_rules! cases {
                 kind,
                 place: match kind {
                     Kind::Guest => $crate::cases::Place::Guest,
+                    Kind::Systemd => $crate::cases::Place::GuestWithSystemd,
                     _ => $crate::cases::Place::Here,
                 },
                 run,
@@ -180,6 +192,7 @@ macro_rules! cases {
                 $($(case(stringify!($long), $long, Kind::Long),)*)?
                 $($(case(stringify!($guest), $guest, Kind::Guest),)*)?
                 $($(case(stringify!($both), $both, Kind::Both),)*)?
+                $($(case(stringify!($systemd), $systemd, Kind::Systemd),)*)?
             ]
         }
     };
@@ -251,6 +264,7 @@ pub(crate) fn all() -> Vec<Case> {
         local_services::cases(),
         node_means::cases(),
         shutdown::cases(),
+        systemd::cases(),
         page::cases(),
         places::cases(),
         bench::cases(),

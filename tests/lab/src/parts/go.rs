@@ -85,6 +85,9 @@ pub(super) const TEST_PROGRAMS: &[Binary] = &[
     ("e2e_node.test", "k8s.io/kubernetes/test/e2e_node"),
 ];
 
+/// Upstream's judge of runtimes, which is a test program.
+pub(super) const CRITEST: &[Binary] = &[("critest.test", "sigs.k8s.io/cri-tools/cmd/critest")];
+
 /// A directory with go.mod and go.sum, and how its binaries are built.
 pub(super) struct Module {
     pub(super) directory: PathBuf,

@@ -132,6 +132,44 @@ impl Suite {
     }
 }
 
+/// Upstream's critest and what its images are made from.
+#[derive(Debug, Clone)]
+pub struct Critest {
+    pub program: PathBuf,
+    pub busybox: PathBuf,
+    pub pause: PathBuf,
+    /// A web server.
+    pub web: PathBuf,
+    /// A program that says as whom it runs.
+    pub nnp: PathBuf,
+}
+
+/// Builds the critest of `tests/critest` unless the cache has it, and the programs of its images. No containerd is
+/// needed.
+#[must_use]
+pub fn critest() -> Part<Critest> {
+    find_critest().into()
+}
+
+fn find_critest() -> Result<Critest> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("running containers needs root");
+    }
+    let module = go::Module {
+        directory: modules().join("critest"),
+        flags: &["-trimpath", "-ldflags=-s -w"],
+        language: Language::Go,
+    };
+    debian::install_missing()?;
+    Ok(Critest {
+        program: module.build(go::CRITEST)?.join("critest.test"),
+        busybox: find_program("busybox").context("busybox is not installed")?,
+        pause: build_pause()?,
+        web: build_static("web", include_str!("../../assets/web.c"))?,
+        nnp: build_static("nnp", include_str!("../../assets/nnp.c"))?,
+    })
+}
+
 /// Finds, installs or builds everything to run containers with; says what it installs or builds.
 #[must_use]
 pub fn toolbox() -> Part<Toolbox> {

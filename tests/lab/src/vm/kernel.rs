@@ -20,8 +20,8 @@ use crate::process::{call, output, say};
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// For overlay snapshots, pod networks, host ports, swap in memory, a disk in a file with quotas,
-/// and NFS. What they need comes along.
-const WANTED: [&str; 18] = [
+/// NFS, and a system on a disk. What they need comes along.
+const WANTED: [&str; 21] = [
     "overlay",
     "veth",
     "bridge",
@@ -40,6 +40,9 @@ const WANTED: [&str; 18] = [
     "loop",
     "quota_v2",
     "nfsv3",
+    "virtio_pci",
+    "virtio_blk",
+    "autofs4",
 ];
 
 /// A kernel image and its modules.

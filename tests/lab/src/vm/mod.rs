@@ -1,4 +1,5 @@
-//! A virtual machine for what this one cannot show: cgroup v2 with every controller.
+//! A virtual machine for what this one cannot show: cgroup v2 with every controller, and systemd
+//! with logind.
 //!
 //! ```text
 //! files of this machine ─┐
@@ -7,14 +8,17 @@
 //! ```
 //!
 //! The guest holds copies of the named files at the same paths, with the libraries that they need,
-//! so a program that finds its way here finds it there. Each [`Machine::run`] is a boot of its own,
-//! and a boot is dear: one job does everything that needs a guest. The emulator is a child of the
-//! bench and ends with it. Refuses: hardware acceleration (`/dev/kvm` opens on machines where no
-//! guest boots), and a disk that could outlive the run.
+//! so a program that finds its way here finds it there. With [`machine_with_systemd`] these files lie
+//! over a Debian on a disk, and the command is one of systemd's services. Each [`Machine::run`] is a
+//! boot of its own, and a boot is dear: one job does everything that needs a guest. The emulator is a
+//! child of the bench and ends with it. Refuses: hardware acceleration (`/dev/kvm` opens on machines where no
+//! guest boots), and a disk that could outlive the run: what a guest writes is forgotten.
 
 mod archive;
 mod files;
 mod kernel;
+mod luggage;
+mod system;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,9 +33,11 @@ use crate::process::{Daemon, find_program, tail};
 use crate::wait::{PATIENCE, wait_until};
 use archive::Archive;
 use kernel::Kernel;
+use luggage::Luggage;
 
 const EMULATOR: &str = "qemu-system-x86_64";
 const INIT: &str = include_str!("../../assets/guest-init.sh");
+const INIT_OF_SYSTEMD: &str = include_str!("../../assets/guest-systemd.sh");
 /// The guest's last line, followed by the exit code.
 const ENDED: &str = "ferrolet-guest ended with ";
 /// How much longer things may take on an emulated processor.
@@ -42,6 +48,8 @@ const SLOWNESS: u32 = 4;
 pub struct Machine {
     emulator: PathBuf,
     kernel: Kernel,
+    /// A system to start; without one a shell is all there is.
+    disk: Option<PathBuf>,
 }
 
 /// What a virtual machine is to do.
@@ -69,6 +77,14 @@ pub fn machine() -> Part<Machine> {
     find_machine().into()
 }
 
+/// Like [`machine`], with a Debian in which systemd is the first process.
+#[must_use]
+pub fn machine_with_systemd() -> Part<Machine> {
+    let found = find_machine()
+        .and_then(|machine| Ok(Machine { disk: Some(system::find_or_make()?), ..machine }));
+    found.into()
+}
+
 fn find_machine() -> Result<Machine> {
     if std::env::consts::ARCH != "x86_64" {
         bail!("virtual machines are made for x86_64 only");
@@ -79,6 +95,7 @@ fn find_machine() -> Result<Machine> {
     Ok(Machine {
         emulator: find_program(EMULATOR).context("qemu is not installed")?,
         kernel: Kernel::find_or_download()?,
+        disk: None,
     })
 }
 
@@ -123,6 +140,14 @@ impl Machine {
             .arg(format!("file:{}", console.display()))
             .arg("-serial")
             .arg(format!("file:{}", output.display()));
+        if let Some(disk) = &self.disk {
+            for disk in [disk, &write_luggage(directory, job)?] {
+                // What is written goes to a file without a name in this directory.
+                let drive = format!("file={},if=virtio,format=raw,snapshot=on", disk.display());
+                command.args(["-drive", &drive]);
+            }
+            command.env("TMPDIR", directory);
+        }
         let mut daemon = Daemon::spawn("qemu", command, &directory.join("qemu.log"))?;
         let mut n_heard = 0;
         // An interruption ends the wait like an end does.
@@ -153,24 +178,49 @@ impl Machine {
         }
     }
 
+    /// A guest without a system gets everything in memory.
     fn write_initramfs(&self, path: &Path, job: &Job) -> Result<()> {
         let mut archive = Archive::create(path)?;
+        archive.copy("/bin/busybox", &busybox()?)?;
+        for (name, module) in self.kernel.modules()? {
+            archive.copy(&format!("/guest/modules/{name}"), &module)?;
+        }
+        if self.disk.is_some() {
+            archive.text("/init", 0o755, INIT_OF_SYSTEMD)?;
+            return archive.finish();
+        }
         archive.text("/init", 0o755, INIT)?;
         archive.text("/guest/init", 0o755, INIT)?;
         archive.text("/etc/hosts", 0o644, "127.0.0.1 localhost\n")?;
         archive.text("/guest/command", 0o755, &script(job))?;
-        let patience = job.patience.as_secs() * 9 / 10;
-        archive.text("/guest/patience", 0o644, &patience.to_string())?;
-        for (name, module) in self.kernel.modules()? {
-            archive.copy(&format!("/guest/modules/{name}"), &module)?;
-        }
-        let busybox = find_program("busybox").context("busybox is not installed")?;
-        archive.copy("/bin/busybox", &busybox)?;
+        archive.text("/guest/patience", 0o644, &patience(job))?;
         for file in files::with_libraries(&job.files)? {
             archive.mirror(&file)?;
         }
         archive.finish()
     }
+}
+
+fn write_luggage(directory: &Path, job: &Job) -> Result<PathBuf> {
+    let mut luggage = Luggage::new(&directory.join("luggage"))?;
+    luggage.text("/guest/command", &script(job))?;
+    luggage.text("/guest/patience", &patience(job))?;
+    luggage.copy(Path::new("/usr/bin/busybox"), &busybox()?)?;
+    for file in files::with_libraries(&job.files)? {
+        luggage.mirror(&file)?;
+    }
+    let disk = directory.join("luggage.disk");
+    luggage.finish(&disk)?;
+    Ok(disk)
+}
+
+fn busybox() -> Result<PathBuf> {
+    find_program("busybox").context("busybox is not installed")
+}
+
+/// After how many seconds the guest says what it is doing.
+fn patience(job: &Job) -> String {
+    (job.patience.as_secs() * 9 / 10).to_string()
 }
 
 /// The job as a shell script.
