@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod claims;
 mod container_id;
 mod containers;
 mod devices;
@@ -14,6 +15,7 @@ mod restart;
 mod told;
 mod waiting;
 
+pub use claims::uses_claims;
 pub use container_id::{bare_container_id, full_container_id};
 pub use containers::{
     all_containers, container_ids, container_statuses, containers_of, init_and_regular,
