@@ -112,7 +112,6 @@ pub const EFFECTIVE: &[&str] = &[
     "enforceNodeAllocatable",
     "kubeReservedCgroup",
     "systemReservedCgroup",
-    "reservedSystemCPUs",
     "qosReserved",
     "oomScoreAdj",
     "maxOpenFiles",
@@ -157,20 +156,8 @@ pub const MEANINGLESS_FIELDS: &[(&str, &str)] = &[
 
 /// Fields that are not built yet: named in a warning when they are set. Building one means taking
 /// it out here and putting it into [`EFFECTIVE`].
-pub const NOT_BUILT: &[&str] = &[
-    "contentType",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "cpuManagerReconcilePeriod",
-    "logging.options",
-    "logging.vmodule",
-    "memoryManagerPolicy",
-    "reservedMemory",
-    "showHiddenMetricsForVersion",
-    "topologyManagerPolicy",
-    "topologyManagerPolicyOptions",
-    "topologyManagerScope",
-];
+pub const NOT_BUILT: &[&str] =
+    &["contentType", "logging.options", "logging.vmodule", "showHiddenMetricsForVersion"];
 
 /// Fields that were given a value other than the default and that do nothing yet.
 pub fn fields_without_effect(given: &RawConfig) -> Vec<String> {
@@ -185,4 +172,23 @@ fn is_effective(path: &str) -> bool {
     };
     let meaningless = MEANINGLESS_FIELDS.iter().map(|(field, _)| field);
     EFFECTIVE.iter().chain(meaningless).any(|field| inside(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_is_listed_once() {
+        let meaningless = MEANINGLESS_FIELDS.iter().map(|(field, _)| field);
+        let mut all: Vec<&str> =
+            EFFECTIVE.iter().chain(meaningless).chain(NOT_BUILT).copied().collect();
+        all.sort_unstable();
+        // What lies inside a field is listed by the field itself.
+        let lies_inside = |outer: &str, inner: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let twice: Vec<_> = all.windows(2).filter(|it| lies_inside(it[0], it[1])).collect();
+        assert_eq!(twice, Vec::<&[&str]>::new());
+    }
 }

@@ -44,6 +44,8 @@ impl NodeSettings {
             operating_system: "linux".to_owned(),
             architecture: "amd64".to_owned(),
             declared_features: features.map(str::to_owned).to_vec(),
+            has_pod_level_resources: true,
+            compares_tolerations: false,
             allowed_unsafe_sysctls: Vec::new(),
             system_reserved: BTreeMap::new(),
             kube_reserved: BTreeMap::new(),

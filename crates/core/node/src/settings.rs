@@ -40,6 +40,10 @@ pub struct NodeSettings {
     pub architecture: String,
     /// Features that this node really has, sorted.
     pub declared_features: Vec<String>,
+    /// Pods may say what all of their containers have together (gate `PodLevelResources`).
+    pub has_pod_level_resources: bool,
+    /// Tolerations may compare numbers (gate `TaintTolerationComparisonOperators`).
+    pub compares_tolerations: bool,
     /// Sysctls that pods may set although they are not known to be safe; may end in `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// What the system keeps for itself.

@@ -22,6 +22,7 @@ mod fault;
 pub mod file;
 pub mod http;
 mod identity;
+mod ignored;
 mod image;
 pub mod manifest;
 pub mod merge;
@@ -34,6 +35,7 @@ mod validate;
 
 pub use fault::Fault;
 pub use identity::Origin;
+pub use ignored::IgnoredField;
 pub use merge::Merger;
 pub use notice::Notice;
 pub use part::{Doors, FileSettings, HttpSettings, Settings, Sources, build};

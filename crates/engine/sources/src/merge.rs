@@ -20,7 +20,7 @@ use ferrolet_types::{
 };
 use tokio::sync::mpsc;
 
-use crate::Notice;
+use crate::{IgnoredField, Notice, ignored::as_read};
 
 /// Annotations that the agent itself puts on a pod; no difference in them is a change.
 const LOCAL_ANNOTATIONS: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
@@ -40,6 +40,8 @@ pub struct Merger {
     told: BTreeMap<PodSource, Vec<SourcedPod>>,
     /// Name clashes that were reported: source, name, losing origin.
     reported: BTreeSet<(PodSource, PodKey, Arc<str>)>,
+    /// Fields that are not read.
+    ignored: Vec<IgnoredField>,
 }
 
 /// A pod that a source has.
@@ -73,7 +75,13 @@ impl Merger {
             held: BTreeMap::new(),
             told: BTreeMap::new(),
             reported: BTreeSet::new(),
+            ignored: Vec::new(),
         }
+    }
+
+    /// The same merge, which leaves these fields out of every pod.
+    pub fn ignoring(self, ignored: Vec<IgnoredField>) -> Self {
+        Self { ignored, ..self }
     }
 
     /// True once every configured source has delivered its first set.
@@ -113,13 +121,15 @@ impl Merger {
         for (uid, told) in chosen {
             let pod = match old.remove(&uid) {
                 None => {
-                    let pod = annotated(&told.pod, source, &now.to_string());
+                    let pod =
+                        annotated(&as_read(&told.pod, &self.ignored), source, &now.to_string());
                     added.push(PodChange::Added(pod.clone()));
                     pod
                 }
                 Some(before) if Arc::ptr_eq(&before.told.pod, &told.pod) => before.pod,
                 Some(before) => {
-                    let (pod, change) = compare(before.pod, &told.pod, source);
+                    let (pod, change) =
+                        compare(before.pod, &as_read(&told.pod, &self.ignored), source);
                     changed.extend(change);
                     pod
                 }
@@ -165,7 +175,8 @@ impl Merger {
             if !Arc::ptr_eq(&held.told.pod, &before[place].pod) {
                 continue;
             }
-            let (pod, change) = compare(held.pod.clone(), &told.pod, source);
+            let (pod, change) =
+                compare(held.pod.clone(), &as_read(&told.pod, &self.ignored), source);
             *held = Held { told: told.clone(), pod };
             changed.extend(change);
         }

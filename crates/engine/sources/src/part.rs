@@ -7,7 +7,7 @@ use ferrolet_types::{PodChanges, SourceUpdate, pod::PodSource};
 use tokio::sync::mpsc;
 
 use crate::{
-    Merger,
+    IgnoredField, Merger,
     file::{self, FileSource},
     http::{self, ClientError, HttpClient, HttpSource},
     merge,
@@ -27,6 +27,8 @@ pub struct Settings {
     pub http: Option<HttpSettings>,
     /// The API server has pods too; who talks to it sends them to [`Sources::updates`].
     pub has_api: bool,
+    /// Fields of pods whose feature gate is closed.
+    pub ignored: Vec<IgnoredField>,
 }
 
 /// `staticPodPath`.
@@ -103,7 +105,7 @@ pub fn build(settings: Settings, doors: Doors) -> Result<(Sources, Part), Client
         sink.configure(&configured);
     }
     configured.extend(settings.has_api.then_some(PodSource::Api));
-    let merger = Merger::new(configured.clone());
+    let merger = Merger::new(configured.clone()).ignoring(settings.ignored);
     part.add_loop(merge::run(merger, merging, change_sender, doors.static_pods, doors.clock));
     // A node without any source still has to keep its channel open.
     let kept_open = updates.clone();

@@ -109,15 +109,47 @@ pub(crate) async fn gather(
     }
 }
 
+/// Which of the cluster's newer objects volumes may hold; their gates can be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProjectionGates {
+    /// Gate `ClusterTrustBundleProjection`.
+    pub trust_bundles: bool,
+    /// Gate `PodCertificateRequest`.
+    pub pod_certificates: bool,
+}
+
+/// The cluster as far as a kind of object is concerned, or why volumes cannot have any.
+type Projectable<'a> = Result<&'a dyn StorageObjects, &'static str>;
+
+impl ProjectionGates {
+    /// Where trust bundles come from.
+    pub(crate) fn trust_from(self, storage: Option<&dyn StorageObjects>) -> Projectable<'_> {
+        if !self.trust_bundles {
+            return Err("ClusterTrustBundle projection is not supported: \
+                        feature gate ClusterTrustBundleProjection is disabled");
+        }
+        storage.ok_or(STANDALONE)
+    }
+
+    /// Where certificates of pods come from.
+    pub(crate) fn certificates_from(self, storage: Option<&dyn StorageObjects>) -> Projectable<'_> {
+        if !self.pod_certificates {
+            return Err("PodCertificate projection is not supported: \
+                        feature gate PodCertificateRequest is disabled");
+        }
+        storage.ok_or(STANDALONE)
+    }
+}
+
 /// Reads the trust bundles that volumes refer to.
 pub(crate) async fn gather_trust(
-    storage: Option<&dyn StorageObjects>,
+    storage: Projectable<'_>,
     needs: &Needs,
 ) -> BTreeMap<TrustAsk, Got<Vec<String>>> {
     let asked = needs.trust.iter().map(async |ask| {
         let got = match storage {
-            Some(storage) => storage.get_trust_bundles(ask).await,
-            None => return (ask.clone(), standalone()),
+            Ok(storage) => storage.get_trust_bundles(ask).await,
+            Err(why) => return (ask.clone(), impossible(why)),
         };
         let got = got.map_err(|error| {
             let message = format!("while getting ClusterTrustBundle: {}", error.message);
@@ -133,14 +165,15 @@ type AllSaid = Vec<Said>;
 
 /// Brings the certificates that volumes need as far as they can be brought now.
 pub(crate) async fn gather_certificates(
-    storage: Option<&dyn StorageObjects>,
+    storage: Projectable<'_>,
     table: &VolumeTable,
     needs: &Needs,
     now: Timestamp,
 ) -> (BTreeMap<(String, usize), Got<Bundle>>, AllSaid) {
     let asked = needs.certificates.iter().map(async |(place, ask)| {
-        let Some(storage) = storage else {
-            return (place.clone(), (standalone(), Vec::new()));
+        let storage = match storage {
+            Ok(storage) => storage,
+            Err(why) => return (place.clone(), (impossible(why), Vec::new())),
         };
         let key = (ask.pod.1.clone(), place.0.clone(), place.1);
         let advanced = advance(table, storage, &key, ask, now).await;
@@ -211,7 +244,11 @@ async fn affinity_fault(storage: &dyn StorageObjects, volume: &PersistentVolume)
 }
 
 fn standalone<T>() -> Got<T> {
-    Err(Missing { is_absent: false, message: STANDALONE.to_owned() })
+    impossible(STANDALONE)
+}
+
+fn impossible<T>(why: &str) -> Got<T> {
+    Err(Missing { is_absent: false, message: why.to_owned() })
 }
 
 fn missing(kind: &str, name: &str, error: ApiError) -> Missing {

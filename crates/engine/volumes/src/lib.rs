@@ -56,6 +56,7 @@ mod unready;
 mod usage;
 
 pub use csi::{LimitDoors, NodeDoors, follow_limits, publish_drivers};
+pub use gather::ProjectionGates;
 pub use health::{HealthDoors, follow_health};
 pub use operations::metrics;
 pub use part::{ClusterDoors, Settings, VolumeDoors, Volumes, build};

@@ -27,6 +27,8 @@ pub struct Settings {
     pub allocatable: Amounts,
     /// File systems that can are to keep account of volumes' sizes.
     pub meters_volumes: bool,
+    /// Which of the cluster's newer objects volumes may hold.
+    pub projections: crate::ProjectionGates,
     /// What SELinux calls things here.
     pub selinux: Option<SelinuxNode>,
     /// How often objects are looked at when their changes are not announced.
@@ -106,6 +108,7 @@ pub fn build(settings: Settings, doors: VolumeDoors) -> (Volumes, Part) {
         events: doors.events,
         allocatable: settings.allocatable,
         meters_volumes: settings.meters_volumes,
+        projections: settings.projections,
         selinux: settings.selinux,
         look_again: settings.look_again,
         became_ready: Some(ready_sender),

@@ -164,11 +164,12 @@ impl VolumeEngine {
         let storage = self.doors.storage.as_deref();
         let began = Instant::now();
         let now = self.doors.clock.now();
+        let gates = self.doors.projections;
         let (mut gathered, claims, trust, (certificates, said)) = futures::join!(
             gather(objects, &plan.key.namespace, &needs),
             gather_claims(storage, plan, &volumes),
-            gather_trust(storage, &needs),
-            gather_certificates(storage, &self.table, &needs, now)
+            gather_trust(gates.trust_from(storage), &needs),
+            gather_certificates(gates.certificates_from(storage), &self.table, &needs, now)
         );
         for (reason, message) in said {
             self.warn_pod(plan, reason, message);

@@ -53,6 +53,8 @@ pub struct Doors {
     pub allocatable: Amounts,
     /// File systems that can are to keep account of volumes' sizes.
     pub meters_volumes: bool,
+    /// Which of the cluster's newer objects volumes may hold.
+    pub projections: crate::ProjectionGates,
     /// What SELinux calls things here; a node without it has nothing to say.
     pub selinux: Option<SelinuxNode>,
     /// How often objects are looked at when their changes are not announced (strategies other than

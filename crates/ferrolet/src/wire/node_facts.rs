@@ -51,6 +51,8 @@ pub(super) fn settings(loaded: &Loaded, name: &str) -> NodeSettings {
         operating_system: "linux".to_owned(),
         architecture: architecture().to_owned(),
         declared_features: declared_features(|gate| config.gates.enabled(gate)),
+        has_pod_level_resources: config.gates.enabled("PodLevelResources"),
+        compares_tolerations: config.gates.enabled("TaintTolerationComparisonOperators"),
         allowed_unsafe_sysctls: config.kernel.allowed_unsafe_sysctls.clone(),
         system_reserved: reserved.system,
         kube_reserved: reserved.kube,
@@ -103,6 +105,7 @@ pub(super) fn report_settings(loaded: &Loaded) -> ReportSettings {
     let node = &loaded.config.node;
     ReportSettings {
         must_register: node.register,
+        gets_existing_only: loaded.config.gates.enabled("KubeletRegistrationGetOnExistsOnly"),
         update_frequency: node.status_update_frequency,
         report_frequency: node.status_report_frequency,
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::bail;
 use ferrolet_agent::{NodeSlice, Settings};
 use ferrolet_config::{
-    Loaded,
+    FeatureGates, Loaded,
     config::{ChangeDetection, Enforcement, Shutdown},
 };
 use ferrolet_host::{
@@ -19,9 +19,9 @@ use ferrolet_rare_volumes::Attaching;
 use ferrolet_reclaim::{containers, images, logs};
 use ferrolet_report::node::Startup;
 use ferrolet_shutdown::ShutdownGroup;
-use ferrolet_sources::{FileSettings, HttpSettings};
+use ferrolet_sources::{FileSettings, HttpSettings, IgnoredField};
 use ferrolet_types::Amounts;
-use ferrolet_volumes::{SelinuxNode, VolumeStats};
+use ferrolet_volumes::{ProjectionGates, SelinuxNode, VolumeStats};
 use tokio::sync::watch;
 
 use super::{Machine, node_facts, placement, platform::Adapters, pod_facts, pulls};
@@ -92,7 +92,18 @@ fn sources(loaded: &Loaded, node_name: &str) -> ferrolet_sources::Settings {
             roots: read_trust_bundle(),
         }),
         has_api: loaded.flags.kubeconfig.is_some(),
+        ignored: ignored_fields(&loaded.config.gates),
     }
+}
+
+/// What of a pod is not read, because its gate is closed.
+fn ignored_fields(gates: &FeatureGates) -> Vec<IgnoredField> {
+    let fields = [
+        (gates.enabled("ContainerRestartRules"), IgnoredField::RestartRules),
+        (gates.enabled("EnvFiles"), IgnoredField::EnvFiles),
+    ];
+    let closed = fields.into_iter().filter(|(is_open, _)| !is_open);
+    closed.map(|(_, field)| field).collect()
 }
 
 fn rare_volumes(loaded: &Loaded, node_name: &str) -> ferrolet_rare_volumes::Settings {
@@ -113,6 +124,10 @@ fn volumes(loaded: &Loaded, node_name: &str, allocatable: Amounts) -> ferrolet_v
         node_name: node_name.to_owned(),
         allocatable,
         meters_volumes: gates.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
+        projections: ProjectionGates {
+            trust_bundles: gates.enabled("ClusterTrustBundleProjection"),
+            pod_certificates: gates.enabled("PodCertificateRequest"),
+        },
         selinux: container_file_label().map(|file_label| SelinuxNode {
             file_label,
             is_for_all_modes: gates.enabled("SELinuxMount"),

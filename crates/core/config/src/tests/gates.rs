@@ -73,15 +73,15 @@ fn a_group_moves_the_gates_that_nobody_named() {
 #[test]
 fn a_gate_that_makes_no_difference_here_is_said_so() {
     let loaded = super::load_file(
-        "featureGates: {EmptyDirVolumeMode: true, WatchListClient: false, ContextualLogging: false, \
-         ContainerStopSignals: true, CRIListStreaming: false}",
+        "featureGates: {EmptyDirVolumeMode: true, KubeletSeparateDiskGC: false, ContextualLogging: false, \
+         ContainerStopSignals: true, CRIListStreaming: false, WatchListClient: false}",
     )
     .unwrap();
     assert_eq!(
         loaded.warnings,
         [
             "feature gates that are set and have no effect: EmptyDirVolumeMode=true (not built yet), \
-             WatchListClient=false (always on here)"
+             KubeletSeparateDiskGC=false (always on here)"
         ]
     );
 }

@@ -99,7 +99,8 @@ fn check_alone(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     pressure::check(pod, node)?;
     sysctls::check(pod, &node.settings.allowed_unsafe_sysctls)?;
     check_os(pod)?;
-    check_groups_policy(pod, node)
+    check_groups_policy(pod, node)?;
+    check_pod_level_resources(pod, node)
 }
 
 /// Whether this is a place for the pod, room apart.
@@ -122,7 +123,8 @@ fn check_place(pod: &Pod, node: &NodeState, others: &[&Pod]) -> Result<(), Rejec
     )?;
     predicate(
         "TaintToleration",
-        pod.is_static() || taints::are_tolerated(pod, &node.taints),
+        pod.is_static()
+            || taints::are_tolerated(pod, &node.taints, node.settings.compares_tolerations),
         "node(s) had taints that the pod didn't tolerate",
     )
 }
@@ -168,6 +170,20 @@ fn check_os(pod: &Pod) -> Result<(), Rejection> {
             "PodOSNotSupported",
             "Failed to admit pod as the OS field doesn't match node OS",
         );
+    }
+    Ok(())
+}
+
+fn check_pod_level_resources(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
+    let given = pod.spec_ref().resources.iter();
+    let mut names =
+        given.flat_map(|it| [&it.requests, &it.limits]).flatten().flat_map(|it| it.keys());
+    let is_set = names.any(|it| it == "cpu" || it == "memory" || it.starts_with("hugepages-"));
+    if is_set && !node.settings.has_pod_level_resources {
+        return Err(Rejection {
+            reason: "PodLevelResourcesNotSupported".to_owned(),
+            message: "PodLevelResources feature gate is disabled".to_owned(),
+        });
     }
     Ok(())
 }

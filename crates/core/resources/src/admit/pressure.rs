@@ -17,7 +17,10 @@ pub(super) fn check(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     let all = [(memory, "MemoryPressure"), (disk, "DiskPressure"), (pid, "PIDPressure")];
     let names: Vec<&str> = all.iter().filter(|(is_short, _)| *is_short).map(|it| it.1).collect();
     let is_memory_alone = names == ["MemoryPressure"];
-    if names.is_empty() || pod.is_critical() || (is_memory_alone && has_claim(pod)) {
+    if names.is_empty()
+        || pod.is_critical()
+        || (is_memory_alone && has_claim(pod, node.settings.compares_tolerations))
+    {
         return Ok(());
     }
     Err(Rejection {
@@ -26,10 +29,10 @@ pub(super) fn check(pod: &Pod, node: &NodeState) -> Result<(), Rejection> {
     })
 }
 
-fn has_claim(pod: &Pod) -> bool {
+fn has_claim(pod: &Pod, compares: bool) -> bool {
     let taint =
         Taint { key: MEMORY_TAINT.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
-    pod_qos(pod) != Qos::BestEffort || taints::is_tolerated(pod, &taint)
+    pod_qos(pod) != Qos::BestEffort || taints::is_tolerated(pod, &taint, compares)
 }
 
 #[cfg(test)]

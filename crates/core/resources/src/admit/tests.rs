@@ -280,6 +280,19 @@ fn what_the_node_does_not_declare_is_not_promised() {
     }
 }
 
+#[test]
+fn resources_of_the_whole_pod_are_refused_where_the_gate_is_closed() {
+    let whole =
+        pod(serde_json::json!({"containers": [], "resources": {"limits": {"memory": "1Mi"}}}));
+    check(&whole, &node(), &[], None);
+    let mut closed = node();
+    Arc::make_mut(&mut closed.settings).has_pod_level_resources = false;
+    let refused = ("PodLevelResourcesNotSupported", "PodLevelResources feature gate is disabled");
+    check(&whole, &closed, &[], Some(refused));
+    let plain = pod(serde_json::json!({"containers": [], "resources": {}}));
+    check(&plain, &closed, &[], None);
+}
+
 /// An update that needs a feature which the node does not declare.
 #[test]
 fn an_update_that_the_node_cannot_do_names_the_missing_features() {

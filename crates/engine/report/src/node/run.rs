@@ -33,6 +33,9 @@ const RETRY_LONGEST: Duration = Duration::from_secs(7);
 pub struct ReportSettings {
     /// True when we create our own node object.
     pub must_register: bool,
+    /// Being forbidden to create the node means failure, whether it is there or not (gate
+    /// `KubeletRegistrationGetOnExistsOnly`).
+    pub gets_existing_only: bool,
     /// How often the status is computed.
     pub update_frequency: Duration,
     /// How often it is sent although nothing changed.
@@ -177,9 +180,11 @@ impl Keeper {
                 self.registered(node, plan);
                 return Ok(());
             }
+            Err(error) if error.kind == ApiErrorKind::AlreadyExists => {}
             // A node that we may not create may still be there.
             Err(error)
-                if matches!(error.kind, ApiErrorKind::AlreadyExists | ApiErrorKind::Forbidden) => {}
+                if error.kind == ApiErrorKind::Forbidden
+                    && !self.doors.report.gets_existing_only => {}
             Err(error) => return Err(error),
         }
         let existing = self.doors.api.get_node().await?;

@@ -166,6 +166,28 @@ fn of_a_set_that_holds_the_same_pods_only_what_is_held_and_was_edited_changes() 
 }
 
 #[test]
+fn a_field_that_is_not_read_is_neither_there_nor_a_change() {
+    let mut merger = Merger::new([PodSource::File]).ignoring(vec![IgnoredField::EnvFiles]);
+    let reading = |key: &str| {
+        let source = serde_json::json!({"volumeName": "v", "path": "f", "key": key});
+        let variable = serde_json::json!({"name": "E", "valueFrom": {"fileKeyRef": source}});
+        let container = serde_json::json!({"name": "c", "env": [variable]});
+        let mut pod = pod("a", "a");
+        pod.spec = serde_json::from_value(serde_json::json!({"containers": [container]})).unwrap();
+        pod
+    };
+    let merged = apply(&mut merger, from_file(vec![("1", reading("K"))]));
+    assert_eq!(words(&merged), ["+a"]);
+    let seen = serde_json::to_value(&**merged.changes.changes[0].pod()).unwrap();
+    let variable = seen.pointer("/spec/containers/0/env/0").unwrap();
+    assert_eq!(variable, &serde_json::json!({"name": "E", "valueFrom": {}}));
+    let edited = apply(&mut merger, from_file(vec![("1", reading("L"))]));
+    assert_eq!(words(&edited), [""; 0]);
+    let joined = from_file(vec![("1", reading("M")), ("2", pod("b", "b"))]);
+    assert_eq!(words(&apply(&mut merger, joined)), ["+b"]);
+}
+
+#[test]
 fn one_uid_twice_is_a_clash_too() {
     let mut merger = Merger::new([PodSource::File]);
     let merged = apply(&mut merger, from_file(vec![("1", pod("a", "u")), ("2", pod("b", "u"))]));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{allocatable, pod};
-use crate::{Doors, SelinuxNode, VolumeEngine};
+use crate::{Doors, ProjectionGates, SelinuxNode, VolumeEngine};
 
 pub(super) struct Bench {
     pub(super) world: World,
@@ -29,6 +29,8 @@ pub(super) struct Bench {
     refresh: JoinHandle<()>,
 }
 
+const ALL_GATES: ProjectionGates = ProjectionGates { trust_bundles: true, pod_certificates: true };
+
 /// What is outside the agent and outlives it.
 type Outside = (FakeMounts, FakeStorage, FakeDrivers, FakeFlex);
 
@@ -39,21 +41,29 @@ impl Bench {
         Self::on(world, FakeVolumeFiles::default(), FakeObjects::new(clock))
     }
 
+    /// On a node whose gates are closed or open like this.
+    pub(super) fn gated(projections: ProjectionGates) -> Self {
+        let plain = Self::new();
+        Self::whole(plain.world.clone(), plain.inside(), plain.outside(), (None, projections))
+    }
+
     /// On a node with SELinux.
     pub(super) fn labelling() -> Self {
         let plain = Self::new();
-        let outside = (
-            plain.mounts.clone(),
-            plain.storage.clone(),
-            plain.drivers.clone(),
-            plain.flex.clone(),
-        );
         let selinux = SelinuxNode {
             file_label: "system_u:object_r:container_file_t:s0".to_owned(),
             is_for_all_modes: true,
         };
-        let inside = (plain.files.clone(), plain.objects.clone());
-        Self::whole(plain.world.clone(), inside, outside, Some(selinux))
+        let node = (Some(selinux), ALL_GATES);
+        Self::whole(plain.world.clone(), plain.inside(), plain.outside(), node)
+    }
+
+    fn inside(&self) -> (FakeVolumeFiles, FakeObjects) {
+        (self.files.clone(), self.objects.clone())
+    }
+
+    fn outside(&self) -> Outside {
+        (self.mounts.clone(), self.storage.clone(), self.drivers.clone(), self.flex.clone())
     }
 
     fn on(world: World, files: FakeVolumeFiles, objects: FakeObjects) -> Self {
@@ -62,23 +72,19 @@ impl Bench {
         let flex = FakeFlex::on(mounts.clone());
         files.beside(&mounts);
         let outside = (mounts, storage, drivers, flex);
-        Self::whole(world, (files, objects), outside, None)
+        Self::whole(world, (files, objects), outside, (None, ALL_GATES))
     }
 
     /// The same node after the agent was killed.
     pub(super) fn again(&self) -> Self {
-        let outside =
-            (self.mounts.clone(), self.storage.clone(), self.drivers.clone(), self.flex.clone());
-        let world = self.world.clone();
-        let inside = (self.files.clone(), self.objects.clone());
-        Self::whole(world, inside, outside, None)
+        Self::whole(self.world.clone(), self.inside(), self.outside(), (None, ALL_GATES))
     }
 
     fn whole(
         world: World,
         (files, objects): (FakeVolumeFiles, FakeObjects),
         (mounts, storage, drivers, flex): Outside,
-        selinux: Option<SelinuxNode>,
+        (selinux, projections): (Option<SelinuxNode>, ProjectionGates),
     ) -> Self {
         let (sender, became_ready) = mpsc::channel(8);
         let rare = RareDoors {
@@ -100,6 +106,7 @@ impl Bench {
             events: world.events(),
             allocatable: allocatable(),
             meters_volumes: true,
+            projections,
             selinux,
             look_again: None,
             became_ready: Some(sender),
@@ -469,6 +476,7 @@ pub(super) fn alone(mounts: FakeMounts, flex: FakeFlex) -> VolumeEngine {
         events: world.events(),
         allocatable: allocatable(),
         meters_volumes: false,
+        projections: ALL_GATES,
         selinux: None,
         look_again: None,
         became_ready: None,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{engine::Bench, pod};
 use crate::{
+    ProjectionGates,
     claims::{Claimant, bound_volume, claimed_spec},
     plan::{ClaimUse, Uses},
 };
@@ -326,6 +327,28 @@ async fn a_pod_gets_a_key_and_certificates_and_new_ones_in_time() {
     assert_eq!(bench.files.text("p", "key").unwrap(), "key of req-1\n");
     issue("req-2", 1000);
     bench.files.until(has("req-2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_behind_a_closed_gate_is_not_asked_for() {
+    let volume =
+        |source: Value| pod(json!([{"name": "p", "projected": {"sources": [source]}}]), json!({}));
+    let trust =
+        volume(json!({"clusterTrustBundle": {"path": "ca", "signerName": "example.com/s"}}));
+    let certificate = volume(json!({"podCertificate": {
+        "signerName": "example.com/s", "keyType": "ED25519", "credentialBundlePath": "both",
+    }}));
+    let no_trust = Bench::gated(ProjectionGates { trust_bundles: false, pod_certificates: true });
+    let said = no_trust.refusal(&trust).await;
+    assert!(said.ends_with("feature gate ClusterTrustBundleProjection is disabled"), "{said}");
+    let said = no_trust.refusal(&certificate).await;
+    assert!(said.ends_with("credential bundle is not issued yet"), "{said}");
+    let none = Bench::gated(ProjectionGates { trust_bundles: true, pod_certificates: false });
+    let said = none.refusal(&certificate).await;
+    assert!(said.ends_with("feature gate PodCertificateRequest is disabled"), "{said}");
+    assert_eq!(none.storage.look().n_certificates, 0);
+    let said = none.refusal(&trust).await;
+    assert!(said.contains("while getting ClusterTrustBundle"), "{said}");
 }
 
 /// The cluster has heard that the node uses these, and says that they are attached.

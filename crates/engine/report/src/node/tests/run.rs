@@ -102,6 +102,7 @@ impl Scene {
 fn report() -> ReportSettings {
     ReportSettings {
         must_register: true,
+        gets_existing_only: false,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
     }
@@ -274,6 +275,21 @@ async fn a_node_we_may_not_create_is_found_or_waited_for() {
     scene.api.put_node(&Node::default());
     scene.until_ready("True").await;
     assert_eq!(scene.n_requests("create node"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_we_may_not_create_is_read_only_where_the_gate_lets_us() {
+    for (gets_existing_only, n_reads) in [(false, 1), (true, 0)] {
+        let settings = ReportSettings { gets_existing_only, ..report() };
+        let scene = Scene::begin(settings, facts(), |api| {
+            api.put_node(&Node::default());
+            api.refuse_next(ApiErrorKind::Forbidden);
+        });
+        let has_answer = |api: &FakeClusterApi| !api.requests().is_empty();
+        scene.api.until("the first request", PATIENCE, has_answer).await;
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(scene.n_requests("get node"), n_reads, "{gets_existing_only}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
