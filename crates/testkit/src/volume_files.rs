@@ -14,13 +14,14 @@ use ferrolet_ports::{
 use ferrolet_types::PodUid;
 use tokio::sync::watch;
 
-use crate::{FakeMounts, files::pod_directory};
+use crate::{Act, Call, FakeMounts, World, files::pod_directory};
 
 /// Volumes in memory.
 #[derive(Clone)]
 pub struct FakeVolumeFiles {
     state: Arc<Mutex<VolumesOnDisk>>,
     mounts: Arc<Mutex<Option<FakeMounts>>>,
+    world: Option<World>,
     version: watch::Sender<u64>,
 }
 
@@ -43,7 +44,12 @@ pub struct VolumesOnDisk {
 
 impl Default for FakeVolumeFiles {
     fn default() -> Self {
-        Self { state: Arc::default(), mounts: Arc::default(), version: watch::channel(0).0 }
+        Self {
+            state: Arc::default(),
+            mounts: Arc::default(),
+            world: None,
+            version: watch::channel(0).0,
+        }
     }
 }
 
@@ -51,6 +57,18 @@ impl FakeVolumeFiles {
     /// Shows what these mounts put into pods' directories, too.
     pub fn beside(&self, mounts: &FakeMounts) {
         *self.mounts.lock().expect("no test panics in a change") = Some(mounts.clone());
+    }
+
+    /// Volumes of a world: its faults reach them, and its journal tells of them.
+    pub fn on(world: &World) -> Self {
+        Self { world: Some(world.clone()), ..Self::default() }
+    }
+
+    /// True when something of this pod is there.
+    pub fn holds(&self, uid: &PodUid) -> bool {
+        let state = self.lock();
+        state.empty_dirs.keys().any(|it| it.uid == *uid)
+            || state.sub_paths.iter().any(|(it, _)| it == uid)
     }
 
     /// What is there now.
@@ -84,6 +102,42 @@ impl FakeVolumeFiles {
         self.state.lock().expect("no test panics in a change")
     }
 
+    /// The world's word on a call about one volume.
+    async fn enter(&self, call: Call, place: &VolumePlace) -> Result<(), HostError> {
+        let Some(world) = &self.world else { return Ok(()) };
+        let entered = world.enter(call, Some(place.uid.clone())).await;
+        entered.map_err(|fault| fault.of_host(call))?;
+        let broken = world.look(|state| state.bad_volumes.get(&place.name).cloned());
+        match broken.filter(|_| call == Call::EnsureVolumes) {
+            Some((_, cause)) => {
+                let attempt = format!("touch {}", place.name);
+                Err(HostError { attempt, cause, retry: Retry::Later })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the world what there is of a pod.
+    fn show(&self, uid: &PodUid) {
+        let Some(world) = &self.world else { return };
+        let state = self.lock();
+        let own = state.empty_dirs.keys().filter(|it| it.uid == *uid);
+        let names: Vec<String> = own.map(|it| it.name.clone()).collect();
+        drop(state);
+        world.change(|state| {
+            let was = state.volumes.remove(uid).is_some();
+            let is = !names.is_empty();
+            if is {
+                state.volumes.insert(uid.clone(), names);
+            }
+            match (was, is) {
+                (false, true) => state.write(Some(uid), Act::VolumesReady),
+                (true, false) => state.write(Some(uid), Act::VolumesReleased),
+                _ => {}
+            }
+        });
+    }
+
     fn attempt<T: Send + 'static>(
         &self,
         volume: &str,
@@ -112,9 +166,15 @@ impl VolumeFiles for FakeVolumeFiles {
         place: &'a VolumePlace,
         directory: &'a EmptyDir,
     ) -> Fut<'a, Result<(), HostError>> {
-        self.attempt(&place.name, |state| {
-            let made = state.empty_dirs.entry(place.clone());
-            made.or_insert_with(|| directory.clone());
+        Box::pin(async move {
+            self.enter(Call::EnsureVolumes, place).await?;
+            let made = self.attempt(&place.name, |state| {
+                let made = state.empty_dirs.entry(place.clone());
+                made.or_insert_with(|| directory.clone());
+            });
+            made.await?;
+            self.show(&place.uid);
+            Ok(())
         })
     }
 
@@ -186,9 +246,15 @@ impl VolumeFiles for FakeVolumeFiles {
     }
 
     fn remove_volume<'a>(&'a self, place: &'a VolumePlace) -> Fut<'a, Result<(), HostError>> {
-        self.attempt(&place.name, |state| {
-            state.empty_dirs.remove(place);
-            state.payloads.remove(place);
+        Box::pin(async move {
+            self.enter(Call::ReleaseVolumes, place).await?;
+            let removed = self.attempt(&place.name, |state| {
+                state.empty_dirs.remove(place);
+                state.payloads.remove(place);
+            });
+            removed.await?;
+            self.show(&place.uid);
+            Ok(())
         })
     }
 

@@ -1,117 +1,156 @@
-//! The agent under test: what `wire` puts together, with a world's doors and without servers.
+//! The agent under test: what the executable starts, on a bench of fakes and without servers.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use ferrolet_agent::{NodeSlice, Settings, Views, assemble};
 use ferrolet_lifecycle::BackOffPolicy;
-use ferrolet_node::{NodeFacts, NodeState, RuntimeHealth};
-use ferrolet_node_engine::{NodeHandle, watch_runtime};
-use ferrolet_observe::{ListingHealth, watch_containers};
-use ferrolet_pods::{
-    Board, Doors, Inputs, LoopHealth, PodSettings, PullLimits, PullSettings, UserIds,
-    World as Wiring,
+use ferrolet_node::{Machine, MachineTopology, NodeFacts, NodeSettings, NodeState};
+use ferrolet_placement::{
+    Placement,
+    topology::{TopologyPolicy, TopologyRules, TopologyScope},
 };
-use ferrolet_ports::{NoDevices, StatusSink};
-use ferrolet_probes::{HookRunner, probes};
-use ferrolet_sources::{Merger, merge};
+use ferrolet_pods::{PodSettings, PullLimits, PullSettings, UserIds};
+use ferrolet_ports::StatusSink;
+use ferrolet_reclaim::{containers, images, logs};
+use ferrolet_report::node::{ReportSettings, Startup};
+use ferrolet_sources::FileSettings;
 use ferrolet_spec::{NodeDns, SpecSettings};
-use ferrolet_testkit::{FakeNames, FakeOutbound, World, roomy_node};
-use ferrolet_types::{Eviction, Pod, SourceUpdate, SourcedPod, pod::PodSource, pod::PodView as _};
-use tokio::{sync::mpsc, task::JoinSet};
+use ferrolet_testkit::World;
+use ferrolet_types::Eviction;
+use ferrolet_volumes::{ProjectionGates, VolumeStats};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::bench::{Bench, Lifeline, MANIFESTS, NODE};
 
 /// A running agent; dropping it is a `kill -9`.
 pub(crate) struct Agent {
-    updates: mpsc::Sender<SourceUpdate>,
-    evictions: mpsc::Sender<Eviction>,
-    _tasks: JoinSet<()>,
+    views: Views,
+    tasks: JoinSet<String>,
+    _lifeline: Lifeline,
 }
 
 impl Agent {
-    pub(crate) fn start(world: &World, sink: Arc<dyn StatusSink>) -> Self {
+    pub(crate) async fn start(bench: &Bench, sink: Arc<dyn StatusSink>) -> Self {
+        let (platform, lifeline) = bench.platform(sink);
+        let agent = assemble(settings(&bench.world), platform).await;
+        let agent = agent.expect("no source is a URL that could be wrong");
+        let views = agent.views.clone();
         let mut tasks = JoinSet::new();
-        let (update_sender, updates) = mpsc::channel(50);
-        let (change_sender, changes) = mpsc::channel(50);
-        let (hint_sender, hints) = mpsc::channel(1000);
-        let node = NodeHandle::new(unasked(world), world.clock());
-        let merger = Merger::new([PodSource::File, PodSource::Api]);
-        tasks.spawn(merge::run(merger, updates, change_sender, None, world.clock()));
-        let listing = Arc::new(ListingHealth::default());
-        tasks.spawn(watch_containers(world.runtime(), hint_sender, listing));
-        tasks.spawn(watch_runtime(world.runtime(), node.clone()));
-        let (probing, probe_loop, probe_reports) = probes(ferrolet_probes::Doors {
-            runtime: world.runtime(),
-            events: world.events(),
-            clock: world.clock(),
-            figures: Arc::default(),
-            outbound: Arc::new(FakeOutbound::default()),
-        });
-        tasks.spawn(probe_loop.run());
-        let hooks =
-            HookRunner::new(world.runtime(), world.events(), Arc::new(FakeOutbound::default()));
-        let (eviction_sender, evictions) = mpsc::channel(8);
-        let doors = Doors {
-            runtime: world.runtime(),
-            images: world.images(),
-            pulls: None,
-            cgroups: world.cgroups(),
-            files: world.files(),
-            state_files: world.state_files(),
-            names: Arc::new(FakeNames::default()),
-            usage: None,
-            placing: None,
-            volumes: world.volumes(),
-            devices: Arc::new(NoDevices),
-            probing: Arc::new(probing),
-            hooks: Arc::new(hooks),
-            objects: None,
-            lookups: None,
-            clock: world.clock(),
-            events: world.events(),
-            board: Arc::new(Board::with_sinks(vec![sink])),
-            node: node.subscribe(),
-        };
-        let inputs = Inputs {
-            changes,
-            hints,
-            probes: probe_reports,
-            volumes_ready: mpsc::channel(1).1,
-            volume_health: mpsc::channel(1).1,
-            devices: mpsc::channel(1).1,
-            evictions,
-        };
-        let pulse = Arc::new(LoopHealth::new(Duration::from_secs(60)));
-        let wiring = Arc::new(Wiring::new(doors, settings()));
-        tasks.spawn(ferrolet_pods::run(wiring, inputs, pulse));
-        Self { updates: update_sender, evictions: eviction_sender, _tasks: tasks }
+        tasks.spawn(async { format!("{:?}", agent.run().await) });
+        Self { views, tasks, _lifeline: lifeline }
     }
 
     /// The node cannot afford a pod any longer.
     pub(crate) async fn evict(&self, eviction: Eviction) {
-        let sent = self.evictions.send(eviction).await;
+        let sent = self.views.evictions.send(eviction).await;
         sent.expect("the dispatcher runs as long as the agent");
     }
 
-    /// One source's whole set.
-    pub(crate) async fn tell(&self, source: PodSource, pods: impl Iterator<Item = Pod>) {
-        let sourced = pods.map(|pod| SourcedPod { origin: pod.key().to_string().into(), pod });
-        let update = SourceUpdate {
-            source,
-            pods: sourced.collect(),
-            unreadable: BTreeSet::new(),
-            is_provisional: false,
-        };
-        let sent = self.updates.send(update).await;
-        sent.expect("the merge runs as long as the agent");
+    /// Why it ended by itself, which it never should.
+    pub(crate) fn end(&mut self) -> Option<String> {
+        let ended = self.tasks.try_join_next()?;
+        Some(ended.unwrap_or_else(|error| error.to_string()))
     }
 }
 
 /// A node with room for every pod, whose runtime nobody has asked yet.
 fn unasked(world: &World) -> NodeState {
-    let runtime = RuntimeHealth::Never { since: world.now(), error: None };
-    let node = roomy_node();
-    NodeState { facts: NodeFacts { runtime, runtime_version: None, ..node.facts }, ..node }
+    let example = NodeFacts::example();
+    let machine = example.machine.expect("the example has a machine");
+    let machine = Machine { n_cpus: 1024, memory_bytes: 1 << 40, ..machine };
+    let settings = NodeSettings {
+        name: NODE.to_owned(),
+        hostname: NODE.to_owned(),
+        ..NodeSettings::example()
+    };
+    let facts = NodeFacts::at_start(machine, example.addresses, world.now());
+    NodeState::at_start(Arc::new(settings), facts, world.now())
 }
 
-fn settings() -> PodSettings {
+/// Upstream's defaults, as far as they matter to a node without hardware of its own.
+fn settings(world: &World) -> Settings {
+    let state = unasked(world);
+    let anything = images::Policy {
+        minimum_age: Duration::from_secs(120),
+        maximum_age: None,
+        high_percent: 85,
+        low_percent: 80,
+    };
+    Settings {
+        sources: ferrolet_sources::Settings {
+            node_name: NODE.to_owned(),
+            file: Some(FileSettings { path: MANIFESTS.into(), period: Duration::from_secs(20) }),
+            http: None,
+            has_api: true,
+            ignored: Vec::new(),
+        },
+        pods: ferrolet_pods::Settings { making: making(), resolv_conf: None, once_within: None },
+        devices: ferrolet_devices_engine::Settings { shows_health: true },
+        placement: ferrolet_placement_engine::Settings {
+            placement: Placement::new(topology(), None, None),
+            reconcile_period: Duration::from_secs(10),
+            has_free_quota: true,
+        },
+        volumes: ferrolet_volumes::Settings {
+            node_name: NODE.to_owned(),
+            allocatable: state.allocatable.clone(),
+            meters_volumes: false,
+            projections: ProjectionGates { trust_bundles: true, pod_certificates: true },
+            selinux: None,
+            look_again: None,
+            shown: VolumeStats::Shown,
+            health_period: None,
+        },
+        rare_volumes: ferrolet_rare_volumes::Settings {
+            attaching: ferrolet_rare_volumes::Attaching::ByController,
+            node_name: NODE.to_owned(),
+        },
+        reclaim: ferrolet_reclaim::Settings {
+            images: watch::channel(anything).1,
+            logs: Some(logs::Policy {
+                max_size: 10 << 20,
+                max_files: 5,
+                max_workers: 1,
+                interval: Duration::from_secs(10),
+            }),
+            containers: containers::Policy {
+                minimum_age: Duration::ZERO,
+                per_container: Some(1),
+                in_all: None,
+            },
+            keeps_storage_limits: true,
+        },
+        shutdown: ferrolet_shutdown::Settings { groups: Vec::new(), keeps_record: false },
+        eviction: ferrolet_eviction_engine::Settings {
+            thresholds: Vec::new(),
+            transition: Duration::from_secs(300),
+            max_pod_grace: None,
+            is_pods_enforced: true,
+            huge_page_bytes: 0,
+        },
+        keeps_chains: true,
+        node: NodeSlice {
+            state,
+            allocatable: None,
+            report: ReportSettings {
+                must_register: true,
+                gets_existing_only: false,
+                update_frequency: Duration::from_secs(10),
+                report_frequency: Duration::from_secs(300),
+            },
+            pod_cidr: None,
+            startup: Startup::new(None, world.now()),
+        },
+    }
+}
+
+fn topology() -> TopologyRules {
+    let (policy, scope) = (TopologyPolicy::None, TopologyScope::Container);
+    let rules = TopologyRules::new(policy, scope, &BTreeMap::new(), &MachineTopology::default());
+    rules.expect("no options, so none that is wrong")
+}
+
+fn making() -> PodSettings {
     PodSettings {
         spec: SpecSettings::example(),
         dns: NodeDns {

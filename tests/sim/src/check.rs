@@ -13,9 +13,9 @@ use ferrolet_types::{
 
 use crate::shape::{Part, Shape};
 
-/// How long a wish takes from its source to the worker: no simulated time, but for the first
-/// listing after a start.
-const ON_ITS_WAY: Duration = Duration::from_millis(5);
+/// How long a wish takes from its source to the worker: the reader of manifests waits for the end of
+/// a burst of changes.
+const ON_ITS_WAY: Duration = Duration::from_millis(60);
 
 /// The books that the journal is checked against.
 #[derive(Default)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ferrolet_testkit::{Script, World};
+use ferrolet_testkit::{FakeClusterApi, Script, World};
 use ferrolet_types::{
     Pod, PodUid,
     observed::ContainerState,
     pod::{PodView as _, RestartPolicy},
 };
+use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::{
     manners::RESET,
@@ -53,6 +54,41 @@ pub(crate) fn check(wanted: &Wanted<'_>, world: &World, watch: &StatusWatch) -> 
             check_shown(uid, part, watch)?;
             check_bounds(uid, pod, part, world)?;
         }
+    }
+    Ok(())
+}
+
+/// The API server has of a pod what the agent last said of it: of a static one in its mirror.
+pub(crate) fn check_reported(
+    wanted: &Wanted<'_>,
+    api: &FakeClusterApi,
+    watch: &StatusWatch,
+) -> Result<(), String> {
+    let (uid, key) = (wanted.uid, wanted.pod.key());
+    let Some(stored) = api.pod(&key) else {
+        return Err(format!("{uid} is wanted and the API server does not have {key}"));
+    };
+    let is_of_it = match wanted.pod.is_static() {
+        true => stored.is_mirror(),
+        false => stored.uid() == *uid,
+    };
+    if !is_of_it {
+        return Err(format!("{key} at the API server is not {uid}"));
+    }
+    let in_api = stored.status.clone().unwrap_or_default();
+    let said = watch.status(uid).unwrap_or_default();
+    let shown = |status: &PodStatus| {
+        let containers = status.container_statuses.iter().flatten();
+        let containers: Vec<_> =
+            containers.map(|it| (it.name.clone(), it.ready, it.restart_count)).collect();
+        (status.phase.clone(), containers)
+    };
+    if shown(&in_api) != shown(&said) {
+        return Err(format!(
+            "{uid}: the API server has {:?} and the agent says {:?}",
+            shown(&in_api),
+            shown(&said)
+        ));
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! after each step.
 //!
 //! ```text
-//!  seed ─► plan (pure) ─► Event, Event, … ─► run ─► agent (sources::merge, observe, pods) on testkit's World
-//!                                             │                      ▲ killed and wired again on the same world
+//!  seed ─► plan (pure) ─► Event, Event, … ─► run ─► agent::assemble, on a bench of testkit's fakes
+//!                                             │         ▲ killed and assembled again on the same bench
 //!                                             └─► check: the journal and every published status, entry by entry
 //! ```
 //!
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod bench;
 mod check;
 mod dice;
 mod expect;

@@ -82,7 +82,7 @@ impl Manners {
         self.greets || self.takes_leave || probes.iter().any(Option::is_some)
     }
 
-    pub(crate) fn put_into(&self, container: &mut Container) {
+    pub(crate) fn put_into(&self, container: &mut Container, of_pod: RestartPolicy) {
         let command = || ExecAction { command: Some(vec!["how-are-you".to_owned()]) };
         let probe = |asking: Option<Asking>| {
             asking.map(|asking| Probe {
@@ -105,12 +105,11 @@ impl Manners {
             pre_stop: hook(self.takes_leave),
             ..Default::default()
         });
-        if let Some(policy) = self.own_policy {
+        // The API wants a policy of its own beside rules of its own.
+        if let Some(policy) = self.own_policy.or(self.resets.then_some(of_pod)) {
             container.restart_policy = Some(in_words(policy).to_owned());
         }
         if self.resets {
-            // The API wants a policy of its own beside rules of its own; without one the pod's is
-            // as good.
             container.restart_policy_rules = Some(vec![ContainerRestartRule {
                 action: "RestartAllContainers".to_owned(),
                 exit_codes: Some(ContainerRestartRuleOnExitCodes {

@@ -11,9 +11,8 @@ use std::{
 use ferrolet_ports::{ExecOutput, RuntimeErrorKind};
 use ferrolet_testkit::{Entry, World};
 use ferrolet_types::{
-    Eviction, EvictionReason, GracePeriod, Pod, PodUid, Timestamp,
-    observed::ContainerState,
-    pod::{PodSource, PodView as _},
+    Eviction, EvictionReason, GracePeriod, Pod, PodUid, Timestamp, observed::ContainerState,
+    pod::PodView as _,
 };
 use k8s_openapi::{api::core::v1::EphemeralContainer, apimachinery::pkg::apis::meta::v1::Time};
 use tokio::time::sleep;
@@ -21,6 +20,7 @@ use tokio::time::sleep;
 use crate::{
     Event,
     agent::Agent,
+    bench::{Bench, NODE, as_read},
     check::Books,
     expect,
     manners::TALKERS,
@@ -113,6 +113,7 @@ struct Asked {
 }
 
 struct Sim {
+    bench: Bench,
     world: World,
     watch: Arc<StatusWatch>,
     agent: Option<Agent>,
@@ -134,13 +135,15 @@ struct Sim {
 
 impl Sim {
     fn new() -> Self {
-        let world = World::new();
+        let bench = Bench::new();
+        let world = bench.world.clone();
         stock(&world);
         let watch = Arc::new(StatusWatch::new(world.clone()));
         let agent_since = world.now();
         Self {
             agent: None,
             watch,
+            bench,
             world,
             books: Books::default(),
             slots: BTreeMap::new(),
@@ -161,6 +164,7 @@ impl Sim {
         if self.agent.is_none() {
             self.start_agent().await;
         }
+        self.drop_deleted();
         let began = self.world.now();
         self.is_troubled |= matches!(
             event,
@@ -244,6 +248,7 @@ impl Sim {
                 is_evicted: self.evicted.contains(&uid),
             };
             expect::check(&wanted, &self.world, &self.watch)?;
+            expect::check_reported(&wanted, &self.bench.api, &self.watch)?;
         }
         let wanted: BTreeSet<PodUid> = self.slots.values().map(|it| it.pod.uid()).collect();
         self.nothing_but(&wanted)?;
@@ -253,6 +258,9 @@ impl Sim {
         sleep(IN_THE_END).await;
         self.check(IN_THE_END)?;
         self.nothing_but(&BTreeSet::new())?;
+        if let Some(pod) = self.bench.api.watch_pods().borrow().first() {
+            return Err(format!("{} is gone and still at the API server", pod.key()));
+        }
         match self.watch.known().first() {
             Some(uid) => Err(format!("{uid} is gone and still has a status")),
             None => Ok(()),
@@ -263,7 +271,8 @@ impl Sim {
     fn nothing_but(&self, wanted: &BTreeSet<PodUid>) -> Result<(), String> {
         let journal = self.world.journal();
         let all: BTreeSet<PodUid> = journal.into_iter().filter_map(|it| it.uid).collect();
-        let is_left = |uid: &&PodUid| !self.world.is_gone(uid);
+        let is_left =
+            |uid: &&PodUid| !self.world.is_gone(uid) || self.bench.volume_files.holds(uid);
         match all.difference(wanted).find(is_left) {
             Some(uid) => Err(format!("nobody wants {uid}, and something of it is left")),
             None if wanted.is_empty() && !self.world.log_links().is_empty() => {
@@ -286,6 +295,9 @@ impl Sim {
         }
         if let Some(fault) = self.watch.fault() {
             return Err(fault);
+        }
+        if let Some(end) = self.agent.as_mut().and_then(Agent::end) {
+            return Err(format!("the agent ended: {end}"));
         }
         if panics() > self.n_panics {
             return Err("a task panicked".to_owned());
@@ -352,7 +364,10 @@ impl Sim {
             true => format!("{:024x}{slot:08x}", self.n_made),
             false => format!("pod{slot}-{}", self.n_made),
         };
-        let pod = shape.build(&name, &uid, &self.world);
+        let pod = match shape.is_static {
+            true => as_read(slot, &shape.build(&format!("{name}-{NODE}"), &uid, &self.world)),
+            false => shape.build(&name, &uid, &self.world),
+        };
         let asked = Asked { pod, shape: shape.clone(), is_deleting: false };
         self.take_away(slot);
         self.ask(slot, asked).await;
@@ -365,6 +380,7 @@ impl Sim {
                 self.books.disturb(&asked.pod.uid());
             }
         }
+        self.bench.put(slot, &self.as_told(&asked.pod));
         self.slots.insert(slot, asked);
         self.tell().await;
     }
@@ -383,7 +399,7 @@ impl Sim {
         asked.pod = pod.into();
         self.books.disturb(&asked.pod.uid());
         self.books.adopted.clear();
-        self.tell().await;
+        self.tell_change(slot).await;
     }
 
     /// Only pods of the API are resized.
@@ -401,7 +417,7 @@ impl Sim {
             self.books.disturb(&asked.pod.uid());
             self.books.adopted.clear();
         }
-        self.tell().await;
+        self.tell_change(slot).await;
     }
 
     /// Only pods of the API get ephemeral containers.
@@ -418,7 +434,7 @@ impl Sim {
             ..Default::default()
         });
         asked.pod = pod.into();
-        self.tell().await;
+        self.tell_change(slot).await;
     }
 
     async fn delete(&mut self, slot: u64, grace: i64) {
@@ -434,7 +450,7 @@ impl Sim {
         asked.is_deleting = true;
         self.books.ended(&asked.pod.uid(), now);
         self.books.adopted.clear();
-        self.tell().await;
+        self.tell_change(slot).await;
     }
 
     async fn remove(&mut self, slot: u64) {
@@ -444,6 +460,7 @@ impl Sim {
 
     fn take_away(&mut self, slot: u64) {
         if let Some(gone) = self.slots.remove(&slot) {
+            self.bench.take_away(slot, &gone.pod);
             self.books.ended(&gone.pod.uid(), self.world.now());
             self.books.adopted.clear();
             self.removed.insert(slot, gone);
@@ -477,16 +494,29 @@ impl Sim {
         }
     }
 
-    /// Both sources say what they have.
+    /// The API server takes a change of a pod, and keeps the status that it has.
+    async fn tell_change(&self, slot: u64) {
+        let Some(asked) = self.slots.get(&slot) else { return };
+        self.bench.api.edit_pod(&asked.pod.key(), |pod| {
+            let (version, status) = (pod.metadata.resource_version.take(), pod.status.take());
+            *pod = (*asked.pod).clone();
+            (pod.metadata.resource_version, pod.status) = (version, status);
+        });
+        self.tell().await;
+    }
+
+    /// The agent hears of it before anything else happens.
     async fn tell(&self) {
-        let Some(agent) = &self.agent else { return };
-        for source in [PodSource::File, PodSource::Api] {
-            let pods = self.slots.values().map(|asked| self.as_told(&asked.pod));
-            let own = pods.filter(|pod| pod.is_static() == (source == PodSource::File));
-            agent.tell(source, own).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
         }
-        // The agent hears of it before anything else happens.
-        tokio::task::yield_now().await;
+    }
+
+    /// What the API server deleted because the agent said that it is gone.
+    fn drop_deleted(&mut self) {
+        let bench = &self.bench;
+        let is_gone = |asked: &Asked| asked.is_deleting && !bench.has_in_api(&asked.pod);
+        self.slots.retain(|_, asked| !is_gone(asked));
     }
 }
 
@@ -611,7 +641,7 @@ impl Sim {
         let wanted: BTreeMap<PodUid, Pod> = pods.map(|pod| (pod.uid(), pod)).collect();
         // What was done before the end is read with what was known before the end.
         let before = self.check(Duration::from_secs(1));
-        self.watch.agent_died(&wanted);
+        self.watch.agent_died(&wanted, &self.bench.api);
         let deleting = self.slots.values().filter(|it| it.is_deleting);
         let mut stays: BTreeSet<PodUid> = deleting.map(|it| it.pod.uid()).collect();
         stays.extend(self.watch.ended().into_keys());
@@ -624,7 +654,7 @@ impl Sim {
 
     async fn start_agent(&mut self) {
         self.agent_since = self.world.now();
-        self.agent = Some(Agent::start(&self.world, self.watch.clone()));
+        self.agent = Some(Agent::start(&self.bench, self.watch.clone()).await);
         self.tell().await;
     }
 }

@@ -110,7 +110,9 @@ impl Shape {
         builder = add(builder, &self.init, PodBuilder::init);
         builder = add(builder, &self.regular, PodBuilder::container);
         for part in self.parts() {
-            builder = builder.edit_container(&part.name, |it| part.manners.put_into(it));
+            builder = builder.edit_container(&part.name, |it| {
+                part.manners.put_into(it, self.policy);
+            });
         }
         builder = builder.edit_spec(|spec| spec.active_deadline_seconds = self.deadline);
         builder = builder.edit_container("last", |it| {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ferrolet_ports::{StatusSink, StatusUpdate};
-use ferrolet_testkit::World;
+use ferrolet_testkit::{FakeClusterApi, World};
 use ferrolet_types::{Pod, PodUid, Timestamp, pod::PodView as _};
 use k8s_openapi::api::core::v1::PodStatus;
 
@@ -37,13 +37,26 @@ impl StatusWatch {
     }
 
     /// Another life of the agent begins: it counts anew, what it was told to forget it may have
-    /// forgotten, and of static pods nobody tells it how they were before it has looked.
-    pub(crate) fn agent_died(&self, wanted: &BTreeMap<PodUid, Pod>) {
+    /// forgotten, and of a pod nobody tells it more than the API server has: of a static one
+    /// nothing, of others the phase that was reported.
+    pub(crate) fn agent_died(&self, wanted: &BTreeMap<PodUid, Pod>, api: &FakeClusterApi) {
         let mut seen = self.seen();
         seen.versions.clear();
-        let is_of_api = |uid: &PodUid| wanted.get(uid).is_some_and(|pod| !pod.is_static());
-        seen.phases.retain(|uid, _| is_of_api(uid));
-        seen.ended.retain(|uid, _| wanted.contains_key(uid));
+        let reported = |uid: &PodUid| {
+            let asked = wanted.get(uid).filter(|pod| !pod.is_static())?;
+            let stored = api.pod(&asked.key()).filter(|it| it.uid() == *uid)?;
+            stored.status.as_ref()?.phase.clone()
+        };
+        let phases = std::mem::take(&mut seen.phases);
+        seen.phases =
+            phases.into_keys().filter_map(|uid| reported(&uid).map(|it| (uid, it))).collect();
+        let ended = std::mem::take(&mut seen.ended);
+        let is_over = |uid: &PodUid| match wanted.get(uid) {
+            Some(pod) if pod.is_static() => true,
+            Some(_) => seen.phases.get(uid).is_some_and(|it| is_terminal(it)),
+            None => false,
+        };
+        seen.ended = ended.into_iter().filter(|(uid, _)| is_over(uid)).collect();
     }
 
     /// What the API server has of a pod.
@@ -79,6 +92,10 @@ impl StatusWatch {
     }
 }
 
+fn is_terminal(phase: &str) -> bool {
+    phase == "Succeeded" || phase == "Failed"
+}
+
 impl StatusSink for StatusWatch {
     fn publish(&self, update: StatusUpdate) {
         let (uid, now) = (update.pod.uid(), self.world.now());
@@ -91,7 +108,6 @@ impl StatusSink for StatusWatch {
             let fault = format!("the status of {uid} goes from {version:?} to {}", update.version);
             seen.faults.push(fault);
         }
-        let is_terminal = |phase: &str| phase == "Succeeded" || phase == "Failed";
         let before = seen.phases.insert(uid.clone(), phase.clone());
         if let Some(before) = before.filter(|before| is_terminal(before) && *before != phase) {
             let fault = format!("{uid} was {before} and is {phase} now");

@@ -6,6 +6,7 @@
 //! can be down, slow, or refuse the next requests. What was asked of it, and when, stays in
 //! [`FakeClusterApi::requests`]. Refuses: validation, defaults, admission, garbage collection.
 
+mod feeds;
 mod merge;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +20,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+pub use feeds::{FakeFeeds, NoServices};
 
 /// Wall time of deletions and creations: 2026-01-01T00:00:00Z plus what tokio's clock has elapsed.
 const BEGINNING: i64 = 1_767_225_600;
@@ -50,6 +53,7 @@ struct Inner {
     pods: watch::Sender<Vec<Pod>>,
     node: watch::Sender<Option<Arc<Node>>>,
     requests: watch::Sender<usize>,
+    is_up: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -61,6 +65,7 @@ struct State {
     node: Option<Arc<Node>>,
     is_down: bool,
     latency: Duration,
+    lag: Duration,
     refusals: VecDeque<ApiErrorKind>,
     requests: Vec<Request>,
     n_under_way: usize,
@@ -79,6 +84,7 @@ impl FakeClusterApi {
                 pods: watch::Sender::new(Vec::new()),
                 node: watch::Sender::new(None),
                 requests: watch::Sender::new(0),
+                is_up: watch::Sender::new(true),
             }),
         }
     }
@@ -86,6 +92,22 @@ impl FakeClusterApi {
     /// Stops or starts the server.
     pub fn set_down(&self, is_down: bool) {
         self.locked(|state| state.is_down = is_down);
+        self.inner.is_up.send_replace(!is_down);
+    }
+
+    /// Makes what its feeds tell arrive that late.
+    pub fn set_lag(&self, lag: Duration) {
+        self.locked(|state| state.lag = lag);
+    }
+
+    /// Waits until what is stored has reached those who watch.
+    async fn delivered(&self) {
+        let lag = self.locked(|state| state.lag);
+        if !lag.is_zero() {
+            tokio::time::sleep(lag).await;
+        }
+        // The sender lives as long as the server.
+        let _ = self.inner.is_up.subscribe().wait_for(|is_up| *is_up).await;
     }
 
     /// Makes every request take that long.
