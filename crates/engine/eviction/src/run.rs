@@ -183,7 +183,7 @@ impl Watch {
         };
         let limits = GraceLimits { max_pod: self.settings.max_pod_grace };
         let verdict = verdict(victim, threshold, &outlook.due, seen, limits);
-        tracing::warn!(pod = victim.name, pod_uid = %victim.uid, message = verdict.message, "Evicting pod");
+        tracing::warn!(pod = victim.name, pod_uid = %victim.uid, why = verdict.message, "Evicting pod");
         let annotations = verdict.annotations.into_iter();
         let eviction = Eviction {
             uid: victim.uid.clone(),

@@ -35,17 +35,21 @@ use crate::{
     working,
 };
 
+/// How long the trace of an update waits for the update to come into force. Collectors show a trace
+/// by its root, so one that never ended would never be seen.
+const LONGEST_TRACE: Duration = Duration::from_secs(600);
+
 /// Serves one pod until nothing of it is left.
 pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
     let mut worker = Worker { world, inbox, memory, has_update: false };
     let (mut must_look, mut is_first) = (true, true);
-    let mut trace = Span::none();
+    let (mut trace, mut told_at) = (Span::none(), Instant::now());
     worker.register_objects();
     loop {
         let orders = worker.take_orders();
         let began = Instant::now();
         if !orders.trace.is_none() {
-            trace = orders.trace.clone();
+            (trace, told_at) = (orders.trace.clone(), began);
         }
         let span = worker.trace_turn(&trace);
         let is_news = |worker: &Worker| orders.news.iter().any(|it| worker.memory.seen.is_news(it));
@@ -69,9 +73,13 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         if step.stages.is_empty() {
             figures::turn(operation, began.elapsed());
             worker.memory.made.effort.reset();
-            // What was told is in force: its trace is whole.
             drop((span, orders));
-            trace = Span::none();
+            // What was told is in force: its trace is whole. What waits for the network or for
+            // another try is not, and the calls that come then belong to it.
+            let is_held = step.hold.is_some() || worker.memory.made.pod_failure().is_some();
+            if !is_held || told_at.elapsed() >= LONGEST_TRACE {
+                trace = Span::none();
+            }
             if worker.wait(step.wake_at, step.next).await == Woken::ByQuiet {
                 worker.memory.made.doubt();
                 must_look = true;

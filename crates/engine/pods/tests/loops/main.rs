@@ -13,3 +13,4 @@ mod life;
 mod resize;
 mod restarts;
 mod rig;
+mod traces;
