@@ -249,10 +249,8 @@ impl<'a> Context<'a> {
     /// Ends and removes everything of the test.
     pub(crate) fn clean(mut self) -> Result<()> {
         self.leave_cluster()?;
-        if let Some(dir) = self.own_cluster.take()
-            && dir.exists()
-        {
-            fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        if let Some(dir) = self.own_cluster.take() {
+            mounts::remove_tree(&dir)?;
         }
         if let Some(containerd) = self.containerd.take() {
             containerd.destroy()?;
@@ -263,10 +261,7 @@ impl<'a> Context<'a> {
                 .map(|name| name.to_string_lossy().replace("node-", ""))
                 .unwrap_or_default();
             cgroups::remove(&format!("{}/{name}", self.bench.run_id().cgroup()))?;
-            mounts::detach_below(dir)?;
-            if dir.exists() {
-                fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))?;
-            }
+            mounts::remove_tree(dir)?;
         }
         Ok(())
     }

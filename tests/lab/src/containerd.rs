@@ -252,9 +252,7 @@ impl Containerd {
     /// Ends everything of this instance: daemon, shims, containers, mounts, files. Nothing is kept.
     pub fn destroy(mut self) -> Result<()> {
         self.end_processes()?;
-        mounts::detach_below(&self.directory)?;
-        fs::remove_dir_all(&self.directory)
-            .with_context(|| format!("remove {}", self.directory.display()))
+        mounts::remove_tree(&self.directory)
     }
 
     fn end_processes(&mut self) -> Result<()> {

@@ -1,10 +1,14 @@
 //! The mount table, and unmounting what is below a directory of ours.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::mount::{UnmountFlags, unmount};
+
+use crate::wait::wait_until;
 
 /// Mount points at or below `dir`, deepest last-mounted first, as this process sees them.
 pub fn below(dir: &Path) -> Result<Vec<PathBuf>> {
@@ -25,6 +29,19 @@ pub fn detach_below(dir: &Path) -> Result<()> {
             .with_context(|| format!("unmount {}", point.display()))?;
     }
     Ok(())
+}
+
+/// Unmounts and removes everything at or below `dir`. What was killed a moment ago may still be writing
+/// its last file there, so a directory that fills up again is emptied again.
+pub fn remove_tree(dir: &Path) -> Result<()> {
+    wait_until(&format!("{} to be removed", dir.display()), Duration::from_secs(10), || {
+        detach_below(dir)?;
+        match fs::remove_dir_all(dir) {
+            Ok(()) => Ok(Some(())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok((!dir.exists()).then_some(())),
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 fn points_below(table: &str, dir: &Path) -> Vec<PathBuf> {

@@ -358,9 +358,7 @@ impl Node {
     pub fn destroy(mut self) -> Result<()> {
         drop(self.daemon.take());
         cgroups::remove(&self.cgroup_root)?;
-        mounts::detach_below(&self.directory)?;
-        fs::remove_dir_all(&self.directory)
-            .with_context(|| format!("remove {}", self.directory.display()))
+        mounts::remove_tree(&self.directory)
     }
 
     fn configuration(&self) -> Result<Value> {
