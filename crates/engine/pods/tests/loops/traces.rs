@@ -28,7 +28,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Roots {
     fn on_close(&self, id: span::Id, context: Context<'_, S>) {
         if context.span(&id).is_some_and(|span| span.name() == "podUpdate") {
             let is_running = self.world.is_running(&self.uid, "main");
-            self.ended.lock().unwrap().push(is_running);
+            self.ended.lock().expect("no layer panics while it notes").push(is_running);
         }
     }
 }
