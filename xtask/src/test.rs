@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ArgMatches;
+use ferrolet_lab::parts::{self, Part};
 
 use crate::build::{self, Profile, cargo};
 use crate::tidy;
@@ -112,6 +113,14 @@ fn conclude(steps: &[(&str, Report)], terms: &Terms<'_>) -> Result<u8> {
     Ok(u8::from(total.failed > 0))
 }
 
+/// The tests beside the code. On a fresh machine the first ones need what only the end-to-end tests would install.
+fn unit() -> Result<Report> {
+    if let Part::Missing(reason) = parts::packages() {
+        println!("tests that need Debian packages are skipped: {reason}");
+    }
+    counted(cargo().args(["test", "--workspace", "--no-fail-fast"]))
+}
+
 /// The end-to-end tests, with the agent that they are about built first.
 fn end_to_end(args: &ArgMatches, names: &[String]) -> Result<Report> {
     let Ok(agent) = build::build("ferrolet", Profile::Lab) else {
@@ -178,7 +187,7 @@ fn run(step: Step, args: &ArgMatches, names: &[String]) -> Result<Report> {
             Ok(one(tidy::command()? == 0))
         }
         Step::Deny => deny::check(),
-        Step::Unit => counted(cargo().args(["test", "--workspace", "--no-fail-fast"])),
+        Step::Unit => unit(),
         Step::EndToEnd => end_to_end(args, names),
         Step::Differential => differential(),
         Step::Bench => bench(),

@@ -1,5 +1,5 @@
 //! `ferrolet runtime` for real, as root: driven over its socket by the agent's own client, killed in the middle, started
-//! again. Needs busybox, as the end-to-end tests do. Without root there is nothing to try, and the cases say nothing.
+//! again. Needs root and busybox, as the end-to-end tests do; without them the cases count as skipped.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up is a failed test")]
 #![expect(clippy::print_stdout, reason = "the runtime's log belongs to a failed test's report")]
@@ -17,7 +17,7 @@ use std::{
 };
 
 use ferrolet_cri::{CriClient, Timeouts};
-use ferrolet_linux::SystemClock;
+use ferrolet_linux::{SystemClock, testing::skip};
 use ferrolet_ports::{Runtime as _, RuntimeErrorKind};
 use ferrolet_runtime_images::Digest;
 use ferrolet_runtime_protocol::record::MonitorRecord;
@@ -45,8 +45,20 @@ struct Bench {
     client: CriClient,
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0)
+/// Where Debian's static busybox lies.
+const BUSYBOXES: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];
+
+/// Whether this machine has what these tests need; says what it lacks.
+fn is_equipped() -> bool {
+    if !fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0) {
+        skip("not root");
+        return false;
+    }
+    if !BUSYBOXES.iter().any(|it| Path::new(it).exists()) {
+        skip("no busybox: the package busybox-static is not installed");
+        return false;
+    }
+    true
 }
 
 impl Bench {
@@ -287,7 +299,7 @@ fn archive(path: &Path) {
         header.set_mode(mode);
         archive.append_data(&mut header, name, content).unwrap();
     };
-    let busybox = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find_map(|it| fs::read(it).ok());
+    let busybox = BUSYBOXES.into_iter().find_map(|it| fs::read(it).ok());
     let busybox = busybox.expect("busybox is installed");
     let mut layer = tar::Builder::new(Vec::new());
     append(&mut layer, "bin/busybox", 0o755, &busybox);
@@ -333,7 +345,7 @@ fn words(all: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn a_pod_runs_logs_answers_and_goes() {
-    if !is_root() {
+    if !is_equipped() {
         return;
     }
     let mut bench = Bench::new("pod").await;
@@ -380,7 +392,7 @@ async fn a_pod_runs_logs_answers_and_goes() {
 
 #[tokio::test]
 async fn a_container_that_does_not_start_says_why() {
-    if !is_root() {
+    if !is_equipped() {
         return;
     }
     let mut bench = Bench::new("why").await;
@@ -435,7 +447,7 @@ fn broken(bench: &Bench, spec: &SandboxSpec) -> ContainerSpec {
 
 #[tokio::test]
 async fn nothing_that_runs_notices_when_the_runtime_is_killed() {
-    if !is_root() {
+    if !is_equipped() {
         return;
     }
     let mut bench = Bench::new("kill").await;
@@ -485,7 +497,7 @@ async fn nothing_that_runs_notices_when_the_runtime_is_killed() {
 
 #[tokio::test]
 async fn a_pod_ends_with_its_monitor_and_says_so() {
-    if !is_root() {
+    if !is_equipped() {
         return;
     }
     let mut bench = Bench::new("monitor").await;
@@ -534,7 +546,7 @@ fn links() -> Vec<String> {
 
 #[tokio::test]
 async fn a_pods_network_outlives_the_runtime_and_goes_with_the_pod() {
-    if !is_root() {
+    if !is_equipped() {
         return;
     }
     let mut bench = Bench::new("network").await;

@@ -144,6 +144,12 @@ pub struct Critest {
     pub nnp: PathBuf,
 }
 
+/// Installs the Debian packages of a run that are not there: tests beside the code use some of them too.
+#[must_use]
+pub fn packages() -> Part<()> {
+    debian::install_missing().into()
+}
+
 /// Builds the critest of `tests/critest` unless the cache has it, and the programs of its images. No containerd is
 /// needed.
 #[must_use]
