@@ -1,5 +1,6 @@
 //! The socket: whoever may open it is the node's administrator.
 
+mod deadline;
 mod runtime;
 mod streaming;
 
@@ -39,7 +40,7 @@ pub async fn serve(
     let images = ImageServiceServer::new(images)
         .max_decoding_message_size(MOST_BYTES)
         .max_encoding_message_size(MOST_BYTES);
-    let mut server = Server::builder().add_service(images);
+    let mut server = Server::builder().layer(deadline::Deadlines).add_service(images);
     let mut streams = None;
     if let Some(runtime) = runtime {
         let bound = StreamingServer::bind(Arc::new(runtime.clone())).await;
