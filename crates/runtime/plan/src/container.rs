@@ -101,6 +101,7 @@ pub fn container(
     volumes: &BTreeMap<usize, Vec<String>>,
 ) -> Result<LaunchSpec, Refusal> {
     let security = process::security(config);
+    // Whoever read the vendors' files has made them parts of the request ([`crate::cdi`]).
     if !config.cdi_devices.is_empty() {
         return Err(Refusal::Unsupported("a CDI device"));
     }

@@ -5,11 +5,14 @@
 //! files, for both versions; [`devices`] says which devices may be opened, as v1's lines and as v2's
 //! program; [`defaults`] is what every container gets unless somebody says otherwise.
 //!
+//! [`cdi`] is what vendors' files add for their devices.
+//!
 //! Pure: no files, no clock, no async. A monitor executes what comes out and decides nothing.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cdi;
 pub mod cgroups;
 pub mod container;
 pub mod defaults;

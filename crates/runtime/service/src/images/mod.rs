@@ -11,7 +11,7 @@ use ferrolet_runtime_images::{Image, PullProgress, Puller, Reference, Store, Sto
 use tokio::{sync::watch, task::spawn_blocking};
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use crate::{chain::chain, upkeep::UpkeepHandle};
+use crate::{chain::chain, runtime::Runtime, upkeep::UpkeepHandle};
 use answer::{credentials, image, pull_code};
 
 /// Images in one message of a stream.
@@ -34,13 +34,20 @@ pub struct ImageServer {
     puller: Arc<Puller>,
     upkeep: UpkeepHandle,
     clock: WallClock,
+    /// Whose containers write beside the images; none: nobody's.
+    runtime: Option<Runtime>,
 }
 
 impl ImageServer {
     /// A service on a store, with a puller into the same.
     #[must_use]
     pub fn new(store: Store, puller: Arc<Puller>, upkeep: UpkeepHandle, clock: WallClock) -> Self {
-        Self { store, puller, upkeep, clock }
+        Self { store, puller, upkeep, clock, runtime: None }
+    }
+
+    /// Tells of what this runtime's containers write, too.
+    pub(crate) fn with_containers(self, runtime: Runtime) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     fn list(&self, filter: Option<cri::ImageFilter>) -> Vec<cri::Image> {
@@ -132,9 +139,13 @@ impl ImageService for ImageServer {
     ) -> Result<Response<cri::ImageFsInfoResponse>, Status> {
         let mountpoint = self.store.path().display().to_string();
         let usage = answer::usage(self.store.usage(), mountpoint, (self.clock.0)());
+        let containers = match &self.runtime {
+            Some(runtime) => vec![runtime.writable_layers().await?],
+            None => Vec::new(),
+        };
         Ok(Response::new(cri::ImageFsInfoResponse {
             image_filesystems: vec![usage],
-            container_filesystems: Vec::new(),
+            container_filesystems: containers,
         }))
     }
 }

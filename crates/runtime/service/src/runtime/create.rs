@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{
-    Runtime, devices,
+    Runtime, cdi, devices,
     error::RuntimeError,
     events::EventKind,
     files::{disk, make_directory, off_thread, write_record},
@@ -91,7 +91,10 @@ impl Runtime {
         }
         let hold = self.0.store.hold(&layers)?;
         let place = self.0.places.container(id);
-        let (planned, anonymous) = with_anonymous_volumes(&config, &image, &place);
+        let (mut planned, anonymous) = with_anonymous_volumes(&config, &image, &place);
+        let edits = cdi::resolve(&config.cdi_devices).await?;
+        planned.cdi_devices.clear();
+        edits.before(&mut planned)?;
         let found = {
             let planned = planned.clone();
             let look = off_thread(move || {
@@ -105,8 +108,9 @@ impl Runtime {
             timeout(LOOKING, look).await.map_err(overdue)??
         };
         let filter = self.seccomp_filter(&planned).await?;
-        let launch =
+        let mut launch =
             self.plan(id, &planned, sandbox, &image, (&volumes, &found, filter.as_deref()))?;
+        edits.after(&mut launch)?;
         let spec = ContainerSpec {
             id: id.to_owned(),
             sandbox: sandbox.record.id.clone(),

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use ferrolet_runtime_client::{CallError, ConnectError, StartError};
 use ferrolet_runtime_images::StoreError;
-use ferrolet_runtime_plan::Refusal;
+use ferrolet_runtime_plan::{Refusal, cdi::UnknownDevices};
 use tonic::Status;
 
 use super::network::NetworkError;
@@ -69,6 +69,9 @@ pub enum RuntimeError {
         #[source]
         source: io::Error,
     },
+    /// Devices that no vendor's file has.
+    #[error(transparent)]
+    Cdi(#[from] UnknownDevices),
     /// A profile of system calls that is none.
     #[error("seccomp profile {}: {problem}", path.display())]
     Seccomp {
@@ -107,7 +110,7 @@ impl From<RuntimeError> for Status {
             RuntimeError::Refused(_)
             | RuntimeError::NoHandler(_)
             | RuntimeError::Seccomp { .. } => Self::invalid_argument(message),
-            RuntimeError::NotReady(_) | RuntimeError::WrongState { .. } => {
+            RuntimeError::Cdi(_) | RuntimeError::NotReady(_) | RuntimeError::WrongState { .. } => {
                 Self::failed_precondition(message)
             }
             RuntimeError::CommandOverdue(_) | RuntimeError::Overdue { .. } => {

@@ -15,6 +15,7 @@
 
 mod about;
 pub(crate) mod answer;
+mod cdi;
 mod connector;
 mod containers;
 mod create;
@@ -23,6 +24,7 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod metrics;
 mod network;
 mod phase;
 mod pod_files;
@@ -61,6 +63,8 @@ pub use network::{
     Connection, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
     SandboxIdentity, SandboxNetwork,
 };
+
+pub(crate) use metrics::descriptors as metric_descriptors;
 
 use crate::images::WallClock;
 use files::Places;

@@ -91,6 +91,30 @@ impl Runtime {
         .await
     }
 
+    /// What all writable layers take together, each measured as rarely as it is expensive.
+    pub(crate) async fn writable_layers(&self) -> Result<cri::FilesystemUsage, RuntimeError> {
+        let all: Vec<Container> = self.table().containers.values().cloned().collect();
+        let (places, now) = (self.0.places.clone(), self.now());
+        off_thread(move || {
+            let mut sum = LayerUsage::default();
+            for container in &all {
+                let upper = places.container(&container.spec.id).join("upper");
+                let layer = measured(container, &upper, now);
+                sum.bytes += layer.bytes;
+                sum.inodes += layer.inodes;
+            }
+            Ok(cri::FilesystemUsage {
+                timestamp: now,
+                fs_id: Some(cri::FilesystemIdentifier {
+                    mountpoint: places.root.display().to_string(),
+                }),
+                used_bytes: counted(sum.bytes),
+                inodes_used: counted(sum.inodes),
+            })
+        })
+        .await
+    }
+
     /// What a pod uses.
     pub(crate) async fn sandbox_stats(
         &self,

@@ -37,6 +37,10 @@ pub async fn serve(
     runtime: Option<Runtime>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let images = match &runtime {
+        Some(runtime) => images.with_containers(runtime.clone()),
+        None => images,
+    };
     let images = ImageServiceServer::new(images)
         .max_decoding_message_size(MOST_BYTES)
         .max_encoding_message_size(MOST_BYTES);

@@ -8,10 +8,12 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::streaming;
 use crate::{
-    runtime::{Runtime, RuntimeError},
+    runtime::{Runtime, RuntimeError, metric_descriptors},
     streaming::StreamingHandle,
 };
 
+/// What a kubelet that asks for a checkpoint is told.
+const NO_CHECKPOINTS: &str = "checkpoints of containers are not made by this runtime";
 /// Things in one message of a stream.
 const PAGE: usize = 100;
 
@@ -257,6 +259,43 @@ impl RuntimeService for RuntimeServer {
         let all = self.0.list_sandbox_stats(request.into_inner().filter).await?;
         let page = |pod_sandbox_stats| cri::StreamPodSandboxStatsResponse { pod_sandbox_stats };
         Ok(Response::new(pages(&all, page)))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        request: Request<cri::ListMetricDescriptorsRequest>,
+    ) -> Result<Response<cri::ListMetricDescriptorsResponse>, Status> {
+        let _asked = request;
+        let descriptors = metric_descriptors();
+        Ok(Response::new(cri::ListMetricDescriptorsResponse { descriptors }))
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        request: Request<cri::ListPodSandboxMetricsRequest>,
+    ) -> Result<Response<cri::ListPodSandboxMetricsResponse>, Status> {
+        let _asked = request;
+        let pod_metrics = self.0.list_sandbox_metrics().await?;
+        Ok(Response::new(cri::ListPodSandboxMetricsResponse { pod_metrics }))
+    }
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        request: Request<cri::StreamPodSandboxMetricsRequest>,
+    ) -> Result<Response<BoxStream<cri::StreamPodSandboxMetricsResponse>>, Status> {
+        let _asked = request;
+        let all = self.0.list_sandbox_metrics().await?;
+        let page =
+            |pod_sandbox_metrics| cri::StreamPodSandboxMetricsResponse { pod_sandbox_metrics };
+        Ok(Response::new(pages(&all, page)))
+    }
+
+    async fn checkpoint_container(
+        &self,
+        request: Request<cri::CheckpointContainerRequest>,
+    ) -> Result<Response<cri::CheckpointContainerResponse>, Status> {
+        let _asked = request;
+        Err(Status::unimplemented(NO_CHECKPOINTS))
     }
 
     async fn update_runtime_config(
