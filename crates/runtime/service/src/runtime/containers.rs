@@ -7,10 +7,10 @@ use ferrolet_runtime_client::CallError;
 use ferrolet_runtime_protocol::{
     message::Signal,
     record::{ContainerRecord, Exit, State},
-    sandbox::{IdMap, IdMaps},
+    sandbox::{IdMap, IdMaps, PidShare},
 };
-use tokio::time::timeout;
-use tracing::warn;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
 
 use super::{
     Runtime, answer,
@@ -32,6 +32,10 @@ const SIGKILL: i32 = 9;
 /// The code of a container that never began, and its reason, as containerd has them.
 const START_ERROR_CODE: i32 = 128;
 const START_ERROR: &str = "StartError";
+/// How long after its beginning a first process is given time to say what it does about the signal that ends it, and how
+/// often it is looked at.
+const YOUTH: Duration = Duration::from_secs(2);
+const GLANCE: Duration = Duration::from_millis(10);
 /// As much of a process's status as is read.
 const STATUS_BYTES: u64 = 64 * 1024;
 
@@ -158,6 +162,7 @@ impl Runtime {
         }
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         if !grace.is_zero() {
+            wait_until_heard(&container, grace).await;
             self.signal_container(&container, container.spec.stop_signal, false).await?;
             if ended_within(&container, grace).await {
                 return Ok(());
@@ -271,6 +276,61 @@ async fn ended_within(container: &Container, patience: Duration) -> bool {
     matches!(timeout(patience, ended).await, Ok(Ok(_)))
 }
 
+/// The kernel throws away a signal to the first process of a process namespace that has no handler for it. One that has
+/// only just begun may have none yet, and would then run until its grace is over: it is waited for, for a moment.
+async fn wait_until_heard(container: &Container, grace: Duration) {
+    let launch = container.spec.launch.as_ref();
+    if launch.is_none_or(|it| it.pid() != PidShare::Container) {
+        return;
+    }
+    let (signal, id) = (container.spec.stop_signal, container.spec.id.clone());
+    let hears = async {
+        while let Phase::Running(process) = container.phase() {
+            let is_deaf = off_thread(move || {
+                let read = |name: &str| {
+                    let path = format!("/proc/{}/{name}", process.pid);
+                    let text = read(Path::new(&path), STATUS_BYTES).unwrap_or_default();
+                    String::from_utf8_lossy(&text).into_owned()
+                };
+                let uptime = read_uptime().unwrap_or(Duration::MAX);
+                Ok(is_young(&read("stat"), uptime) && !is_heard(&read("status"), signal))
+            });
+            if !is_deaf.await.unwrap_or(false) {
+                return;
+            }
+            sleep(GLANCE).await;
+        }
+    };
+    if timeout(YOUTH.min(grace), hears).await.is_err() {
+        debug!(container = id, signal, "the first process has no handler for its signal");
+    }
+}
+
+/// Since when the machine runs.
+fn read_uptime() -> Option<Duration> {
+    let text = read(Path::new("/proc/uptime"), STATUS_BYTES).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    Duration::try_from_secs_f64(text.split_whitespace().next()?.parse().ok()?).ok()
+}
+
+/// Whether a process began a moment ago, by its line in `/proc`; one that is gone is not young.
+fn is_young(stat: &str, uptime: Duration) -> bool {
+    // After the name, which may contain anything; in hundredths of a second since the machine runs.
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let began = after.split_whitespace().nth(19).and_then(|it| it.parse().ok());
+    began.is_some_and(|it: u64| uptime.saturating_sub(Duration::from_millis(it * 10)) < YOUTH)
+}
+
+/// Whether a process has a handler for a signal, or has put it off.
+fn is_heard(status: &str, signal: i32) -> bool {
+    let bit = u32::try_from(signal - 1).unwrap_or(0);
+    ["SigCgt:", "SigBlk:"].into_iter().any(|key| {
+        let mask = status.lines().find_map(|it| it.strip_prefix(key));
+        let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
+        mask.checked_shr(bit).unwrap_or(0) & 1 == 1
+    })
+}
+
 /// Who a process is, as its own user namespace counts.
 fn user_of(status: &str, users: Option<&IdMaps>) -> Option<UserRecord> {
     let numbers = |key: &str| -> Option<Vec<u32>> {
@@ -300,6 +360,23 @@ mod tests {
 
     const STATUS: &str =
         "Name:\tsh\nUid:\t1000\t1000\t1000\t1000\nGid:\t50\t50\t50\t50\nGroups:\t50 60 \n";
+
+    #[test]
+    fn a_signal_is_heard_by_a_handler_or_later_and_the_young_are_known() {
+        let status =
+            |caught: &str, blocked: &str| format!("SigBlk:\t{blocked}\nSigCgt:\t{caught}\n");
+        let none = "0000000000000000";
+        // Bit 14 is signal 15.
+        assert!(is_heard(&status("0000000000004000", none), 15));
+        assert!(is_heard(&status(none, "0000000000004000"), 15));
+        assert!(!is_heard(&status("0000000000004000", none), 14));
+        assert!(!is_heard("", 15));
+        let stat = |ticks: u64| format!("7 (a ) b) S {}{ticks} 0 0\n", "0 ".repeat(18));
+        let uptime = Duration::from_secs(100);
+        assert!(is_young(&stat(9_900), uptime));
+        assert!(!is_young(&stat(9_700), uptime));
+        assert!(!is_young("", uptime));
+    }
 
     #[test]
     fn a_user_is_told_as_the_container_counts() {
