@@ -86,7 +86,8 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let (pressure, part) = ferrolet_eviction_engine::build(settings.eviction, doors);
     parts.push(part);
     node_part.add_loop(node.clone().follow(pressure, |facts, short| facts.pressure = short));
-    let doors = platform.shutdown_doors(board.clone(), &pods, ended);
+    let backlog = cluster.as_ref().map(|it| it.report.backlog.clone());
+    let doors = platform.shutdown_doors(board.clone(), &pods, ended, backlog);
     let (shutdown, part) = ferrolet_shutdown::build(settings.shutdown, doors);
     parts.push(part);
     node_part.add_loop(follow_shutdown(node.clone(), shutdown));

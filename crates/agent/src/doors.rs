@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrolet_devices_engine::Devices;
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, Pods};
-use ferrolet_ports::{Collectors, Part, Placing, PodsView, Usage};
+use ferrolet_ports::{Collectors, Part, Placing, PodsView, StatusBacklog, Usage};
 use ferrolet_probes::Probes;
 use ferrolet_rare_volumes::RareDoors;
 use ferrolet_volumes::Volumes;
@@ -125,12 +125,14 @@ impl Platform {
         pods: Arc<dyn PodsView>,
         sync_loop: &Pods,
         ended: Arc<ferrolet_shutdown::Ended>,
+        backlog: Option<Arc<dyn StatusBacklog>>,
     ) -> ferrolet_shutdown::Doors {
         ferrolet_shutdown::Doors {
             power: self.power.clone(),
             pods,
             evictions: sync_loop.evictions.clone(),
             ended,
+            backlog,
             state_files: self.state_files.clone(),
             events: self.events.clone(),
             clock: self.clock.clone(),

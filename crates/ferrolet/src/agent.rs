@@ -1,9 +1,14 @@
 //! The life of the agent's process: configuration, log, runtime, signals.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use ferrolet_config::{CommandLine, Loaded, config::LogFormat, effective_json, flag_values, load};
-use ferrolet_host::LockFile;
-use tokio::signal::unix::{SignalKind, signal};
+use ferrolet_host::{LockFile, Termination};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
 
 use crate::{files::read_configuration, logging, wire};
 
@@ -12,6 +17,9 @@ const WORKER_THREADS: usize = 2;
 /// Those of the pools, and some for libraries that take one by themselves. A thread exists only while
 /// it is needed.
 const MOST_BLOCKING_THREADS: usize = ferrolet_linux::offload::ALL_THREADS + 8;
+
+/// What a shutdown may take beside the time of its pods: its record, and the cluster's ear.
+const AFTER_PODS: Duration = Duration::from_secs(10);
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
@@ -33,11 +41,13 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
+    let termination = loaded.flags.shutdown_on_sigterm.then(Termination::new);
     let ended = runtime.block_on(async {
+        let beside = (exporter, termination.as_ref());
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
-            ended = wire::run(command_line, (&loaded, texts), verbosity, exporter) => ended,
-            stopped = told_to_stop() => stopped,
+            ended = wire::run(command_line, (&loaded, texts), verbosity, beside) => ended,
+            stopped = leave(&loaded, termination.as_ref()) => stopped,
             wanted = give_way(&loaded, lock.as_ref()) => wanted,
         }
     });
@@ -87,6 +97,31 @@ fn announce(command_line: &CommandLine, loaded: &Loaded) {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+}
+
+/// Ends when we are told to stop and, where SIGTERM says that the machine goes down, pods have ended.
+async fn leave(loaded: &Loaded, termination: Option<&Termination>) -> anyhow::Result<()> {
+    let Some(termination) = termination else {
+        return told_to_stop().await;
+    };
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let shutdown = async {
+        terminate.recv().await;
+        let longest = loaded.config.shutdown.longest().saturating_add(AFTER_PODS);
+        tracing::info!(?longest, "Received SIGTERM, the machine goes down");
+        termination.begin();
+        if timeout(longest, termination.over()).await.is_err() {
+            tracing::error!("The shutdown takes longer than it was given, leaving");
+        }
+    };
+    tokio::select! {
+        // Signals are remembered by the kernel's handler, and dropping a shutdown leaves pods to
+        // themselves, which is what SIGINT asks for.
+        () = shutdown => tracing::info!("The shutdown is over, leaving"),
+        _ = interrupt.recv() => tracing::info!("Received SIGINT, leaving; pods go on running"),
+    }
+    Ok(())
 }
 
 pub(crate) async fn told_to_stop() -> anyhow::Result<()> {

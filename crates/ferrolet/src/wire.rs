@@ -15,6 +15,7 @@ use ferrolet_agent::{Agent, Platform, Settings, assemble};
 use ferrolet_cluster::node_cluster::NodeCluster;
 use ferrolet_config::{CgroupVersion, CommandLine, Loaded, NamedText};
 use ferrolet_host::{
+    Termination,
     machine::{MachineFacts, read_machine},
     notify::Notifier,
     watchdog::{self, watchdog_pace},
@@ -78,13 +79,13 @@ pub async fn run(
     command_line: &CommandLine,
     (loaded, texts): (&Loaded, ConfigurationTexts),
     verbosity: Verbosity,
-    exporter: Option<Exporter>,
+    (exporter, termination): (Option<Exporter>, Option<&Termination>),
 ) -> anyhow::Result<()> {
     let machine = Machine::read(loaded)?;
     // Before anything is touched, so that a second agent on one machine fails at once.
     let listeners = Listeners::bind(loaded).await?;
     process::share_root(loaded);
-    let (adapters, platform) = platform::open(loaded, &machine).await?;
+    let (adapters, platform) = platform::open(loaded, &machine, termination).await?;
     process::tell_of_machine(&machine, platform.events.as_ref());
     let (image_policy, policies) = watch::channel(settings::image_policy(loaded));
     let settings = match ready(loaded, &machine, &adapters, &platform, policies).await {

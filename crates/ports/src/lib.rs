@@ -123,7 +123,7 @@ pub use runtime::{
 pub use runtime_disk::{LayerUsage, RuntimeDisk, RuntimeStores, StoreUsage};
 pub use slices::{Slice, SliceProperty, Slices};
 pub use state_files::StateFiles;
-pub use status::{Remains, StaticPodsSink, StatusSink, StatusUpdate};
+pub use status::{Remains, StaticPodsSink, StatusBacklog, StatusSink, StatusUpdate};
 pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
 pub use system_logs::{JournalAsk, SystemLog, SystemLogFiles};

@@ -40,3 +40,9 @@ pub trait StatusSink: Send + Sync {
     /// A pod is gone from this node.
     fn forget(&self, uid: &PodUid);
 }
+
+/// Statuses on their way to the cluster.
+pub trait StatusBacklog: Send + Sync {
+    /// How many pods have one that the cluster does not know yet.
+    fn n_pending(&self) -> usize;
+}

@@ -5,10 +5,10 @@
 
 use serde_json::Value;
 
-use crate::config::PullConcurrency;
+use crate::config::{PullConcurrency, Shutdown};
 use crate::{
-    CommandLine, Config, FeatureGates, Flags, LoadError, RawConfig, doors, effect, gates,
-    origins::Origins,
+    CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, doors, effect,
+    gates, origins::Origins,
 };
 
 /// A text and the name to call it by: the absolute path of the file it was read from.
@@ -66,7 +66,11 @@ pub fn load(
     let raw = effective(command_line, file, dropins, &gates);
     let built = Config::from_raw(&raw, &gates);
     let broken = match &built {
-        Ok((config, _)) => doors::check(config, &given),
+        Ok((config, _)) => {
+            let mut found = doors::check(config, &given);
+            found.extend(shutdown_fault(&command_line.flags, config));
+            found
+        }
         Err(found) => found.clone(),
     };
     faults.extend(broken.into_iter().map(|fault| origins.blame(fault)));
@@ -87,6 +91,15 @@ pub fn load(
         warnings.push(format!("configuration fields that have no effect yet: {}", idle.join(", ")));
     }
     Ok(Loaded { flags: command_line.flags.clone(), raw, config, origins, warnings })
+}
+
+/// A signal that ends pods needs to know how long they get.
+fn shutdown_fault(flags: &Flags, config: &Config) -> Option<FieldError> {
+    const FLAG: &str = "--shutdown-on-sigterm";
+    let is_idle = flags.shutdown_on_sigterm && config.shutdown == Shutdown::Off;
+    let message =
+        "pods would get no time; set shutdownGracePeriod or shutdownGracePeriodByPodPriority";
+    is_idle.then(|| FieldError::at(FLAG, true, message))
 }
 
 /// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ferrolet_node::NodeState;
-use ferrolet_ports::{Clock, ClusterApi, Part, PodsView, StaticPodsSink, StatusSink, once_open};
+use ferrolet_ports::{
+    Clock, ClusterApi, Part, PodsView, StaticPodsSink, StatusBacklog, StatusSink, once_open,
+};
 use ferrolet_types::Pod;
 use tokio::sync::watch;
 
@@ -32,6 +34,8 @@ pub struct Doors {
 pub struct Report {
     /// Where workers' statuses go.
     pub statuses: Arc<dyn StatusSink>,
+    /// Which of them the cluster does not know yet.
+    pub backlog: Arc<dyn StatusBacklog>,
     /// Where sources tell their static pods.
     pub static_pods: Arc<dyn StaticPodsSink>,
     /// Who wants to know what pods the API has.
@@ -83,6 +87,7 @@ pub fn build(doors: Doors) -> (Report, Part) {
     let report = Report {
         statuses: statics.clone(),
         static_pods: statics,
+        backlog: reporter.clone(),
         api_pods: ApiPods { reporter, shown },
         translations,
     };

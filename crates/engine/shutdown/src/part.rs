@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_ports::{Clock, Events, Part, PodsView, Power, StateFiles, Tally};
+use ferrolet_ports::{Clock, Events, Part, PodsView, Power, StateFiles, StatusBacklog, Tally};
 use ferrolet_types::Eviction;
 use tokio::sync::{mpsc, watch};
 
@@ -28,6 +28,8 @@ pub struct Doors {
     pub evictions: mpsc::Sender<Eviction>,
     /// What is left of them.
     pub ended: Arc<Ended>,
+    /// Statuses that the cluster does not know yet; none without a cluster.
+    pub backlog: Option<Arc<dyn StatusBacklog>>,
     /// Where the last shutdown is remembered.
     pub state_files: Arc<dyn StateFiles>,
     /// Where the node's events go.

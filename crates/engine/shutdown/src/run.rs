@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A delay that was asked for is looked at this often, each time after twice as long.
 const DELAY_LOOKS: u32 = 5;
 const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// The cluster is given this long to hear how pods ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+const BACKLOG_LOOK: Duration = Duration::from_millis(20);
 const FAULT: &str = "node is shutting down";
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 
@@ -119,6 +122,7 @@ impl Watch {
         };
         self.note(ShutdownRecord { start, end: Some(self.doors.clock.now()) }).await;
         if stays_up.is_none() {
+            self.tell_cluster().await;
             tracing::info!("Every pod had its time; the machine may go down");
             power.release();
         }
@@ -163,6 +167,22 @@ impl Watch {
         }
         let uids: Vec<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
         self.doors.ended.all(&uids).await;
+    }
+
+    /// Lets the last statuses reach the cluster while there still is a network.
+    async fn tell_cluster(&self) {
+        let Some(backlog) = &self.doors.backlog else {
+            return;
+        };
+        let told = async {
+            while backlog.n_pending() > 0 {
+                sleep(BACKLOG_LOOK).await;
+            }
+        };
+        if timeout(LAST_WORDS, told).await.is_err() {
+            let n_pods = backlog.n_pending();
+            tracing::warn!(n_pods, "The cluster does not know yet how these pods ended");
+        }
     }
 
     async fn note(&self, record: ShutdownRecord) {

@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use ferrolet_ports::{
-    Fut, PodsView, Power, PowerError, PowerNews, PowerSession, Remains, StatusSink as _,
-    StatusUpdate,
+    Fut, PodsView, Power, PowerError, PowerNews, PowerSession, Remains, StatusBacklog,
+    StatusSink as _, StatusUpdate,
 };
 use ferrolet_testkit::{World, pod};
 use ferrolet_types::{Eviction, GracePeriod, Pod, PodUid, pod::PodView as _};
@@ -107,6 +110,7 @@ struct Scene {
     world: World,
     pods: Vec<Pod>,
     ended: Arc<Ended>,
+    backlog: Arc<Backlog>,
     orders: mpsc::Receiver<Eviction>,
     fault: watch::Receiver<Option<String>>,
     metrics: Vec<Arc<dyn ferrolet_ports::Measured>>,
@@ -118,6 +122,16 @@ struct These(Vec<Pod>);
 impl PodsView for These {
     fn pods(&self) -> Vec<Pod> {
         self.0.clone()
+    }
+}
+
+/// Statuses that the cluster does not know.
+#[derive(Default)]
+struct Backlog(AtomicUsize);
+
+impl StatusBacklog for Backlog {
+    fn n_pending(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -133,11 +147,13 @@ impl Scene {
         let world = World::new();
         let (evictions, orders) = mpsc::channel(16);
         let ended = Arc::new(Ended::default());
+        let backlog = Arc::new(Backlog::default());
         let doors = Doors {
             power: Arc::new(power.clone()),
             pods: Arc::new(These(pods.clone())),
             evictions,
             ended: ended.clone(),
+            backlog: Some(backlog.clone()),
             state_files: world.state_files(),
             events: world.events(),
             clock: world.clock(),
@@ -147,8 +163,16 @@ impl Scene {
         let mut tasks = JoinSet::new();
         part.loops.into_iter().for_each(|run| drop(tasks.spawn(run)));
         let metrics = part.metrics;
-        let scene =
-            Self { world, pods, ended, orders, fault: shutdown.fault, metrics, _tasks: tasks };
+        let scene = Self {
+            world,
+            pods,
+            ended,
+            backlog,
+            orders,
+            fault: shutdown.fault,
+            metrics,
+            _tasks: tasks,
+        };
         scene.pods.iter().for_each(|pod| scene.show(pod, Remains::Active));
         scene
     }
@@ -273,4 +297,29 @@ async fn too_short_a_delay_is_lengthened_and_a_deaf_manager_asked_again() {
     power.hang_up();
     sleep(secs(3)).await;
     assert_eq!(power.state.lock().unwrap().n_held, 2, "it is looked for again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_machine_waits_until_the_cluster_knows_but_not_for_a_cluster_that_is_away() {
+    for (n_secs_deaf, held_after) in [(1, Some(secs(1))), (600, Some(secs(2)))] {
+        let web = member("web", 0, 5);
+        let power = FakePower::new(secs(60));
+        let scene = Scene::new(power.clone(), vec![web.clone()]);
+        sleep(secs(1)).await;
+        scene.backlog.0.store(1, Ordering::Relaxed);
+        power.say(PowerNews::GoesDown);
+        sleep(secs(1)).await;
+        scene.show(&web, Remains::Settled);
+        let began = Instant::now();
+        let mut held_for = None;
+        while held_for.is_none() {
+            sleep(Duration::from_millis(100)).await;
+            if began.elapsed() >= secs(n_secs_deaf) {
+                scene.backlog.0.store(0, Ordering::Relaxed);
+            }
+            held_for = (!power.is_held()).then(|| began.elapsed());
+        }
+        let rounded = held_for.map(|it| secs(it.as_secs()));
+        assert_eq!(rounded, held_after, "deaf for {n_secs_deaf} s");
+    }
 }

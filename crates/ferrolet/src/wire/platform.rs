@@ -21,7 +21,8 @@ use ferrolet_cluster::{
 use ferrolet_config::{Loaded, config::ChangeDetection};
 use ferrolet_cri::{CriClient, Timeouts};
 use ferrolet_host::{
-    Iptables, KernelMemoryAlarm, KernelRecords, NodeOutbound, OperatorFiles, ThisMachine,
+    Iptables, KernelMemoryAlarm, KernelRecords, NodeOutbound, OperatorFiles, Termination,
+    ThisMachine,
     certificates::CertDirectory,
     cgroups::{CgroupTree, CgroupTreeSettings},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
@@ -37,7 +38,9 @@ use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
 use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets};
-use ferrolet_ports::{CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Runtime as _};
+use ferrolet_ports::{
+    CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Power, Runtime as _,
+};
 use ferrolet_resources::ClassBounds;
 use ferrolet_server::RecentEvents;
 use ferrolet_types::Timestamp;
@@ -72,6 +75,7 @@ pub(super) struct Adapters {
 pub(super) async fn open(
     loaded: &Loaded,
     machine: &Machine,
+    termination: Option<&Termination>,
 ) -> anyhow::Result<(Adapters, Platform)> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -141,7 +145,7 @@ pub(super) async fn open(
         mounts: volumes,
         plugins,
         outbound: Arc::new(NodeOutbound),
-        power: Arc::new(Logind::of_machine()),
+        power: power(termination),
         packet_filter: Arc::new(Iptables::of_node()),
         kernel_log: kernel_log(),
         cluster: cluster_doors(loaded, cluster.as_ref()).await,
@@ -160,6 +164,14 @@ pub(super) async fn open(
         by_name,
     };
     Ok((adapters, platform))
+}
+
+/// Who says that the machine goes down: logind, unless the process's own end does.
+fn power(termination: Option<&Termination>) -> Arc<dyn Power> {
+    match termination {
+        Some(termination) => Arc::new(termination.clone()),
+        None => Arc::new(Logind::of_machine()),
+    }
 }
 
 fn endpoint(socket: &Path) -> String {

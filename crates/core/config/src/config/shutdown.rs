@@ -31,6 +31,20 @@ pub enum Shutdown {
     ByPriority(Vec<ShutdownStep>),
 }
 
+impl Shutdown {
+    /// How long all pods together get at most.
+    pub fn longest(&self) -> Duration {
+        match self {
+            Shutdown::Off => Duration::ZERO,
+            Shutdown::TwoPhases { total, .. } => *total,
+            Shutdown::ByPriority(steps) => steps
+                .iter()
+                .map(|it| it.grace_period)
+                .fold(Duration::ZERO, Duration::saturating_add),
+        }
+    }
+}
+
 pub(super) fn read(r: &Reader<'_>) -> Shutdown {
     const TOTAL: &str = "shutdownGracePeriod";
     const CRITICAL: &str = "shutdownGracePeriodCriticalPods";

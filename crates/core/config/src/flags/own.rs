@@ -62,6 +62,8 @@ pub struct Flags {
     /// How long pods are waited for by an agent that starts them once and leaves; none for one that
     /// stays. Ours, not upstream's.
     pub run_once_within: Option<Duration>,
+    /// Whether SIGTERM says that the machine goes down, instead of logind. Ours, not upstream's.
+    pub shutdown_on_sigterm: bool,
     /// The file that keeps a second kubelet out.
     pub lock_file: Option<PathBuf>,
     /// Whether we exit when somebody else wants that file.
@@ -164,6 +166,7 @@ pub(super) fn read(given: &BTreeMap<&'static str, Value>, faults: &mut Vec<Strin
         seccomp_default: switch("seccomp-default"),
         node_labels,
         run_once_within,
+        shutdown_on_sigterm: switch("shutdown-on-sigterm"),
         lock_file: path("lock-file"),
         exit_on_lock_contention: is_giving_way,
         minimum_container_ttl,

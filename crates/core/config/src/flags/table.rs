@@ -168,6 +168,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     own("version", Version, "false", General, "Print the version; =raw for details; =v1.37.1-mine to report that one."),
     own("root-dir", Text, "/var/lib/kubelet", General, "Directory for the state of pods and volumes."),
     own("lock-file", Text, "", General, "File that keeps a second kubelet from running."),
+    own("shutdown-on-sigterm", Bool, "false", General, "Ferrolet's own: SIGTERM says that the machine goes down; pods end by shutdownGracePeriod or shutdownGracePeriodByPodPriority, then the agent leaves. For machines without logind, which is not asked then."),
     own("exit-on-lock-contention", Bool, "false", General, "Give way and exit when another process wants the lock file."),
     own("housekeeping-interval", Duration, "10s", General, "Pace of container statistics."),
     old("minimum-container-ttl-duration", Duration, "0s", General, "Keep a dead container at least this long."),

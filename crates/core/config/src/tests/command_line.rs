@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{command_line, load_flags};
+use super::{command_line, file, load_all, load_flags};
 use crate::{
     CommandLine, Invocation, RawConfig, VersionFormat, flag_names, flag_values, help_text,
     is_known_field, version_text,
@@ -37,7 +37,7 @@ fn the_flags_are_those_of_the_specification() {
         "version",
         "help",
     ];
-    let ours = ["offline-start", "page-address", "run-once-within"];
+    let ours = ["offline-start", "page-address", "run-once-within", "shutdown-on-sigterm"];
     let upstreams = rows().map(|[name, ..]| name).chain(others);
     let expected: BTreeSet<_> = upstreams.chain(ours).collect();
     let found: BTreeSet<_> = flag_names().collect();
@@ -258,6 +258,21 @@ fn an_agent_stays_unless_it_is_told_to_run_pods_once_and_has_no_cluster() {
         let error = parse(flags).unwrap_err();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn a_signal_ends_pods_only_where_they_get_time() {
+    assert!(!command_line(&[]).flags.shutdown_on_sigterm);
+    let safe = command_line(&["--address=127.0.0.1", "--shutdown-on-sigterm"]);
+    let error = load_all(&safe, None, &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("--shutdown-on-sigterm") && error.contains("shutdownGracePeriod"),
+        "{error}"
+    );
+    let periods = file("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s");
+    let loaded = load_all(&safe, Some(periods), &[]).unwrap();
+    assert!(loaded.flags.shutdown_on_sigterm);
+    assert_eq!(loaded.config.shutdown.longest().as_secs(), 30);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrolet_ports::{ApiErrorKind, Clock, ClusterApi, StatusSink, StatusUpdate};
+use ferrolet_ports::{ApiErrorKind, Clock, ClusterApi, StatusBacklog, StatusSink, StatusUpdate};
 use ferrolet_types::{GracePeriod, Pod, PodUid, Timestamp, pod::PodView as _};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
@@ -40,11 +40,6 @@ impl StatusReporter {
         self.change(|ledger| ledger.note_api_gone(pod));
     }
 
-    /// How many statuses are on their way.
-    pub fn n_pending(&self) -> usize {
-        self.quietly(|ledger| ledger.n_pending())
-    }
-
     fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let locked = self.ledger.lock();
         let answer = change(&mut locked.unwrap_or_else(PoisonError::into_inner));
@@ -55,6 +50,12 @@ impl StatusReporter {
     fn quietly<T>(&self, access: impl FnOnce(&mut Ledger) -> T) -> T {
         let locked = self.ledger.lock();
         access(&mut locked.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl StatusBacklog for StatusReporter {
+    fn n_pending(&self) -> usize {
+        self.quietly(|ledger| ledger.n_pending())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ferrolet_ports::{ApiErrorKind, Remains, StatusSink as _, StatusUpdate};
+use ferrolet_ports::{ApiErrorKind, Remains, StatusBacklog as _, StatusSink as _, StatusUpdate};
 use ferrolet_testkit::{FakeClusterApi, Request, World, pod};
 use ferrolet_types::{
     Pod, PodKey, Timestamp,
