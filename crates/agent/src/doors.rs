@@ -25,6 +25,7 @@ impl Platform {
     pub(crate) fn node_doors(&self) -> ferrolet_node_engine::Doors {
         ferrolet_node_engine::Doors {
             runtime: self.runtime.runtime.clone(),
+            machine: self.machine.clone(),
             clock: self.clock.clone(),
         }
     }

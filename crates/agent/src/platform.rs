@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
     Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins,
-    Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, ManifestFiles,
-    MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames, OfflineStore, Outbound,
-    PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power, RegisteredDriver, Runtime,
-    RuntimeDisk, StateFiles, StatusSink, StorageObjects, Usage, VolumeFiles,
+    Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, MachineHost,
+    ManifestFiles, MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames,
+    OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power,
+    RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink, StorageObjects, Usage,
+    VolumeFiles,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -27,6 +28,8 @@ pub struct Platform {
     pub files: Arc<dyn PodFiles>,
     /// The node's own files of name resolution.
     pub names: Arc<dyn NodeNames>,
+    /// How large the machine is.
+    pub machine: Arc<dyn MachineHost>,
     /// The node's addresses and what its name means.
     pub network: Arc<dyn NodeHost>,
     /// Checkpoints that survive the agent.

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 
 mod listeners;
 mod local;
+mod machine;
 mod main_server;
 mod node_facts;
 mod placement;

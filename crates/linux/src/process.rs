@@ -2,7 +2,7 @@
 //! memory runs out.
 //!
 //! Called by the composition root at start and when the agent is idle. Refuses: touching any other
-//! process.
+//! process, but for the place in line of those that the node cannot do without.
 
 use std::io;
 
@@ -55,6 +55,16 @@ pub fn trim_memory() -> Tuned {
 /// wants CAP_SYS_RESOURCE, so the caller reports a refusal and goes on.
 pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+/// Gives a process a place at least as far back in that line.
+pub fn lower_oom_score_adj(process: u32, score: i16) -> io::Result<()> {
+    let path = format!("/proc/{process}/oom_score_adj");
+    let now = std::fs::read_to_string(&path)?;
+    match now.trim().parse::<i16>() {
+        Ok(now) if now <= score => Ok(()),
+        Ok(_) | Err(_) => std::fs::write(path, score.to_string()),
+    }
 }
 
 /// Who this process runs as; 0 is root.

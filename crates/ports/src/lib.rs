@@ -98,7 +98,7 @@ pub use means::{
     StorePlaces,
 };
 pub use measured::{Measured, Sample, SampleValue};
-pub use node::{NodeCopies, NodeHost};
+pub use node::{MachineHost, NodeCopies, NodeHost};
 pub use node_mounts::{
     DeviceMount, FsGroupChangePolicy, FsGroupOwner, MountAccess, NodeMounts, ProgramMount, Record,
     RecordPlace, Records,

@@ -2,10 +2,10 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ferrolet_node::HostAddresses;
+use ferrolet_node::{HostAddresses, Machine};
 use k8s_openapi::api::core::v1::Node;
 
-use crate::Fut;
+use crate::{Fut, HostError};
 
 /// What the machine says about where it is.
 pub trait NodeHost: Send + Sync {
@@ -15,6 +15,12 @@ pub trait NodeHost: Send + Sync {
     /// The addresses that the name service has for a name, in its order; `None` when it does not
     /// say in time.
     fn look_up<'a>(&'a self, name: &'a str) -> Fut<'a, Option<Vec<IpAddr>>>;
+}
+
+/// The machine itself.
+pub trait MachineHost: Send + Sync {
+    /// Its sizes and identities as they are now.
+    fn machine(&self) -> Fut<'_, Result<Machine, HostError>>;
 }
 
 /// Where the API's copy of the node is handed in, for everybody to read.

@@ -7,8 +7,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ferrolet_node::{HostAddresses, NodeSettings, NodeState};
-use ferrolet_ports::{Fut, NodeHost};
+use ferrolet_node::{HostAddresses, Machine, NodeFacts, NodeSettings, NodeState};
+use ferrolet_ports::{Fut, HostError, MachineHost, NodeHost, Retry};
 use ferrolet_types::Quantity;
 
 /// The node that [`pod`](crate::pod)s are bound to, with room for all of them.
@@ -24,18 +24,35 @@ pub fn roomy_node() -> NodeState {
 }
 
 /// The machine. Clones are handles to the same one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct FakeNodeHost {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Default)]
+impl Default for FakeNodeHost {
+    /// The example's machine, without addresses and names.
+    fn default() -> Self {
+        let state = State {
+            machine: NodeFacts::example().machine,
+            addresses: HostAddresses::default(),
+            names: BTreeMap::new(),
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
 struct State {
+    machine: Option<Machine>,
     addresses: HostAddresses,
     names: BTreeMap<String, Vec<IpAddr>>,
 }
 
 impl FakeNodeHost {
+    /// Makes it another machine, or one that does not answer.
+    pub fn set_machine(&self, machine: Option<Machine>) {
+        self.state().machine = machine;
+    }
+
     /// Gives the machine other addresses.
     pub fn set_addresses(&self, addresses: HostAddresses) {
         self.state().addresses = addresses;
@@ -52,6 +69,18 @@ impl FakeNodeHost {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MachineHost for FakeNodeHost {
+    fn machine(&self) -> Fut<'_, Result<Machine, HostError>> {
+        let machine = self.state().machine.clone();
+        let silence = || HostError {
+            attempt: "read the machine".to_owned(),
+            cause: "it does not answer".to_owned(),
+            retry: Retry::Later,
+        };
+        Box::pin(std::future::ready(machine.ok_or_else(silence)))
     }
 }
 

@@ -131,6 +131,7 @@ impl Bench {
             node_cgroups: Arc::new(FakeNodeCgroups::default()),
             files: world.files(),
             names: Arc::new(FakeNames::default()),
+            machine: Arc::new(self.host.clone()),
             network: Arc::new(self.host.clone()),
             state_files: world.state_files(),
             manifests: Arc::new(self.manifests.clone()),

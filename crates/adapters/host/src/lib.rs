@@ -12,6 +12,7 @@ pub mod certificates;
 pub mod cgroups;
 pub mod contract;
 mod credential_files;
+pub mod daemons;
 pub mod files;
 mod journal;
 mod kernel_log;

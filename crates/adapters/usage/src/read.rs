@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ferrolet_linux::{cgroups::CgroupLayout, offload::refused};
 use ferrolet_ports::{CgroupUsage, Detail, HostError, Whose};
 use ferrolet_types::{ContainerId, PodUid, Timestamp};
+use tokio::sync::watch;
 
 use super::cgroup::{Breadth, Cgroup, Hierarchies};
 use super::files::Directory;
@@ -18,7 +19,7 @@ pub(super) struct Places {
     hierarchies: Hierarchies,
     pods: PathBuf,
     /// Parts of the system with a cgroup of their own: name and path.
-    systems: Vec<(String, PathBuf)>,
+    systems: watch::Receiver<Vec<(String, String)>>,
 }
 
 /// What the walk found, without rates.
@@ -71,7 +72,7 @@ impl Places {
     pub(super) fn new(
         layout: &CgroupLayout,
         pods: PathBuf,
-        systems: Vec<(String, PathBuf)>,
+        systems: watch::Receiver<Vec<(String, String)>>,
     ) -> Self {
         Self { hierarchies: Hierarchies::new(layout), pods, systems }
     }
@@ -112,9 +113,11 @@ impl Places {
     ) -> Result<(), HostError> {
         let root = self.root(wanted.hierarchies)?;
         visit(Visited { whose: Whose::Node, path: Path::new(""), cgroup: &root });
-        for (name, path) in &self.systems {
+        let systems = self.systems.borrow().clone();
+        for (name, path) in systems {
+            let path = Path::new(path.trim_start_matches('/'));
             if let Some(cgroup) = root.child(path) {
-                visit(Visited { whose: Whose::System(name.clone()), path, cgroup: &cgroup });
+                visit(Visited { whose: Whose::System(name), path, cgroup: &cgroup });
             }
         }
         let Some(pods) = root.child(&self.pods) else {

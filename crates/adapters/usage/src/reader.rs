@@ -14,7 +14,7 @@ use ferrolet_ports::{
     UsageFigures, UsageSnapshot, VolumeUsage, Whose,
 };
 use ferrolet_types::{PodUid, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::{
     disk::{DiskPlaces, Found, MountedVolume, mounted_room},
@@ -42,7 +42,7 @@ pub struct UsageSettings {
     /// What is mounted.
     pub layout: CgroupLayout,
     /// Parts of the system with a cgroup of their own: their names in summaries, and the cgroups.
-    pub systems: Vec<(String, String)>,
+    pub systems: watch::Receiver<Vec<(String, String)>>,
     /// The agent's directory.
     pub root_dir: PathBuf,
     /// The directory of the pods' logs.
@@ -81,12 +81,8 @@ impl UsageReader {
         let name = CgroupName::parse(&settings.root).child("kubepods");
         let pods = name.to_driver(settings.driver);
         let pods = PathBuf::from(pods.trim_start_matches('/'));
-        let systems = settings.systems.into_iter().map(|(name, cgroup)| {
-            let path = PathBuf::from(cgroup.trim_start_matches('/'));
-            (name, path)
-        });
         Self {
-            places: Arc::new(Places::new(&settings.layout, pods, systems.collect())),
+            places: Arc::new(Places::new(&settings.layout, pods, settings.systems)),
             clock: settings.clock,
             kept: Mutex::new(Kept::default()),
             disk_places: Arc::new(DiskPlaces {

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use ferrolet_types::{Amounts, Timestamp, is_older, parse_amounts};
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::{NodeFacts, NodeSettings, host_ips, new_node};
+use crate::{Machine, NodeFacts, NodeSettings, host_ips, new_node};
 
 /// The node as it is now.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,12 +70,14 @@ impl NodeState {
     /// once it was told.
     pub fn retell(&mut self, settings: Arc<NodeSettings>, now: Timestamp) {
         self.settings = settings;
-        if self.object.is_none() {
-            let has_policy = self.has_supplemental_groups_policy;
-            let described = self.described(now);
-            self.apply(&described);
-            self.has_supplemental_groups_policy = has_policy;
-        }
+        self.describe_alone(now);
+    }
+
+    /// The machine is another size from now on. With a cluster, the API's copy follows once it was
+    /// told.
+    pub fn remeasure(&mut self, machine: Machine, now: Timestamp) {
+        self.facts.machine = Some(machine);
+        self.describe_alone(now);
     }
 
     /// The API has no such node any more. Pods go on being judged by what it had.
@@ -86,6 +88,16 @@ impl NodeState {
     /// The node as it would register now, cluster or not.
     pub fn described(&self, now: Timestamp) -> Node {
         new_node(&self.settings, &self.facts, now).node
+    }
+
+    /// Where the API has no copy, the node is what it would register.
+    fn describe_alone(&mut self, now: Timestamp) {
+        if self.object.is_none() {
+            let has_policy = self.has_supplemental_groups_policy;
+            let described = self.described(now);
+            self.apply(&described);
+            self.has_supplemental_groups_policy = has_policy;
+        }
     }
 
     fn apply(&mut self, node: &Node) {
@@ -159,6 +171,22 @@ mod tests {
         state.retell(fewer, now);
         assert_eq!(state.settings.max_pods, 3);
         assert_eq!(state.allocatable["cpu"], Quantity::from_milli(3000), "as the API has it");
+    }
+
+    #[test]
+    fn a_machine_that_grows_has_more_for_pods_at_once_or_when_the_api_says_so() {
+        let mut alone = NodeState::example();
+        let machine = alone.facts.machine.clone().unwrap();
+        let grown = Machine { n_cpus: machine.n_cpus + 2, ..machine };
+        let before = alone.allocatable["cpu"];
+        alone.remeasure(grown.clone(), Timestamp::from_second(9));
+        assert_eq!(alone.allocatable["cpu"], before.plus(Quantity::from_milli(2000)));
+        assert!(alone.has_supplemental_groups_policy);
+        let mut known = NodeState::example();
+        known.learn(copy(7, "b"));
+        known.remeasure(grown.clone(), Timestamp::from_second(9));
+        assert_eq!(known.allocatable["cpu"], Quantity::from_milli(3000), "as the API has it");
+        assert_eq!(known.facts.machine, Some(grown));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_node::{NodeFacts, NodeSettings, NodeState};
+use ferrolet_node::{Machine, NodeFacts, NodeSettings, NodeState};
 use ferrolet_ports::{Clock, Fut, NodeCopies, NodeView};
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::watch;
@@ -39,6 +39,12 @@ impl NodeHandle {
     pub fn retell(&self, settings: Arc<NodeSettings>) {
         let now = self.clock.now();
         self.change(|state| state.retell(settings, now));
+    }
+
+    /// The machine is another size from now on.
+    pub(crate) fn remeasure(&self, machine: Machine) {
+        let now = self.clock.now();
+        self.change(|state| state.remeasure(machine, now));
     }
 
     /// Keeps the facts in line with somebody else's latest value, until there are no more.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  runtime ── watch_runtime ──┐                         ┌─► pods: admission, addresses, can pods be connected
+//!  its size ── watch_machine ─┤                         │
 //!  images, names ── refresh ──┼─► NodeHandle: NodeState ┼─► report: what the API is told
 //!  volumes in use ── follow ──┤        (one watch)      ├─► server: the node's page
 //!  API's copies ── NodeCopies ┘                         ├─► certificates, mirror pods, caches
@@ -14,6 +15,7 @@
 
 mod allocatable;
 mod handle;
+mod machine;
 mod part;
 mod refresh;
 mod runtime;

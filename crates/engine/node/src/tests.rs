@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     AllocatableDoors, AllocatableSettings, NodeHandle, RefreshDoors, enforce_allocatable, look_up,
-    refresh, watch_runtime,
+    machine::watch_machine, refresh, watch_runtime,
 };
 
 fn secs(n: u64) -> Duration {
@@ -290,4 +290,25 @@ async fn a_bound_that_the_kernel_refuses_is_told_and_tried_again() {
     let last = said(&world).pop().unwrap();
     assert_eq!(last, "NodeAllocatableEnforced Updated Node Allocatable limit across pods");
     assert!(cgroups.at(&NodeCgroupPlace::Pods).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_grows_is_noticed_within_a_minute_and_one_that_is_silent_stays_as_it_was() {
+    let (world, host) = (World::new(), FakeNodeHost::default());
+    let node = unasked(&world);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch_machine(Arc::new(host.clone()), node.clone()));
+    let before = node.state();
+    sleep(secs(61)).await;
+    assert_eq!(node.state(), before, "it is as it was");
+    let machine = before.facts.machine.clone().unwrap();
+    let grown =
+        Machine { n_cpus: machine.n_cpus + 2, memory_bytes: machine.memory_bytes * 2, ..machine };
+    host.set_machine(Some(grown.clone()));
+    sleep(secs(60)).await;
+    assert_eq!(node.state().facts.machine, Some(grown.clone()));
+    assert!(node.state().allocatable["memory"] > before.allocatable["memory"]);
+    host.set_machine(None);
+    sleep(secs(60)).await;
+    assert_eq!(node.state().facts.machine, Some(grown));
 }

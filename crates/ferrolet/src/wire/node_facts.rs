@@ -18,6 +18,8 @@ use ferrolet_report::node::ReportSettings;
 use ferrolet_resources::{AllocatablePolicy, ReservedCgroup, ReservedScope, declared_features};
 use k8s_openapi::api::core::v1::Taint;
 
+use super::machine::Description;
+
 /// The settings of the node's object.
 pub(super) fn settings(loaded: &Loaded, name: &str) -> NodeSettings {
     let (config, flags) = (&loaded.config, &loaded.flags);
@@ -129,17 +131,25 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The machine in the words of the node.
-pub(super) fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
-    let config = &loaded.config;
+/// The machine in the words of the node. Its topology is read anew unless it has as many processors
+/// and as much memory as at the last look.
+pub(super) fn describe(
+    description: &Description,
+    machine: &MachineFacts,
+    last: Option<Machine>,
+) -> Machine {
+    let huge_pages: Vec<HugePages> = paging::huge_pages()
+        .into_iter()
+        .map(|(page_bytes, n_pages)| HugePages { page_bytes, n_pages })
+        .collect();
+    let size = (machine.n_cpus, machine.memory_bytes, &huge_pages);
+    let last = last.filter(|last| (last.n_cpus, last.memory_bytes, &last.huge_pages) == size);
     Machine {
+        topology: last.map_or_else(|| read_topology(Path::new("/sys")), |last| last.topology),
         n_cpus: machine.n_cpus,
         memory_bytes: machine.memory_bytes,
-        huge_pages: paging::huge_pages()
-            .into_iter()
-            .map(|(page_bytes, n_pages)| HugePages { page_bytes, n_pages })
-            .collect(),
-        ephemeral_storage_bytes: paging::file_system_bytes(&loaded.flags.root_dir),
+        huge_pages,
+        ephemeral_storage_bytes: paging::file_system_bytes(&description.root_dir),
         swap_bytes: machine.swap_bytes,
         max_pids: machine.max_pids,
         machine_id: machine.machine_id.clone(),
@@ -147,11 +157,9 @@ pub(super) fn describe(loaded: &Loaded, machine: &MachineFacts) -> Machine {
         boot_id: machine.boot_id.clone(),
         kernel_version: machine.kernel_version.clone(),
         os_image: machine.os_image.clone(),
-        is_in_user_namespace: config
-            .gates
-            .enabled("KubeletInUserNamespace")
+        is_in_user_namespace: description
+            .tells_user_namespace
             .then_some(machine.is_in_user_namespace),
         has_apparmor: has_apparmor(),
-        topology: read_topology(Path::new("/sys")),
     }
 }

@@ -25,6 +25,7 @@ use ferrolet_host::{
     ThisMachine,
     certificates::CertDirectory,
     cgroups::{CgroupTree, CgroupTreeSettings},
+    daemons::{Daemons, SystemCgroup},
     files::{CONTAINER_LINKS, NodeFiles, NodeFilesSettings},
     log_store::{NodeDisks, NodeLogStore},
     manifests::ManifestDisk,
@@ -47,7 +48,12 @@ use ferrolet_types::Timestamp;
 use ferrolet_usage::{UsageReader, UsageSettings};
 use tokio::sync::watch;
 
-use super::{Machine, local::DEVICE_PLUGINS, main_server, node_facts, pod_facts, pulls};
+use super::{
+    Machine,
+    local::DEVICE_PLUGINS,
+    machine::{Description, LiveMachine},
+    node_facts, pod_facts, process, pulls,
+};
 use crate::say::LogEvents;
 
 /// How long a runtime that is there is given to say which cgroup driver it uses.
@@ -109,7 +115,9 @@ pub(super) async fn open(
     let pod_news = Arc::new(PodNews::default());
     let (plugins, devices) = plugins(loaded, &mut parts)?;
     let volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
-    let usage = usage(loaded, machine, driver, &clock);
+    let (daemons, systems) = Daemons::new(process::daemons(loaded, machine));
+    parts.push(Part::new("daemons").with_loop(daemons.keep()));
+    let usage = usage(loaded, machine, driver, (&clock, systems));
     let platform = Platform {
         clock: clock.clone(),
         events: recent_events.clone(),
@@ -124,6 +132,7 @@ pub(super) async fn open(
         cgroups: Arc::new(cgroups),
         files: Arc::new(files),
         names: Arc::new(NameFiles::new(config.dns.resolv_conf.as_deref())),
+        machine: Arc::new(LiveMachine::new(Description::of(loaded))),
         network: Arc::new(ThisMachine),
         state_files: Arc::new(NodeState::new(&flags.root_dir)),
         manifests: Arc::new(ManifestDisk),
@@ -213,13 +222,13 @@ fn usage(
     loaded: &Loaded,
     machine: &Machine,
     driver: CgroupDriver,
-    clock: &Arc<dyn Clock>,
+    (clock, systems): (&Arc<dyn Clock>, watch::Receiver<Vec<SystemCgroup>>),
 ) -> Arc<UsageReader> {
     Arc::new(UsageReader::new(UsageSettings {
         root: loaded.config.cgroups.root.clone(),
         driver,
         layout: machine.layout.clone(),
-        systems: main_server::system_cgroups(loaded),
+        systems,
         root_dir: loaded.flags.root_dir.clone(),
         pod_logs: loaded.config.sources.pod_logs_dir.clone(),
         clock: clock.clone(),

@@ -5,17 +5,19 @@ use std::{path::Path, time::Duration};
 
 use ferrolet_agent::Platform;
 use ferrolet_config::Loaded;
-use ferrolet_host::{cgroups::DaemonCgroups, kernel_settings::set_up_kernel, paging, shared_root};
+use ferrolet_host::{
+    cgroups::DaemonCgroups, daemons::DaemonSettings, kernel_settings::set_up_kernel, paging,
+    shared_root,
+};
 use ferrolet_linux::{
     cgroups::CgroupLayout,
     limits::{OpenFiles, set_max_open_files},
-    process::set_oom_score_adj,
 };
 use ferrolet_node::TunablePolicy;
 use ferrolet_ports::{Event, EventKind, EventObject, Events, Part};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::Machine;
+use super::{Machine, main_server};
 
 /// How long an agent that gives up tries to tell its cluster why.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -35,10 +37,6 @@ pub(super) fn share_root(loaded: &Loaded) {
 /// Sets the process up; what the machine refuses is told in one line each and lived with.
 pub(super) fn set_up(loaded: &Loaded) -> anyhow::Result<()> {
     let kernel = &loaded.config.kernel;
-    if let Err(error) = set_oom_score_adj(kernel.oom_score_adj) {
-        let score = kernel.oom_score_adj;
-        tracing::warn!(%error, score, "oomScoreAdj cannot be set: when memory runs out the kernel may choose this agent");
-    }
     match set_max_open_files(kernel.max_open_files) {
         Ok(OpenFiles::AsAsked) => {}
         Ok(OpenFiles::AtMost(allowed)) => {
@@ -96,6 +94,17 @@ pub(super) fn place(loaded: &Loaded, machine: &Machine) -> anyhow::Result<Part> 
     }
     let cgroups = DaemonCgroups::new(&machine.layout, agent, system)?;
     Ok(part.with_loop(cgroups.keep(std::process::id())))
+}
+
+/// The daemons that the node cannot do without.
+pub(super) fn daemons(loaded: &Loaded, machine: &Machine) -> DaemonSettings {
+    let configured = &loaded.config;
+    DaemonSettings {
+        oom_score_adj: configured.kernel.oom_score_adj,
+        runtime_socket: configured.runtime.endpoint.socket.clone(),
+        layout: machine.layout.clone(),
+        configured: main_server::system_cgroups(loaded),
+    }
 }
 
 fn warning(reason: &str, message: String) -> Event {

@@ -24,7 +24,9 @@ use ferrolet_types::Amounts;
 use ferrolet_volumes::{ProjectionGates, SelinuxNode, VolumeStats};
 use tokio::sync::watch;
 
-use super::{Machine, node_facts, placement, platform::Adapters, pod_facts, pulls};
+use super::{
+    Machine, machine::Description, node_facts, placement, platform::Adapters, pod_facts, pulls,
+};
 
 /// How often drivers are asked for the health of volumes where usage is never measured.
 const HEALTH_PERIOD: Duration = Duration::from_secs(60);
@@ -38,7 +40,7 @@ pub(super) fn of(
 ) -> anyhow::Result<Settings> {
     let (name, clock) = (&machine.node_name, adapters.clock.as_ref());
     let addresses = HostAddresses { by_name: adapters.by_name.clone(), ..ThisMachine.addresses() };
-    let described = node_facts::describe(loaded, &machine.facts);
+    let described = node_facts::describe(&Description::of(loaded), &machine.facts, None);
     let faults = reservation_faults(&adapters.node_settings, &described);
     if !faults.is_empty() {
         bail!(
