@@ -55,7 +55,6 @@ impl Platform {
             runtime: self.runtime.runtime.clone(),
             events: self.events.clone(),
             clock: self.clock.clone(),
-            figures: Arc::default(),
             outbound: self.outbound.clone(),
         }
     }

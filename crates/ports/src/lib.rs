@@ -26,7 +26,7 @@ mod logs;
 mod lookups;
 mod manifests;
 mod means;
-mod measured;
+pub mod metrics;
 mod node;
 mod node_mounts;
 mod object_change;
@@ -49,7 +49,6 @@ mod status;
 mod storage;
 mod streams;
 mod system_logs;
-mod tally;
 mod traced;
 mod usage;
 mod views;
@@ -97,7 +96,7 @@ pub use means::{
     AlarmLine, AlarmScope, FileSystemMeans, MeansReading, MemoryAlarm, MemoryMeans, NodeMeans,
     StorePlaces,
 };
-pub use measured::{Measured, Sample, SampleValue};
+pub use metrics::{Measured, Sample, SampleValue, Tally};
 pub use node::{MachineHost, NodeCopies, NodeHost};
 pub use node_mounts::{
     DeviceMount, FsGroupChangePolicy, FsGroupOwner, MountAccess, NodeMounts, ProgramMount, Record,
@@ -127,7 +126,6 @@ pub use status::{Remains, StaticPodsSink, StatusBacklog, StatusSink, StatusUpdat
 pub use storage::{CertificateAsk, RequestedCertificate, StorageObjects, TrustAsk};
 pub use streams::{Streams, WantedStreams};
 pub use system_logs::{JournalAsk, SystemLog, SystemLogFiles};
-pub use tally::Tally;
 pub use traced::{TRACE_PARENT, TRACED, TraceParent};
 pub use usage::{CgroupUsage, Detail, MemoryUsage, PodUsage, Usage, UsageSnapshot};
 pub use views::{GrantsView, HealthCheck, NodeView, PodsView};

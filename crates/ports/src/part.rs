@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 
 use tokio::sync::watch;
 
-use crate::{Fut, HealthCheck, Measured};
+use crate::{Fut, HealthCheck, Measured, Tally};
 
 /// What a part has to be run, asked and measured.
 pub struct Part {
@@ -52,6 +52,13 @@ impl Part {
     pub fn with_metrics(mut self, metrics: impl Measured + 'static) -> Self {
         self.metrics.push(Arc::new(metrics));
         self
+    }
+
+    /// A tally of its own, which is shown with its metrics.
+    pub fn tally(&mut self) -> Arc<Tally> {
+        let tally = Arc::new(Tally::new());
+        self.metrics.push(tally.clone());
+        tally
     }
 }
 

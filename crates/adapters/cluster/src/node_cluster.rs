@@ -28,8 +28,8 @@ use tokio::{
 
 use crate::{
     api::{Clients, NodeApi, Pace},
-    certificates::{CertificateFigures, Signer},
-    client::{Rate, request_figures},
+    certificates::{CertificateMetrics, Signer},
+    client::Rate,
     driver_periods,
     events::{self, EventWriter},
     joining::{JoinError, JoinSettings, Joining},
@@ -132,8 +132,7 @@ impl NodeCluster {
             joined: joined_sender,
         };
         let part = Part::new("cluster")
-            .with_metrics(request_figures())
-            .with_metrics(CertificateFigures::new(clock.clone()))
+            .with_metrics(CertificateMetrics::new(clock.clone()))
             .with_loop(membership.keep());
         let events = Arc::new(event_sink);
         let cluster = Self { node_name, clients, objects, lookups, events, joined, clock };

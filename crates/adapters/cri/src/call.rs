@@ -6,40 +6,15 @@
 
 use std::{future::Future, time::Duration};
 
-use ferrolet_ports::{RuntimeError, TRACE_PARENT, TRACED, Tally, TraceParent};
+use ferrolet_ports::{
+    RuntimeError, TRACE_PARENT, TRACED, TraceParent,
+    metrics::{self, process},
+};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
 use crate::error::{deadline_exceeded, runtime_error};
-
-/// Bounds of the calls' durations, in seconds: upstream's fourteen, each two and a half times the
-/// last.
-const BOUNDS: [f64; 14] = [
-    0.005,
-    0.0125,
-    0.03125,
-    0.078125,
-    0.1953125,
-    0.48828125,
-    1.220703125,
-    3.0517578125,
-    7.62939453125,
-    19.073486328125,
-    47.6837158203125,
-    119.20928955078125,
-    298.0232238769531,
-    745.0580596923828,
-];
-
-/// Every call of this process: calls are made from values that are copied about, and a process has
-/// one runtime.
-static CALLS: Tally = Tally::new();
-
-/// How many calls of each kind were made, how long they took, and how many failed.
-pub fn call_figures() -> &'static Tally {
-    &CALLS
-}
 
 /// A call by its CRI name, with the longest it may take; `None` waits as long as the caller does.
 #[derive(Clone, Copy, Debug)]
@@ -145,16 +120,16 @@ impl Drop for LogLine {
 
 fn count(method: &'static str, took: Duration, outcome: &'static str) {
     let kind = [operation(method).unwrap_or(method)];
-    CALLS.add("kubelet_runtime_operations_total", &kind, 1.0);
-    let took = took.as_secs_f64();
-    CALLS.observe("kubelet_runtime_operations_duration_seconds", &kind, &BOUNDS, took);
+    process().add(metrics::KUBELET_RUNTIME_OPERATIONS_TOTAL, kind, 1.0);
+    let histogram = metrics::KUBELET_RUNTIME_OPERATIONS_DURATION_SECONDS;
+    process().observe(histogram, kind, took.as_secs_f64());
     if outcome != "OK" {
-        CALLS.add("kubelet_runtime_operations_errors_total", &kind, 1.0);
+        process().add(metrics::KUBELET_RUNTIME_OPERATIONS_ERRORS_TOTAL, kind, 1.0);
     }
     if method == "RunPodSandbox" {
-        CALLS.add("kubelet_started_pods_total", &[], 1.0);
+        process().add(metrics::KUBELET_STARTED_PODS_TOTAL, [], 1.0);
         if outcome != "OK" {
-            CALLS.add("kubelet_started_pods_errors_total", &[], 1.0);
+            process().add(metrics::KUBELET_STARTED_PODS_ERRORS_TOTAL, [], 1.0);
         }
     }
 }

@@ -38,7 +38,6 @@ mod tests;
 /// The wire's types, which never leave this crate.
 use ferrolet_cri_proto as proto;
 
-pub use call::call_figures;
 pub use client::{CriClient, Timeouts};
 pub use endpoint::EndpointError;
 pub use streams::StreamOptions;

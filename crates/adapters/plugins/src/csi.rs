@@ -4,7 +4,8 @@ use std::{future::Future, path::PathBuf, time::Duration};
 
 use ferrolet_ports::{
     CsiAbilities, CsiAilment, CsiCapability, CsiDrivers, CsiError, CsiExpand, CsiFate, CsiForm,
-    CsiHealthAsk, CsiPublish, CsiStage, FileRoom, Fut, Tally,
+    CsiHealthAsk, CsiPublish, CsiStage, FileRoom, Fut,
+    metrics::{self, process},
 };
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, transport::Channel};
@@ -28,17 +29,6 @@ use crate::{
 
 /// Upstream's time for each call.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
-/// Upstream's bounds for calls, in seconds.
-const BOUNDS: [f64; 13] =
-    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
-
-/// Calls of drivers, of this process (ADR 0018).
-static CALLS: Tally = Tally::new();
-
-/// How long calls of drivers took, and how they ended.
-pub fn driver_figures() -> &'static Tally {
-    &CALLS
-}
 
 impl Registry {
     fn client(&self, driver: &str) -> Result<NodeClient<Channel>, CsiError> {
@@ -316,7 +306,7 @@ pub(crate) async fn counted<A>(
     // Nothing is migrated here: volumes of clouds are not served in-tree.
     let labels = [driver, go_name(code), &method, "false"];
     let took = began.elapsed().as_secs_f64();
-    CALLS.observe("csi_operations_seconds", &labels, &BOUNDS, took);
+    process().observe(metrics::CSI_OPERATIONS_SECONDS, labels, took);
     answer.map_err(|status| refused(&status))
 }
 

@@ -25,7 +25,6 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
-pub use csi::driver_figures;
-pub use device::{DeviceRegistry, DeviceWatch, device_figures};
-pub use local::{LocalSocket, PodNews, PodResources, PodsApi, local_figures};
+pub use device::{DeviceRegistry, DeviceWatch};
+pub use local::{LocalSocket, PodNews, PodResources, PodsApi};
 pub use registry::{Registry, Sockets};

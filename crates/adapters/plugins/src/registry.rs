@@ -16,7 +16,9 @@ use std::{
 };
 
 use ferrolet_devices::is_extended_resource;
-use ferrolet_ports::{CsiError, Measured, RegisteredDriver, Sample, SampleValue};
+use ferrolet_ports::{
+    CsiError, Measured, RegisteredDriver, Sample, metrics::PLUGIN_MANAGER_TOTAL_PLUGINS,
+};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -207,10 +209,8 @@ impl Registry {
 /// Plugins that are there and plugins that are registered, in upstream's words.
 impl Measured for Registry {
     fn samples(&self) -> Vec<Sample> {
-        let sample = |path: &Path, state: &str| Sample {
-            family: "plugin_manager_total_plugins",
-            labels: vec![path.display().to_string(), state.to_owned()],
-            value: SampleValue::Number(1.0),
+        let sample = |path: &Path, state: &str| {
+            PLUGIN_MANAGER_TOTAL_PLUGINS.sample([&path.display().to_string(), state], 1.0)
         };
         let drivers = self.drivers.borrow();
         let device_plugins = self.device_plugins.borrow();

@@ -11,6 +11,7 @@ use std::{
 
 use ferrolet_ports::{
     CsiCapability, CsiDrivers as _, CsiForm, CsiHealthAsk, CsiPublish, CsiStage, Measured as _,
+    metrics::{self, process},
 };
 use tokio::{
     net::UnixListener,
@@ -20,7 +21,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
 use crate::{
-    Registry, Sockets, driver_figures,
+    Registry, Sockets,
     proto::{
         csi::{
             NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
@@ -222,12 +223,9 @@ async fn a_driver_registers_is_called_and_goes_with_its_socket() {
     assert_eq!(capability.access_mode.unwrap().mode, 6);
     assert!(!format!("{ask:?}").contains("hush"));
 
-    let counted: Vec<String> = driver_figures()
-        .samples()
-        .into_iter()
-        .filter(|it| it.family == "csi_operations_seconds" && it.labels[0] == "d")
-        .map(|it| it.labels[1..].join(" "))
-        .collect();
+    let counted = process().samples_of(metrics::CSI_OPERATIONS_SECONDS).into_iter();
+    let counted: Vec<String> =
+        counted.filter(|it| it.labels[0] == "d").map(|it| it.labels[1..].join(" ")).collect();
     for labels in [
         "OK /csi.v1.Node/NodeGetCapabilities false",
         "OK /csi.v1.Node/NodeGetInfo false",

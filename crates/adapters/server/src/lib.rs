@@ -69,7 +69,6 @@ pub use page::{PageDoors, RecentEvents, page_router};
 pub use pages::{About, Pages};
 pub use routes::{Listener, Views, read_only_router, router};
 pub use run::{BindError, Limits, Server};
-pub use streams::stream_figures;
 pub use tls::{
     CallerError, ClientAuthorities, OldestTls, PemError, ServingCertificate, TlsOptions, TlsSetup,
     tls_setup,

@@ -23,5 +23,5 @@ mod reader;
 mod tests;
 mod whole;
 
-pub use process::OwnFigures;
+pub use process::OwnProcess;
 pub use reader::{UsageReader, UsageSettings};

@@ -1,24 +1,24 @@
-//! This process's own figures, from `/proc/self`: what every Prometheus dashboard shows of a
+//! This process's own metrics, from `/proc/self`: what every Prometheus dashboard shows of a
 //! process.
 
 use std::path::Path;
 
-use ferrolet_ports::{Measured, Sample, SampleValue};
+use ferrolet_ports::{Measured, Sample, metrics};
 
 /// Reads them at each scrape; a handful of small files.
-pub struct OwnFigures;
+pub struct OwnProcess;
 
 /// Ticks per second in `/proc/PID/stat`.
 const TICKS: f64 = 100.0;
 
-impl Measured for OwnFigures {
+impl Measured for OwnProcess {
     fn samples(&self) -> Vec<Sample> {
         let text = |name: &str| {
             let bytes = std::fs::read(Path::new("/proc").join(name)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let n_open = std::fs::read_dir("/proc/self/fd").map(|it| it.count());
-        figures(&Texts {
+        samples(&Texts {
             stat: &text("self/stat"),
             limits: &text("self/limits"),
             network: &text("self/net/dev"),
@@ -38,40 +38,37 @@ struct Texts<'a> {
     status: &'a str,
 }
 
-fn figures(texts: &Texts<'_>) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    let mut add = |family: &'static str, value: Option<f64>| {
-        samples.extend(value.map(|value| Sample {
-            family,
-            labels: Vec::new(),
-            value: SampleValue::Number(value),
-        }));
-    };
+fn samples(texts: &Texts<'_>) -> Vec<Sample> {
     // The name may hold spaces and brackets; what follows the last bracket does not.
     let rest = texts.stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let words: Vec<&str> = rest.split_ascii_whitespace().collect();
     // Counted from the third field, the state.
     let number = |field: usize| words.get(field - 3).and_then(|it| it.parse::<f64>().ok());
     let ticks = number(14).zip(number(15)).map(|(user, kernel)| user + kernel);
-    add("process_cpu_seconds_total", ticks.map(|ticks| ticks / TICKS));
-    add("process_max_fds", limit(texts.limits, "Max open files"));
     let (received, sent) = network(texts.network);
-    add("process_network_receive_bytes_total", Some(received));
-    add("process_network_transmit_bytes_total", Some(sent));
-    add("process_open_fds", Some(texts.n_open as f64));
     let resident = texts.status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|it| it.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-    let resident = resident.map(|kilobytes| kilobytes * 1024.0);
-    add("process_resident_memory_bytes", resident);
     let boot = texts.boot.lines().find_map(|line| line.strip_prefix("btime "));
     let boot = boot.and_then(|it| it.trim().parse::<f64>().ok());
     let started = boot.zip(number(22)).map(|(boot, ticks)| boot + ticks / TICKS);
-    add("process_start_time_seconds", started);
-    add("process_virtual_memory_bytes", number(23));
-    let most = limit(texts.limits, "Max address space");
     // No limit is the largest number, as Prometheus' own collector has it.
-    add("process_virtual_memory_max_bytes", Some(most.unwrap_or(u64::MAX as f64)));
-    samples
+    let most = limit(texts.limits, "Max address space").unwrap_or(u64::MAX as f64);
+    let counters = [
+        (metrics::PROCESS_CPU_SECONDS_TOTAL, ticks.map(|ticks| ticks / TICKS)),
+        (metrics::PROCESS_NETWORK_RECEIVE_BYTES_TOTAL, Some(received)),
+        (metrics::PROCESS_NETWORK_TRANSMIT_BYTES_TOTAL, Some(sent)),
+    ];
+    let gauges = [
+        (metrics::PROCESS_MAX_FDS, limit(texts.limits, "Max open files")),
+        (metrics::PROCESS_OPEN_FDS, Some(texts.n_open as f64)),
+        (metrics::PROCESS_RESIDENT_MEMORY_BYTES, resident.map(|kilobytes| kilobytes * 1024.0)),
+        (metrics::PROCESS_START_TIME_SECONDS, started),
+        (metrics::PROCESS_VIRTUAL_MEMORY_BYTES, number(23)),
+        (metrics::PROCESS_VIRTUAL_MEMORY_MAX_BYTES, Some(most)),
+    ];
+    let counters = counters.into_iter().filter_map(|(it, value)| Some(it.sample([], value?)));
+    let gauges = gauges.into_iter().filter_map(|(it, value)| Some(it.sample([], value?)));
+    counters.chain(gauges).collect()
 }
 
 fn limit(limits: &str, name: &str) -> Option<f64> {
@@ -104,7 +101,7 @@ mod tests {
     #[test]
     fn a_process_is_told_from_the_kernels_texts() {
         let stat = "42 (odd) name) S 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 9 0 300 4096000 10 0";
-        let samples = figures(&Texts {
+        let samples = samples(&Texts {
             stat,
             limits: "Limit  Soft  Hard  Units\nMax open files   1024   4096   files\nMax address space   unlimited   unlimited   bytes\n",
             network: "h\nh\n  lo: 9 0 0 0 0 0 0 0 9 0\n eth0: 5 0 0 0 0 0 0 0 7 0\n",
@@ -113,8 +110,8 @@ mod tests {
             status: "Name: x\nVmRSS:\t  40 kB\n",
         });
         let of = |name: &str| {
-            let found = samples.iter().find(|it| it.family == name).unwrap();
-            found.value.clone()
+            let found = samples.iter().find(|it| it.family.name == name).unwrap();
+            found.value.total()
         };
         for (name, value) in [
             ("process_cpu_seconds_total", 2.0),
@@ -126,8 +123,8 @@ mod tests {
             ("process_start_time_seconds", 1003.0),
             ("process_virtual_memory_bytes", 4_096_000.0),
         ] {
-            assert_eq!(of(name), SampleValue::Number(value), "{name}");
+            assert_eq!(of(name), value, "{name}");
         }
-        assert!(!OwnFigures.samples().is_empty());
+        assert!(!OwnProcess.samples().is_empty());
     }
 }

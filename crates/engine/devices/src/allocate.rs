@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use ferrolet_devices::{DeviceAsk, Need, PluginId, Refusal, asks, combined, reusable};
-use ferrolet_ports::{DeviceError, PluginCallError, Tally};
+use ferrolet_ports::{
+    DeviceError, PluginCallError,
+    metrics::{self, process},
+};
 use ferrolet_spec::PluginResources;
 use ferrolet_types::{Pod, PodUid, pod::PodView as _};
 use tokio::time::Instant;
 
-use crate::{Devices, keep::CHECKPOINT, part::CALLS};
+use crate::{Devices, keep::CHECKPOINT};
 
 /// Upstream's reason for whatever goes wrong with devices at admission.
 const REFUSED: &str = "UnexpectedAdmissionError";
@@ -121,9 +124,9 @@ async fn call(
 ) -> Result<ferrolet_ports::DeviceAnswer, PluginCallError> {
     let began = Instant::now();
     let answer = devices.plugins.allocate(plugin, &reserved.ids).await;
-    let family = "kubelet_device_plugin_alloc_duration_seconds";
     let took = began.elapsed().as_secs_f64();
-    CALLS.observe(family, &[reserved.resource], &Tally::SECONDS, took);
+    let histogram = metrics::KUBELET_DEVICE_PLUGIN_ALLOC_DURATION_SECONDS;
+    process().observe(histogram, [reserved.resource], took);
     answer
 }
 

@@ -21,4 +21,4 @@ mod shown;
 mod tests;
 
 pub use devices::Devices;
-pub use part::{Built, Doors, Settings, build, figures};
+pub use part::{Built, Doors, Settings, build};

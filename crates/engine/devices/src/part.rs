@@ -3,21 +3,14 @@
 use std::sync::Arc;
 
 use ferrolet_node::DeviceResources;
-use ferrolet_ports::{Clock, DevicePlugins, Part, PluginNews, StateFiles, Tally};
+use ferrolet_ports::{Clock, DevicePlugins, Part, PluginNews, StateFiles};
 use ferrolet_types::PodUid;
 use tokio::sync::{mpsc, watch};
 
 use crate::{Devices, keep};
 
-/// Calls of plugins, of this process (ADR 0018).
-pub(crate) static CALLS: Tally = Tally::new();
 /// Pods whose devices changed, on their way to the sync loop.
 const CHANGED: usize = 64;
-
-/// How long plugins took.
-pub fn figures() -> &'static Tally {
-    &CALLS
-}
 
 /// What is set about devices.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +48,7 @@ pub async fn build(settings: Settings, doors: Doors) -> (Built, Part) {
     let (changed_sender, changed) = mpsc::channel(CHANGED);
     let devices = Arc::new(Devices::new(settings, book, doors.plugins.clone(), is_new));
     devices.show(&amount_sender);
-    let part = Part::new("devices").with_metrics(figures()).with_loop(keep::run(
+    let part = Part::new("devices").with_loop(keep::run(
         devices.clone(),
         doors,
         amount_sender,

@@ -6,7 +6,7 @@ use ferrolet_config::config::Threshold;
 use ferrolet_node::Pressure;
 use ferrolet_ports::{
     Clock, Collectors, Events, GrantsView, MemoryAlarm, NodeMeans, Part, PodsView, RuntimeDisk,
-    Tally, Usage,
+    Usage,
 };
 use ferrolet_types::Eviction;
 use tokio::sync::{mpsc, watch};
@@ -55,9 +55,8 @@ pub struct Doors {
 /// Puts the watch together; answers with what is short on the node, as it changes.
 pub fn build(settings: Settings, doors: Doors) -> (watch::Receiver<Pressure>, Part) {
     let (pressure, shown) = watch::channel(Pressure::default());
-    let tally = Arc::new(Tally::default());
     let mut part = Part::new("eviction");
-    part.metrics.push(tally.clone());
+    let tally = part.tally();
     part.add_loop(Watch::new(settings, doors, pressure, tally).run());
     (shown, part)
 }

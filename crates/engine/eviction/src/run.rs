@@ -10,7 +10,7 @@ use ferrolet_eviction::{
 };
 use ferrolet_node::Pressure;
 use ferrolet_ports::{
-    Detail, Event, EventKind, EventObject, MeansReading, RuntimeError, StorePlaces, Tally,
+    Detail, Event, EventKind, EventObject, MeansReading, RuntimeError, StorePlaces, Tally, metrics,
 };
 use ferrolet_types::{ContainerId, Eviction, EvictionReason, Pod, PodUid, pod::PodView as _};
 use tokio::{
@@ -44,15 +44,13 @@ const STORES_AGE: Duration = Duration::from_secs(300);
 const STORES_WAIT: Duration = Duration::from_secs(2);
 /// What pods have on disk is known after this long, or pods are judged without it.
 const WALK_WAIT: Duration = Duration::from_secs(60);
-/// Upstream's buckets for the age of statistics, in seconds.
-const AGES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The watch over the node's means.
 pub(crate) struct Watch {
     settings: Settings,
     doors: Doors,
     pressure: watch::Sender<Pressure>,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
     memory: Memory,
     stores: StorePlaces,
     stores_asked: Option<Instant>,
@@ -78,13 +76,13 @@ impl Watch {
         settings: Settings,
         doors: Doors,
         pressure: watch::Sender<Pressure>,
-        figures: Arc<Tally>,
+        tally: Arc<Tally>,
     ) -> Self {
         Self {
             settings,
             doors,
             pressure,
-            figures,
+            tally,
             memory: Memory::default(),
             stores: StorePlaces::default(),
             stores_asked: None,
@@ -196,7 +194,7 @@ impl Watch {
         if self.doors.evictions.send(eviction).await.is_err() {
             return Looked::Done;
         }
-        self.figures.add("kubelet_evictions", &[threshold.signal.as_str()], 1.0);
+        self.tally.add(metrics::KUBELET_EVICTIONS, [threshold.signal.as_str()], 1.0);
         Looked::Evicted(victim.uid.clone())
     }
 
@@ -275,9 +273,9 @@ impl Watch {
         let now = self.doors.clock.now();
         for threshold in due {
             if let Some(at) = seen.get(&threshold.signal).and_then(|it| it.at) {
-                let labels = [threshold.signal.as_str()];
+                let histogram = metrics::KUBELET_EVICTION_STATS_AGE_SECONDS;
                 let age = now.since(at).as_secs_f64();
-                self.figures.observe("kubelet_eviction_stats_age_seconds", &labels, &AGES, age);
+                self.tally.observe(histogram, [threshold.signal.as_str()], age);
             }
         }
     }

@@ -7,7 +7,7 @@ use ferrolet_node::Pressure;
 use ferrolet_ports::{
     AlarmLine, AlarmScope, CgroupUsage, DiskUsage, FileRoom, FileSystemMeans, GrantsView, InUse,
     LayerUsage, MeansReading, Measured as _, MemoryMeans, MemoryUsage, PodUsage, PodsView,
-    ProcessRoom, RuntimeStores, SampleValue, StoreUsage, Tally, UsageSnapshot,
+    ProcessRoom, RuntimeStores, SampleValue, StoreUsage, Tally, UsageSnapshot, metrics,
 };
 use ferrolet_testkit::{FakeAlarm, FakeCollectors, FakeMeans, FakeRuntimeDisk, FakeUsage, World};
 use ferrolet_types::{ContainerId, Eviction, Pod, PodUid, Quantity, Timestamp, pod::PodView as _};
@@ -67,7 +67,7 @@ struct Bench {
     pods: Pods,
     evictions: mpsc::Receiver<Eviction>,
     pressure: watch::Receiver<Pressure>,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
 }
 
 /// A node with 1000 Mi of memory, of which 500 are free, and a disk of 1000 Mi, half full.
@@ -110,7 +110,7 @@ fn bench(thresholds: Vec<Threshold>, pods: Vec<Pod>) -> Bench {
         pods: Pods(Arc::new(Mutex::new(pods))),
         evictions,
         pressure,
-        figures: Arc::default(),
+        tally: Arc::default(),
         means,
         world,
     };
@@ -131,7 +131,7 @@ fn bench(thresholds: Vec<Threshold>, pods: Vec<Pod>) -> Bench {
         events: bench.world.events(),
         clock: bench.world.clock(),
     };
-    tokio::spawn(Watch::new(settings, doors, pressure_sender, bench.figures.clone()).run());
+    tokio::spawn(Watch::new(settings, doors, pressure_sender, bench.tally.clone()).run());
     bench
 }
 
@@ -217,11 +217,11 @@ async fn the_pod_furthest_above_its_request_goes_first_and_then_it_is_measured_a
     assert!(!bench.pressure.borrow().memory);
     let met = ("EvictionThresholdMet".to_owned(), "Attempting to reclaim memory".to_owned());
     assert!(bench.events().contains(&met));
-    let counted = bench.figures.samples();
-    let evictions = counted.iter().find(|it| it.family == "kubelet_evictions").unwrap();
+    let counted = bench.tally.samples();
+    let evictions = counted.iter().find(|it| it.is_of(metrics::KUBELET_EVICTIONS)).unwrap();
     assert_eq!(evictions.labels, ["memory.available"]);
     assert_eq!(evictions.value, SampleValue::Number(2.0));
-    assert!(counted.iter().any(|it| it.family == "kubelet_eviction_stats_age_seconds"));
+    assert!(counted.iter().any(|it| it.is_of(metrics::KUBELET_EVICTION_STATS_AGE_SECONDS)));
 }
 
 #[tokio::test(start_paused = true)]

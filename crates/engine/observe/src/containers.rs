@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{figures, known::Known};
+use crate::{known::Known, metrics};
 
 /// With an event stream, listings only repair what was lost.
 const REPAIR_PERIOD: Duration = Duration::from_secs(60);
@@ -207,7 +207,7 @@ impl Watch {
     async fn reopen(&mut self, pause: Duration) {
         let asked = Instant::now();
         let opened = self.runtime.events().await;
-        figures::stream(asked.elapsed(), opened.is_ok());
+        metrics::stream(asked.elapsed(), opened.is_ok());
         match opened {
             Ok(stream) => {
                 tracing::debug!("Container event stream is open");
@@ -234,7 +234,7 @@ impl Watch {
         if let Some(listing) = &listing {
             let last = self.listed_at.replace(listing.began);
             let since_last = last.map(|last| listing.began.duration_since(last));
-            figures::listed(listing.began.elapsed(), since_last);
+            metrics::listed(listing.began.elapsed(), since_last);
         }
         let meanwhile = listing.map(|listing| listing.meanwhile);
         let hints = match answer {

@@ -10,14 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod containers;
-mod figures;
 mod kernel;
 mod known;
+mod metrics;
 mod part;
 #[cfg(test)]
 mod tests;
 
 pub use containers::{ListingHealth, watch_containers};
-pub use figures::{LastListing, figures};
 pub use kernel::watch_kernel;
+pub use metrics::LastListing;
 pub use part::{Doors, Observed, build};

@@ -6,7 +6,7 @@ use ferrolet_ports::{Clock, Events, KernelLog, Part, Runtime};
 use ferrolet_types::hint::Hint;
 use tokio::sync::mpsc;
 
-use crate::{LastListing, ListingHealth, figures, watch_containers, watch_kernel};
+use crate::{LastListing, ListingHealth, metrics, watch_containers, watch_kernel};
 
 /// Hints on their way to the sync loop.
 const HINTS: usize = 1000;
@@ -33,11 +33,11 @@ pub struct Observed {
 
 /// Puts the looking together.
 pub fn build(doors: Doors) -> (Observed, Part) {
+    metrics::begin();
     let Doors { runtime, kernel_log, events, clock } = doors;
     let (hint_sender, hints) = mpsc::channel(HINTS);
     let listing = Arc::new(ListingHealth::default());
     let mut part = Part::new("observe")
-        .with_metrics(figures())
         .with_metrics(LastListing::new(listing.clone(), clock))
         .with_loop(watch_containers(runtime, hint_sender, listing.clone()));
     if let Some(log) = kernel_log {

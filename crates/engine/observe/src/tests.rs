@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ferrolet_ports::{
     Clock as _, HealthCheck as _, ListedContainer, ListedSandbox, ListedState, Measured as _,
-    Runtime as _, RuntimeEvent, RuntimeEventKind, RuntimeListing, SampleValue,
+    Runtime as _, RuntimeEvent, RuntimeEventKind, RuntimeListing,
 };
 use ferrolet_testkit::{Call, Script, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::{
@@ -249,10 +249,7 @@ async fn the_last_listing_is_shown_by_the_clock_on_the_wall() {
     sleep(secs(1)).await;
     let seconds_ago = || {
         let shown = figure.samples();
-        let SampleValue::Number(at) = shown[0].value else {
-            panic!("{shown:?}");
-        };
-        clock.now().0.as_second() as f64 - at
+        clock.now().0.as_second() as f64 - shown[0].value.total()
     };
     let first = seconds_ago();
     sleep(secs(30)).await;

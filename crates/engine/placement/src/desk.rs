@@ -15,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::figures;
+use crate::metrics;
 
 /// Who has what, and who was told.
 pub struct Desk {
@@ -97,7 +97,7 @@ impl State {
     fn give(&mut self, pod: &Pod) -> Result<(), ferrolet_placement::Refusal> {
         let began = Instant::now();
         let given = self.placement.admit(&PodAsk::of(pod));
-        figures::admitted(began.elapsed());
+        metrics::admitted(began.elapsed());
         given
     }
 }

@@ -13,8 +13,8 @@
 #![forbid(unsafe_code)]
 
 mod desk;
-mod figures;
 mod keep;
+mod metrics;
 mod part;
 mod reconcile;
 #[cfg(test)]

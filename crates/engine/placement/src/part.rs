@@ -7,8 +7,8 @@ use ferrolet_ports::{Part, PodsView, Runtime, StateFiles};
 
 use crate::{
     Desk,
-    figures::Figures,
     keep::{keep, load},
+    metrics::PlacementMetrics,
     reconcile::reconcile,
 };
 
@@ -39,7 +39,7 @@ pub async fn build(settings: Settings, doors: Doors) -> (Arc<Desk>, Part) {
     let mut placement = settings.placement;
     load(&mut placement, doors.state_files.as_ref()).await;
     let desk = Arc::new(Desk::new(placement, settings.has_free_quota));
-    let mut part = Part::new("placement").with_metrics(Figures(desk.clone()));
+    let mut part = Part::new("placement").with_metrics(PlacementMetrics(desk.clone()));
     let (keeper, files) = (desk.clone(), doors.state_files);
     part.add_loop(async move { keep(&keeper, files.as_ref()).await });
     if desk.has_static_cpus() {

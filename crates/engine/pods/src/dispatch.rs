@@ -18,10 +18,11 @@ use ferrolet_types::{
 use tokio::task::JoinSet;
 
 use crate::{
-    World, figures,
+    World,
     grants::{Assigned, Trigger},
     inbox::Inbox,
     memory::{Memory, earlier_rejection},
+    metrics,
     records::ByPod,
     requested,
     resizing::Resizing,
@@ -119,7 +120,7 @@ impl Dispatcher {
     pub(crate) fn class_bounds(&mut self) -> ClassBounds {
         let policy = self.world.settings.spec.resources.cgroups;
         let bounds = self.with_gate(|roster, gate| roster.class_bounds(gate, &policy));
-        figures::memory_reserved(&bounds);
+        metrics::memory_reserved(&bounds);
         bounds
     }
 
@@ -152,7 +153,7 @@ impl Dispatcher {
                     if let PodChange::Updated(new) = &change
                         && let Some(old) = self.roster.wanted(&new.uid())
                     {
-                        figures::resizes_requested(&requested::changes(old, new));
+                        metrics::resizes_requested(&requested::changes(old, new));
                         self.say_what_is_missing(old, new);
                     }
                     let commands = self.with_gate(|roster, gate| roster.change(change, gate));
@@ -236,7 +237,7 @@ impl Dispatcher {
                         if let Command::Start(it) = command
                             && it.pod.uid() == uid
                         {
-                            figures::restarted(&it.pod);
+                            metrics::restarted(&it.pod);
                         }
                     }
                     next
@@ -292,8 +293,8 @@ impl Dispatcher {
                     let pod = &assigned.pod;
                     tracing::info!(pod = %pod.key(), pod_uid = %pod.uid(), source = pod.source().as_str(), "Pod is to run");
                     let now = self.world.clock.now();
-                    figures::worker_began(pod, now);
-                    figures::taken(pod);
+                    metrics::worker_began(pod, now);
+                    metrics::taken(pod);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.made.note_actuated(self.world.records.actuated(&pod.uid()));
                     memory.seen.told_before = self.world.answers.of(&pod.uid());
@@ -308,7 +309,7 @@ impl Dispatcher {
                 }
                 Command::Reject(pod, rejection) => {
                     let (reason, message) = (rejection.reason, rejection.message);
-                    figures::rejected(&reason);
+                    metrics::rejected(&reason);
                     tracing::warn!(pod = %pod.key(), pod_uid = %pod.uid(), reason, message, "Pod is rejected");
                     say_of_pod(
                         self.world.events.as_ref(),
@@ -328,7 +329,7 @@ impl Dispatcher {
                     self.spawn(memory, inbox);
                 }
                 Command::TakeDown { uid, key } => {
-                    figures::orphan();
+                    metrics::orphan();
                     tracing::info!(pod_uid = %uid, pod = key.as_ref().map(ToString::to_string), "Taking down what nobody asked for");
                     let memory = Memory::new(uid, key, None, self.world.clock.now());
                     self.spawn(
@@ -343,7 +344,7 @@ impl Dispatcher {
                 Command::Preempt { uid, missing, for_pod } => {
                     tracing::warn!(pod_uid = %uid, missing, critical = %for_pod, "Pod makes room for a critical one");
                     if let Some(inbox) = self.inboxes.get(&uid) {
-                        figures::preempted(&missing);
+                        metrics::preempted(&missing);
                         inbox.evict(preemption(uid));
                     }
                 }
@@ -357,8 +358,8 @@ impl Dispatcher {
                         inbox.wish(wish);
                     }
                 }
-                Command::CountInfeasible(why) => figures::resize_refused(why.detail()),
-                Command::CountLate { trigger, n } => figures::resizes_late(trigger.word(), n),
+                Command::CountInfeasible(why) => metrics::resize_refused(why.detail()),
+                Command::CountLate { trigger, n } => metrics::resizes_late(trigger.word(), n),
             }
         }
     }

@@ -21,8 +21,9 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    World, figures,
+    World,
     memory::{Memory, Part},
+    metrics,
     resize::resize,
     start::{StartOrder, create_sandbox, start_container},
     tell::{ContainerEvents, Happened, say_of_pod, say_resize},
@@ -101,7 +102,7 @@ impl Outcome {
             }
             Self::Rejected { reason, message } => {
                 tracing::warn!(pod = memory.name(), reason, message, "Pod is rejected");
-                figures::rejected(reason);
+                metrics::rejected(reason);
                 if let Some(pod) = memory.asked.pod() {
                     let events = world.events.as_ref();
                     say_of_pod(events, pod, EventKind::Warning, reason, message.clone());
@@ -185,7 +186,7 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
             let order =
                 StartOrder { container: container.clone(), kind, sandbox, restarts, crash_streak };
             let starting = start_container(world, memory, pod, order);
-            match figures::container(kind, starting).await {
+            match metrics::container(kind, starting).await {
                 Ok(()) => Outcome::Started { container },
                 Err(error) => Outcome::NotStarted { container, error },
             }
@@ -243,7 +244,7 @@ async fn execute_nameless(
             }
         }
         Action::RemoveCgroup => {
-            match figures::cgroup("destroy", world.cgroups.remove(memory.asked.uid())).await {
+            match metrics::cgroup("destroy", world.cgroups.remove(memory.asked.uid())).await {
                 Ok(()) => {
                     give_back_users(world, memory).await;
                     world.devices.release(memory.asked.uid());
@@ -282,7 +283,7 @@ async fn release_volumes(
 
 /// A favour to the node, and no reason for the pod's end to fail.
 async fn lower_cpu(world: &World, memory: &Memory) {
-    let lowered = figures::cgroup("update", world.cgroups.lower_cpu(memory.asked.uid())).await;
+    let lowered = metrics::cgroup("update", world.cgroups.lower_cpu(memory.asked.uid())).await;
     if let Err(error) = lowered {
         let uid = memory.asked.uid();
         tracing::info!(pod = %uid, %error, "What is left of a pod that has ended could not be slowed down");
@@ -342,7 +343,7 @@ async fn allocate_devices(world: &World, memory: &Memory, pod: &Pod) -> Outcome 
 
 async fn ensure_cgroup(world: &World, pod: &Pod) -> Outcome {
     let cgroup = pod_cgroup(pod, &world.cgroup_policy(pod));
-    match figures::cgroup("create", world.cgroups.ensure(&cgroup)).await {
+    match metrics::cgroup("create", world.cgroups.ensure(&cgroup)).await {
         Ok(()) => Outcome::Setup(Part::Cgroup, Presence::Present),
         Err(error) => {
             let message = format!(

@@ -10,7 +10,7 @@ use ferrolet_types::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    Doors, Inputs, LoopHealth, PodSettings, World, check_resolver, figures,
+    Doors, Inputs, LoopHealth, PodSettings, World, check_resolver, metrics,
     once::{self, OnceError},
     run, working_pods,
 };
@@ -61,7 +61,8 @@ pub struct Pods {
 
 /// Puts the loop together.
 pub fn build(settings: Settings, doors: Doors, wakers: Wakers) -> (Pods, Part) {
-    let mut part = Part::new("pods").with_metrics(figures()).with_metrics(working_pods());
+    metrics::begin();
+    let mut part = Part::new("pods").with_metrics(working_pods());
     let (evictions, evicted) = mpsc::channel(EVICTIONS);
     let pulse = Arc::new(LoopHealth::new(settings.making.sync_frequency));
     part.checks.push(pulse.clone());

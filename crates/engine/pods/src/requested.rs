@@ -1,4 +1,4 @@
-//! What pods ask for, in the words of upstream's figures. Pure.
+//! What pods ask for, in the words of upstream's metrics. Pure.
 
 use ferrolet_resources::pod_qos;
 use ferrolet_types::{Pod, Quantity, pod::PodView, pod::is_sidecar};

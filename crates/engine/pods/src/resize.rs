@@ -9,7 +9,7 @@ use ferrolet_resources::{
 };
 use ferrolet_types::{ContainerId, ContainerName, Pod, SandboxId, pod::PodView};
 
-use crate::{World, execute::Outcome, figures, memory::Memory};
+use crate::{World, execute::Outcome, memory::Memory, metrics};
 
 /// Resizes the pod and those of its containers that run.
 pub(crate) async fn resize(
@@ -25,7 +25,7 @@ pub(crate) async fn resize(
     let mut node = world.settings.spec.resources.clone();
     node.cgroups = world.cgroup_policy(pod);
     let plan = plan_resize(pod, &actuated, &running, &node);
-    let done = figures::resized(async {
+    let done = metrics::resized(async {
         check_memory(world, pod, &plan).await?;
         carry_out(world, pod, sandbox, plan, &mut actuated).await
     })

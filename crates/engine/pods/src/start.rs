@@ -24,8 +24,8 @@ use k8s_openapi::api::core::v1::{Container, Pod as PodObject};
 use crate::{
     World,
     execute::{restart_number, stop_after_pre_stop},
-    figures,
     memory::Memory,
+    metrics,
     objects::env_objects,
     pull::Wanted,
     tell::{ContainerEvents, Happened, say_of_pod},
@@ -61,7 +61,7 @@ pub(crate) async fn create_sandbox(
     let has_own_users = pod.spec_ref().host_users == Some(false);
     let making = world.runtime.run_sandbox(&spec);
     let busy = memory.made.making.begin();
-    let made = figures::sandbox(&spec.runtime_handler, has_own_users, making).await;
+    let made = metrics::sandbox(&spec.runtime_handler, has_own_users, making).await;
     drop(busy);
     made.map(drop).map_err(|error| format!("Failed to create pod sandbox: {error}"))
 }
@@ -385,7 +385,7 @@ async fn volume_sources(
         let image = match &mount.image {
             Some(_) if is_mounted => {
                 let found = volume_image(world, pod, name, sandbox).await;
-                figures::image_volume(&found);
+                metrics::image_volume(&found);
                 Some(found?)
             }
             // Nobody looks at it there; the name tells it from a directory.

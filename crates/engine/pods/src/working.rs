@@ -1,6 +1,6 @@
 //! Which pods have a worker and how far each is, in upstream's names.
 //!
-//! One map for the process (ADR 0018), as large as the set of workers. In: where each worker's pod
+//! One map for the process (ADR 0067), as large as the set of workers. In: where each worker's pod
 //! stands after a turn. Out: [`working_pods`], which counts them when somebody asks, and shows
 //! every combination, also those that nobody is in.
 
@@ -10,7 +10,7 @@ use std::{
 };
 
 use ferrolet_lifecycle::{PodState, Wish};
-use ferrolet_ports::{Measured, Sample, SampleValue};
+use ferrolet_ports::{Measured, Sample, metrics::KUBELET_WORKING_PODS};
 use ferrolet_types::{Pod, PodUid, pod::PodView};
 
 /// Where a pod stands: its part of life, who wants it, whether it is static.
@@ -32,7 +32,7 @@ pub struct WorkingPods {
 
 static KEPT: WorkingPods = WorkingPods { standings: Mutex::new(BTreeMap::new()) };
 
-/// The pods of this process that have a worker, as figures.
+/// The pods of this process that have a worker.
 pub fn working_pods() -> &'static WorkingPods {
     &KEPT
 }
@@ -89,11 +89,7 @@ impl Measured for WorkingPods {
         });
         all.map(|labels| {
             let n = standings.values().filter(|it| **it == labels).count();
-            Sample {
-                family: "kubelet_working_pods",
-                labels: labels.map(str::to_owned).to_vec(),
-                value: SampleValue::Number(n as f64),
-            }
+            KUBELET_WORKING_PODS.sample(labels, n as f64)
         })
         .collect()
     }
@@ -130,10 +126,6 @@ mod tests {
         working.note(&PodUid::new("u"), ["desired", "sync", "true"]);
         let samples = working.samples();
         assert_eq!(samples.len(), 15);
-        let number = |it: &Sample| match it.value {
-            SampleValue::Number(n) => n,
-            SampleValue::Histogram { .. } => panic!("{it:?}"),
-        };
-        assert_eq!(samples.iter().map(number).sum::<f64>(), 1.0);
+        assert_eq!(samples.iter().map(|it| it.value.total()).sum::<f64>(), 1.0);
     }
 }

@@ -8,7 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Events, Fut, HookCall, HookError, Hooks, Outbound, Runtime, Tally};
+use ferrolet_ports::{
+    Events, Fut, HookCall, HookError, Hooks, Outbound, Runtime,
+    metrics::{self, process},
+};
 use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -17,19 +20,10 @@ use crate::exec::written;
 use crate::http::{Client, Request};
 use crate::tell;
 
-const FALLBACKS: &str = "kubelet_lifecycle_handler_http_fallbacks_total";
-const CUT_SHORT: &str = "kubelet_sleep_action_terminated_early_total";
-
-/// Hooks of this process (ADR 0018).
-static KEPT: Tally = Tally::new();
-
-/// How hooks went, in upstream's names.
-pub fn hook_figures() -> &'static Tally {
-    // Upstream shows these from the start, and so do we.
-    for family in [FALLBACKS, CUT_SHORT] {
-        KEPT.add(family, &[], 0.0);
-    }
-    &KEPT
+/// Shows from the start what upstream shows from the start.
+pub(crate) fn begin() {
+    process().add(metrics::KUBELET_LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, [], 0.0);
+    process().add(metrics::KUBELET_SLEEP_ACTION_TERMINATED_EARLY_TOTAL, [], 0.0);
 }
 
 /// A sleep that was not allowed to end by itself counts when it is dropped.
@@ -40,7 +34,7 @@ struct Asleep {
 impl Drop for Asleep {
     fn drop(&mut self) {
         if !self.is_over {
-            KEPT.add(CUT_SHORT, &[], 1.0);
+            process().add(metrics::KUBELET_SLEEP_ACTION_TERMINATED_EARLY_TOTAL, [], 1.0);
         }
     }
 }
@@ -109,7 +103,7 @@ impl HookRunner {
                 let message = format!(
                     "request to HTTPS lifecycle hook {authority} got HTTP response, retry with HTTP succeeded"
                 );
-                KEPT.add(FALLBACKS, &[], 1.0);
+                process().add(metrics::KUBELET_LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL, [], 1.0);
                 let event = tell::warning(&call.pod, None, "LifecycleHTTPFallback", message);
                 self.events.record(event);
                 Ok(())

@@ -34,7 +34,7 @@ mod run;
 mod tcp;
 mod tell;
 
-pub use hooks::{HookRunner, hook_figures};
+pub use hooks::HookRunner;
 pub use part::{Probes, build};
 pub use run::{Doors, ProbeLoop, ProbesHandle, probes};
 

@@ -6,7 +6,7 @@ use ferrolet_ports::{Hooks, Part, Probing};
 use ferrolet_types::probe::ProbeReport;
 use tokio::sync::mpsc;
 
-use crate::{Doors, HookRunner, hook_figures, probes};
+use crate::{Doors, HookRunner, hooks, probes};
 
 /// What workers use, and what they hear.
 pub struct Probes {
@@ -20,11 +20,11 @@ pub struct Probes {
 
 /// Puts both together.
 pub fn build(doors: Doors) -> (Probes, Part) {
+    hooks::begin();
     let hooks =
         HookRunner::new(doors.runtime.clone(), doors.events.clone(), doors.outbound.clone());
-    let mut part = Part::new("probes").with_metrics(hook_figures());
-    part.metrics.push(doors.figures.clone());
-    let (probing, probe_loop, reports) = probes(doors);
+    let mut part = Part::new("probes");
+    let (probing, probe_loop, reports) = probes(doors, part.tally());
     part.add_loop(probe_loop.run());
     (Probes { probing: Arc::new(probing), hooks: Arc::new(hooks), reports }, part)
 }

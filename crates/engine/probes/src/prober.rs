@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolet_ports::{Fut, Measured as _, Outbound, Runtime, Tally};
+use ferrolet_ports::metrics::{PROBER_PROBE_DURATION_SECONDS, PROBER_PROBE_TOTAL};
+use ferrolet_ports::{Fut, Outbound, Runtime, Tally};
 use ferrolet_types::PodUid;
 use ferrolet_types::pod::{PodView as _, ProbeKind};
 use k8s_openapi::api::core::v1::{Container, Probe as Spec};
@@ -19,9 +20,6 @@ use crate::{exec, grpc, rule, tcp};
 
 /// How often a probe is tried that does not work.
 const N_TRIES: usize = 3;
-
-const TOTAL: &str = "prober_probe_total";
-const DURATION: &str = "prober_probe_duration_seconds";
 
 /// How a probe ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl Outcome {
 /// Runs probes for real.
 pub(crate) struct Prober {
     runtime: Arc<dyn Runtime>,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
     dialer: Dialer,
     http: Client,
 }
@@ -64,11 +62,11 @@ pub(crate) struct Prober {
 impl Prober {
     pub(crate) fn new(
         runtime: Arc<dyn Runtime>,
-        figures: Arc<Tally>,
+        tally: Arc<Tally>,
         outbound: Arc<dyn Outbound>,
     ) -> Self {
         let dialer = Dialer::new(outbound);
-        Self { runtime, figures, http: Client::new(dialer.clone()), dialer }
+        Self { runtime, tally, http: Client::new(dialer.clone()), dialer }
     }
 
     async fn try_once(&self, target: &Target, container: &Container, probe: &Spec) -> Outcome {
@@ -132,20 +130,11 @@ impl Probe for Prober {
     }
 
     fn forget(&self, uid: &PodUid) {
-        self.figures.forget(|family, labels| {
-            // Durations have no uid; they go with the last of the pod's counters, by namespace and
-            // name.
-            family == TOTAL && labels.get(3).is_some_and(|it| it == uid.as_str())
-        });
-        let counted: Vec<Vec<String>> = self
-            .figures
-            .samples()
-            .into_iter()
-            .filter(|sample| sample.family == TOTAL)
-            .map(|sample| sample.labels)
-            .collect();
-        self.figures.forget(|family, labels| {
-            family == DURATION && !counted.iter().any(|it| it[..3] == labels[..3])
+        // Durations have no uid; they go with the last of the pod's counters, by namespace and name.
+        self.tally.forget(PROBER_PROBE_TOTAL, |labels| labels[3] == uid.as_str());
+        let counted = self.tally.samples_of(PROBER_PROBE_TOTAL);
+        self.tally.forget(PROBER_PROBE_DURATION_SECONDS, |labels| {
+            !counted.iter().any(|it| it.labels[..3] == labels[..3])
         });
     }
 }
@@ -169,10 +158,10 @@ impl Prober {
         let (namespace, name) = (text(&meta.namespace), text(&meta.name));
         let (container, uid) = (target.container.as_str(), text(&meta.uid));
         let labels = [container, &namespace, &name, &uid, kind, result];
-        self.figures.add(TOTAL, &labels, 1.0);
+        self.tally.add(PROBER_PROBE_TOTAL, labels, 1.0);
         if outcome.count() == Count::Success {
             let labels = [container, &namespace, &name, kind];
-            self.figures.observe(DURATION, &labels, &[], took.as_secs_f64());
+            self.tally.observe(PROBER_PROBE_DURATION_SECONDS, labels, took.as_secs_f64());
         }
     }
 }

@@ -33,8 +33,6 @@ pub struct Doors {
     pub events: Arc<dyn Events>,
     /// Wall time, for the age of containers.
     pub clock: Arc<dyn Clock>,
-    /// Where probes are counted.
-    pub figures: Arc<Tally>,
     /// How connections end.
     pub outbound: Arc<dyn Outbound>,
 }
@@ -80,8 +78,11 @@ enum Order {
 ///
 /// Reports are few, since only changes are reported, so their channel has no bound and a slow
 /// reader holds up nobody.
-pub fn probes(doors: Doors) -> (ProbesHandle, ProbeLoop, mpsc::UnboundedReceiver<ProbeReport>) {
-    let prober = Arc::new(Prober::new(doors.runtime, doors.figures, doors.outbound));
+pub fn probes(
+    doors: Doors,
+    tally: Arc<Tally>,
+) -> (ProbesHandle, ProbeLoop, mpsc::UnboundedReceiver<ProbeReport>) {
+    let prober = Arc::new(Prober::new(doors.runtime, tally, doors.outbound));
     start(prober, doors.events, doors.clock)
 }
 

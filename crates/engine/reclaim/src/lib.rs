@@ -16,11 +16,10 @@
 
 pub mod containers;
 mod demand;
-mod figures;
 pub mod images;
 pub mod logs;
+mod metrics;
 mod part;
 pub mod storage;
 
-pub use figures::figures;
 pub use part::{Doors, Settings, build};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ferrolet_ports::{
     Clock, Collectors, Disks, Events, ImagePlace, Images, LogReopen, LogStore, Part, PodsView,
-    PullFiles, Runtime, RuntimeDisk, Tally, Usage,
+    PullFiles, Runtime, RuntimeDisk, Usage,
 };
 use ferrolet_types::Eviction;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use crate::{containers, demand::NodeCollectors, figures, images, logs, storage};
+use crate::{containers, demand::NodeCollectors, images, logs, metrics, storage};
 
 /// What is taken back, and when.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct Doors {
 /// Puts the loops together; answers with what gives back at once, too.
 pub fn build(settings: Settings, doors: Doors) -> (Arc<dyn Collectors>, Part) {
     let Doors { runtime, pods, logs, events, clock, .. } = doors;
-    let mut part = Part::new("reclaim").with_metrics(figures());
+    let mut part = Part::new("reclaim").with_metrics(metrics::rotations());
     let image_doors = images::Doors {
         images: doors.images,
         runtime: runtime.clone(),
@@ -81,14 +81,13 @@ pub fn build(settings: Settings, doors: Doors) -> (Arc<dyn Collectors>, Part) {
         part.add_loop(logs::run(log_doors, policy));
     }
     if settings.keeps_storage_limits {
-        let tally = Arc::new(Tally::default());
-        part.metrics.push(tally.clone());
+        let tally = part.tally();
         part.add_loop(storage::run(storage::Doors {
             pods: pods.clone(),
             usage: doors.usage,
             layers: doors.layers,
             evictions: doors.evictions,
-            figures: tally,
+            tally,
         }));
     }
     let container_doors = Arc::new(containers::Doors { runtime, pods, logs, events, clock });

@@ -13,11 +13,10 @@
 //! adapter `cluster`), deciding anything about a pod's life.
 #![forbid(unsafe_code)]
 
-mod figures;
+mod metrics;
 pub mod mirror;
 pub mod node;
 mod part;
 pub mod pod_status;
 
-pub use figures::figures;
 pub use part::{ApiPods, Doors, Report, build};

@@ -10,7 +10,6 @@ use ferrolet_types::Pod;
 use tokio::sync::watch;
 
 use crate::{
-    figures,
     mirror::{self, MirrorDoors, Statics, TranslatedPods, Translations},
     pod_status::{self, StatusReporter},
 };
@@ -81,7 +80,6 @@ pub fn build(doors: Doors) -> (Report, Part) {
         translations: translation_sender,
     });
     let part = Part::new("report")
-        .with_metrics(figures())
         .with_loop(once_open(joined.clone(), writing))
         .with_loop(once_open(joined, mirroring));
     let report = Report {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrolet_ports::{Clock, Events, Part, PodsView, Power, StateFiles, StatusBacklog, Tally};
+use ferrolet_ports::{Clock, Events, Part, PodsView, Power, StateFiles, StatusBacklog};
 use ferrolet_types::Eviction;
 use tokio::sync::{mpsc, watch};
 
@@ -13,7 +13,7 @@ use crate::{Ended, ShutdownGroup, run::run};
 pub struct Settings {
     /// Groups of pods; none means that pods die with the machine.
     pub groups: Vec<ShutdownGroup>,
-    /// The last shutdown is remembered and shown in the figures (feature
+    /// The last shutdown is remembered and shown in the metrics (feature
     /// `GracefulNodeShutdownBasedOnPodPriority`).
     pub keeps_record: bool,
 }
@@ -49,9 +49,8 @@ pub fn build(settings: Settings, doors: Doors) -> (Shutdown, Part) {
     let (fault_sender, fault) = watch::channel(None);
     let mut part = Part::new("shutdown");
     if !settings.groups.is_empty() {
-        let figures = Arc::new(Tally::new());
-        part.metrics.push(figures.clone());
-        part.add_loop(run(settings, doors, fault_sender, figures));
+        let tally = part.tally();
+        part.add_loop(run(settings, doors, fault_sender, tally));
     }
     (Shutdown { fault }, part)
 }

@@ -1,14 +1,12 @@
 //! When the last shutdown began and ended, kept in a file over the boot: upstream's format.
 
-use ferrolet_ports::{StateFiles, Tally};
+use ferrolet_ports::{StateFiles, Tally, metrics};
 use ferrolet_types::Timestamp;
 use serde_json::{Value, json};
 
 const FILE: &str = "graceful_node_shutdown_state";
 /// The zero of Go's time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
-const START: &str = "kubelet_graceful_shutdown_start_time_seconds";
-const END: &str = "kubelet_graceful_shutdown_end_time_seconds";
 
 /// A shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,14 +41,14 @@ impl ShutdownRecord {
         }
     }
 
-    /// Shows it in the figures.
-    pub(crate) fn show(self, figures: &Tally) {
+    /// Shows it in the metrics.
+    pub(crate) fn show(self, tally: &Tally) {
         let seconds = |time: Option<Timestamp>| {
             #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are small numbers")]
             time.map_or(0.0, |time| time.0.as_second() as f64)
         };
-        figures.set(START, &[], seconds(self.start));
-        figures.set(END, &[], seconds(self.end));
+        tally.set(metrics::KUBELET_GRACEFUL_SHUTDOWN_START_TIME_SECONDS, [], seconds(self.start));
+        tally.set(metrics::KUBELET_GRACEFUL_SHUTDOWN_END_TIME_SECONDS, [], seconds(self.end));
     }
 
     fn parse(content: &[u8]) -> Option<Self> {

@@ -34,12 +34,12 @@ pub(crate) async fn run(
     settings: Settings,
     doors: Doors,
     fault: watch::Sender<Option<String>>,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
 ) {
     if settings.keeps_record {
-        ShutdownRecord::load(doors.state_files.as_ref()).await.show(&figures);
+        ShutdownRecord::load(doors.state_files.as_ref()).await.show(&tally);
     }
-    let loops = Watch { settings, doors, fault, figures };
+    let loops = Watch { settings, doors, fault, tally };
     let mut told = None;
     loop {
         let Err(error) = loops.listen().await;
@@ -55,7 +55,7 @@ struct Watch {
     settings: Settings,
     doors: Doors,
     fault: watch::Sender<Option<String>>,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
 }
 
 /// There is no end but an error.
@@ -187,7 +187,7 @@ impl Watch {
 
     async fn note(&self, record: ShutdownRecord) {
         if self.settings.keeps_record {
-            record.show(&self.figures);
+            record.show(&self.tally);
             record.store(self.doors.state_files.as_ref()).await;
         }
     }

@@ -186,10 +186,10 @@ impl Scene {
         events.map(|(_, it)| format!("{} {}", it.reason, it.message)).collect()
     }
 
-    fn figures(&self) -> BTreeMap<&'static str, bool> {
+    fn metrics(&self) -> BTreeMap<&'static str, bool> {
         let samples = self.metrics.iter().flat_map(|it| it.samples());
         samples
-            .map(|it| (it.family, it.value != ferrolet_ports::SampleValue::Number(0.0)))
+            .map(|it| (it.family.name, it.value != ferrolet_ports::SampleValue::Number(0.0)))
             .collect()
     }
 
@@ -237,7 +237,7 @@ async fn ordinary_pods_end_first_critical_ones_last_and_then_the_machine_may_go_
         "kubelet_graceful_shutdown_end_time_seconds",
         "kubelet_graceful_shutdown_start_time_seconds",
     ];
-    assert_eq!(scene.figures(), both.map(|family| (family, true)).into());
+    assert_eq!(scene.metrics(), both.map(|family| (family, true)).into());
     assert!(scene.fault.borrow().is_some(), "it still goes down");
 }
 

@@ -6,11 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use ferrolet_ports::{Measured, Sample, SampleValue};
+use ferrolet_ports::{Measured, Sample, metrics::VOLUME_MANAGER_TOTAL_VOLUMES};
 
 use crate::{VolumeEngine, state::VolumeState, table::VolumeTable};
-
-const FAMILY: &str = "volume_manager_total_volumes";
 
 impl Measured for VolumeEngine {
     fn samples(&self) -> Vec<Sample> {
@@ -33,10 +31,8 @@ fn count(table: &VolumeTable) -> Vec<Sample> {
             *counted.entry((row.plugin.clone(), state)).or_default() += 1;
         }
     });
-    let samples = counted.into_iter().map(|((plugin, state), n)| Sample {
-        family: FAMILY,
-        labels: vec![plugin, state.to_owned()],
-        value: SampleValue::Number(f64::from(n)),
+    let samples = counted.into_iter().map(|((plugin, state), n)| {
+        VOLUME_MANAGER_TOTAL_VOLUMES.sample([&plugin, state], f64::from(n))
     });
     samples.collect()
 }
@@ -60,10 +56,7 @@ mod tests {
             let shown = count(&table);
             let shown: Vec<(&str, &str, f64)> = shown
                 .iter()
-                .map(|it| match it.value {
-                    SampleValue::Number(n) => (it.labels[0].as_str(), it.labels[1].as_str(), n),
-                    SampleValue::Histogram { .. } => panic!("a gauge is a number"),
-                })
+                .map(|it| (it.labels[0].as_str(), it.labels[1].as_str(), it.value.total()))
                 .collect();
             assert_eq!(shown, expected);
         };

@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{ApiError, ApiErrorKind, CsiAilment, RegisteredDriver, StorageObjects};
+use ferrolet_ports::{
+    ApiError, ApiErrorKind, CsiAilment, RegisteredDriver, StorageObjects,
+    metrics::{CSI_NODE_STORAGE_HEALTH_STATUS, process},
+};
 use ferrolet_types::{PodUid, VolumeHealthReport};
 use futures::future::join_all;
 use k8s_openapi::api::{
@@ -30,10 +33,8 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use crate::{VolumeEngine, operations, usage::LastingVolume};
+use crate::{VolumeEngine, usage::LastingVolume};
 
-/// The gauge of what is wrong with all that a driver stores.
-const GAUGE: &str = "csi_node_storage_health_status";
 /// The API's bounds.
 const MOST_CONDITIONS: usize = 16;
 const LONGEST_REASON: usize = 256;
@@ -177,8 +178,7 @@ async fn ask_storage(engine: &VolumeEngine, driver: &str) {
     };
     forget_gauges(|it| it == driver);
     for it in &ailments {
-        let labels = [driver, it.reason.as_str(), it.kind];
-        operations::metrics().set(GAUGE, &labels, 1.0);
+        process().set(CSI_NODE_STORAGE_HEALTH_STATUS, [driver, it.reason.as_str(), it.kind], 1.0);
     }
     let Some(storage) = &engine.doors.storage else {
         return;
@@ -248,8 +248,7 @@ fn identity(it: &StorageHealthCondition) -> Identity<'_> {
 }
 
 fn forget_gauges(mut is_over: impl FnMut(&str) -> bool) {
-    operations::metrics()
-        .forget(|family, labels| family == GAUGE && labels.first().is_some_and(|it| is_over(it)));
+    process().forget(CSI_NODE_STORAGE_HEALTH_STATUS, |labels| is_over(&labels[0]));
 }
 
 /// Of what a driver says, that which the API takes.

@@ -58,7 +58,6 @@ mod usage;
 pub use csi::{LimitDoors, NodeDoors, follow_limits, publish_drivers};
 pub use gather::ProjectionGates;
 pub use health::{HealthDoors, follow_health};
-pub use operations::metrics;
 pub use part::{ClusterDoors, Settings, VolumeDoors, Volumes, build};
 pub use run::{Doors, VolumeEngine};
 pub use selinux::{SelinuxAsk, SelinuxNode};

@@ -1,23 +1,14 @@
 //! Metrics of operations on volumes, in upstream's names, by plugin and outcome.
 //!
-//! One tally for the process (ADR 0018). In: what was tried and how long it took. Out: [`metrics`].
-//! Refuses: names of volumes as labels.
+//! Counted in the tally of the process. In: what was tried and how long it took. Refuses: names of volumes as labels.
 
-use ferrolet_ports::{Tally, VolumeSource, VolumeSpec};
+use ferrolet_ports::{
+    Tally, VolumeSource, VolumeSpec,
+    metrics::{self, process},
+};
 use tokio::time::Instant;
 
 use crate::plan::{Desired, PlannedVolume};
-
-/// Upstream's bounds, in seconds.
-const BOUNDS: [f64; 13] =
-    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
-
-static METRICS: Tally = Tally::new();
-
-/// What was done with volumes on this node.
-pub fn metrics() -> &'static Tally {
-    &METRICS
-}
 
 /// A volume is made what it should be.
 pub(crate) async fn mount<T, E>(
@@ -27,10 +18,13 @@ pub(crate) async fn mount<T, E>(
     let began = Instant::now();
     let made = work.await;
     let took = began.elapsed().as_secs_f64();
-    note(&METRICS, plugin, "volume_mount", made.is_ok(), took);
+    note(process(), plugin, "volume_mount", made.is_ok(), took);
     if made.is_ok() {
-        let family = "volume_operation_total_seconds";
-        METRICS.observe(family, &["overall_volume_mount", plugin], &BOUNDS, took);
+        process().observe(
+            metrics::VOLUME_OPERATION_TOTAL_SECONDS,
+            ["overall_volume_mount", plugin],
+            took,
+        );
     }
     made
 }
@@ -44,14 +38,14 @@ pub(crate) async fn unmount<T, E>(
     let taken = work.await;
     let plugin = directory.replace('~', "/");
     let took = began.elapsed().as_secs_f64();
-    note(&METRICS, &plugin, "volume_unmount", taken.is_ok(), took);
+    note(process(), &plugin, "volume_unmount", taken.is_ok(), took);
     taken
 }
 
 fn note(tally: &Tally, plugin: &str, operation: &str, is_ok: bool, took: f64) {
     let status = if is_ok { "success" } else { "fail-unknown" };
     let labels = ["false", operation, status, plugin];
-    tally.observe("storage_operation_duration_seconds", &labels, &BOUNDS, took);
+    tally.observe(metrics::STORAGE_OPERATION_DURATION_SECONDS, labels, took);
 }
 
 /// The plugin's name; a driver's is part of it.
@@ -79,7 +73,7 @@ pub(crate) fn plugin_of(volume: &PlannedVolume, resolved: Option<&VolumeSpec>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrolet_ports::{Measured as _, SampleValue};
+    use ferrolet_ports::Measured as _;
 
     #[test]
     fn outcomes_have_upstreams_words() {
@@ -91,13 +85,7 @@ mod tests {
         let expected = ["fail-unknown", "success"]
             .map(|status| format!("false volume_mount {status} kubernetes.io/secret"));
         assert_eq!(labels, expected);
-        let sums: Vec<f64> = shown
-            .iter()
-            .map(|it| match &it.value {
-                SampleValue::Histogram { sum, .. } => *sum,
-                SampleValue::Number(_) => f64::NAN,
-            })
-            .collect();
+        let sums: Vec<f64> = shown.iter().map(|it| it.value.total()).collect();
         assert_eq!(sums, [7.0, 0.2]);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::{
     Doors, HealthDoors, LimitDoors, NamedUsage, NodeDoors, SelinuxNode, VolumeEngine, VolumeStats,
-    follow_health, follow_limits, metrics, publish_drivers,
+    follow_health, follow_limits, publish_drivers,
 };
 
 /// News of volumes on their way to the sync loop.
@@ -113,7 +113,7 @@ pub fn build(settings: Settings, doors: VolumeDoors) -> (Volumes, Part) {
         look_again: settings.look_again,
         became_ready: Some(ready_sender),
     }));
-    let mut part = Part::new("volumes").with_metrics(metrics()).with_metrics(engine.clone());
+    let mut part = Part::new("volumes").with_metrics(engine.clone());
     if let Some(cluster) = doors.cluster {
         let registered = doors.registered;
         part.add_loop(engine.clone().refresh(cluster.changes));

@@ -20,7 +20,8 @@ use ferrolet_host::{
 use ferrolet_linux::cgroups::CgroupLayout;
 use ferrolet_ports::{
     Checkpoints, Clock, CredentialFiles as _, GrantsView, Measured, Profiler, ReadFile as _,
-    Reviews, Sample, SampleValue,
+    Reviews,
+    metrics::{self, process},
 };
 use ferrolet_server::{
     About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
@@ -28,7 +29,7 @@ use ferrolet_server::{
     TlsOptions, Views, main_router, tls_setup,
 };
 use ferrolet_types::Timestamp;
-use ferrolet_usage::OwnFigures;
+use ferrolet_usage::OwnProcess;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -62,17 +63,12 @@ pub(super) fn system_cgroups(loaded: &Loaded) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Parts of the agent that keep figures, and facts that are shown as figures.
-pub(super) fn figure_sources(
+/// What the process counts, what parts of the agent do, and facts that are shown as metrics.
+pub(super) fn metrics_sources(
     loaded: &Loaded,
     layout: &CgroupLayout,
     others: Vec<Arc<dyn Measured>>,
 ) -> Arc<[Arc<dyn Measured>]> {
-    let number = |family, labels: &[&str], value: f64| Sample {
-        family,
-        labels: labels.iter().map(|it| (*it).to_owned()).collect(),
-        value: SampleValue::Number(value),
-    };
     let version = match layout {
         CgroupLayout::V1 { .. } => 1.0,
         CgroupLayout::V2 { .. } => 2.0,
@@ -83,9 +79,9 @@ pub(super) fn figure_sources(
     let platform = format!("linux/{}", std::env::consts::ARCH);
     let build = ["", "rustc", "", "", release, "", major, minor, &platform];
     let mut facts = vec![
-        number("kubelet_cgroup_version", &[], version),
-        number("kubelet_metrics_provider", &["cadvisor"], 1.0),
-        number("kubernetes_build_info", &build, 1.0),
+        metrics::KUBELET_CGROUP_VERSION.sample([], version),
+        metrics::KUBELET_METRICS_PROVIDER.sample(["cadvisor"], 1.0),
+        metrics::KUBERNETES_BUILD_INFO.sample(build, 1.0),
     ];
     for (gate, is_on) in loaded.config.gates.states() {
         let stage = match gate.stage.label() {
@@ -94,10 +90,10 @@ pub(super) fn figure_sources(
         };
         let labels = [gate.name, stage.as_str()];
         let value = f64::from(u8::from(is_on));
-        facts.push(number("kubernetes_feature_enabled", &labels, value));
+        facts.push(metrics::KUBERNETES_FEATURE_ENABLED.sample(labels, value));
     }
     let mut sources: Vec<Arc<dyn Measured>> =
-        vec![Arc::new(facts), Arc::new(OwnFigures), Arc::new(ferrolet_server::stream_figures())];
+        vec![Arc::new(process()), Arc::new(facts), Arc::new(OwnProcess)];
     sources.extend(others);
     sources.into()
 }

@@ -12,8 +12,8 @@ use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDo
 use ferrolet_bus::{Logind, Systemd};
 use ferrolet_cluster::{
     api::Pace,
-    certificates::CertificateFigures,
-    client::{Rate, request_figures},
+    certificates::CertificateMetrics,
+    client::Rate,
     joining::JoinSettings,
     node_cluster::{self, ClusterSettings, NodeCluster},
     objects::Strategy,
@@ -188,7 +188,7 @@ fn endpoint(socket: &Path) -> String {
 }
 
 fn runtime_part() -> Part {
-    Part::new("runtime").with_metrics(ferrolet_cri::call_figures())
+    Part::new("runtime")
 }
 
 /// The runtime knows best which driver is in use; one that is not there yet is taken to use the
@@ -257,12 +257,8 @@ fn plugins(
         .with_context(|| format!("make {}", device_directory.display()))?;
     let (devices, watching, news) = DeviceRegistry::new(device_directory.clone());
     let registry = Arc::new(Registry::with_devices(devices.clone()));
-    let mut part = Part::new("plugins")
-        .with_metrics(ferrolet_plugins::local_figures())
-        .with_metrics(ferrolet_plugins::driver_figures())
-        .with_metrics(ferrolet_plugins::device_figures())
-        .with_check(devices.clone())
-        .with_loop(watching.run(devices.clone()));
+    let mut part =
+        Part::new("plugins").with_check(devices.clone()).with_loop(watching.run(devices.clone()));
     part.metrics.push(registry.clone());
     let (socket_sender, found) = watch::channel(Sockets::new());
     part.add_loop(sockets::follow(root.join("plugins_registry"), socket_sender));
@@ -288,10 +284,7 @@ fn join(
     let (config, flags) = (&loaded.config, &loaded.flags);
     let Some(kubeconfig) = &flags.kubeconfig else {
         // A node on its own counts what it asks of a cluster too: nothing.
-        let part = Part::new("cluster")
-            .with_metrics(request_figures())
-            .with_metrics(CertificateFigures::new(clock.clone()))
-            .with_metrics(ferrolet_report::figures());
+        let part = Part::new("cluster").with_metrics(CertificateMetrics::new(clock.clone()));
         parts.push(part);
         return Ok(None);
     };

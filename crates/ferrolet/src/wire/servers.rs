@@ -84,7 +84,7 @@ fn figures(agent: &Agent, loaded: &Loaded, machine: &Machine, adapters: &Adapter
         disk: adapters.cri.clone(),
         machine: Arc::new(main_server::about_machine(&machine.facts)),
         clock: adapters.clock.clone(),
-        sources: main_server::figure_sources(loaded, &machine.layout, agent.metrics()),
+        sources: main_server::metrics_sources(loaded, &machine.layout, agent.metrics()),
         requests: Requests::default(),
     }
 }

@@ -8,8 +8,8 @@
 
 mod bootstrap;
 mod facts;
-mod figures;
 mod issue;
+mod metrics;
 mod rotate;
 mod serving;
 #[cfg(test)]
@@ -23,8 +23,8 @@ use tokio::task::spawn_blocking;
 
 pub use bootstrap::{BootstrapError, bootstrap, is_usable};
 pub use facts::{CertificateFacts, FactsError};
-pub use figures::CertificateFigures;
 pub use issue::IssueError;
+pub use metrics::CertificateMetrics;
 pub use rotate::{Rotation, RotationOutcome};
 pub use serving::{ServingDoors, ServingError, ServingSettings, Signer, serving_pair};
 pub use wanted::{Wanted, self_signed, serving_for};

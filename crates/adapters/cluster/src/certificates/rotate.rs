@@ -12,9 +12,9 @@ use rcgen::KeyPair;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    CertStore, CertificateFacts, Pair, PairName, Wanted, figures,
+    CertStore, CertificateFacts, Pair, PairName, Wanted,
     issue::{Naming, issue},
-    off_thread,
+    metrics, off_thread,
 };
 use crate::client::Client;
 
@@ -87,7 +87,7 @@ impl Rotation {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             let facts = self.facts();
-            figures::in_use(self.name, facts.as_ref());
+            metrics::in_use(self.name, facts.as_ref());
             let now = self.clock.now();
             let pause = match plan(wanted.as_ref(), facts.as_ref(), now, jitter) {
                 Plan::Nothing => None,
@@ -133,14 +133,14 @@ impl Rotation {
     async fn rotate(&self, wanted: &Wanted) -> bool {
         match self.obtain(wanted).await {
             Ok(pair) => {
-                figures::replaced(self.name, self.facts().as_ref(), self.clock.now());
+                metrics::replaced(self.name, self.facts().as_ref(), self.clock.now());
                 self.current.send_replace(Some(pair));
                 self.outcome.send_modify(|outcome| outcome.n_rotated += 1);
                 true
             }
             Err(error) => {
                 tracing::warn!(error, which = self.name.prefix(), "certificate not rotated");
-                figures::failed(self.name);
+                metrics::failed(self.name);
                 self.outcome.send_modify(|outcome| outcome.n_failed += 1);
                 false
             }

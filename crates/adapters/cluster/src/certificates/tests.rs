@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use ferrolet_ports::{Clock as _, Measured as _, SampleValue};
+use ferrolet_ports::{
+    Clock as _, Measured as _,
+    metrics::{self, process},
+};
 use ferrolet_types::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::NodeAddress};
 use rcgen::{CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair};
@@ -248,19 +251,13 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
     }
     assert_eq!(outcome.borrow().n_rotated, 2);
     assert_eq!(store.pairs.lock().unwrap().len(), 2);
-    let shown = CertificateFigures::new(Arc::new(TokioClock)).samples();
-    let value = |family: &str| {
-        let found = shown.iter().find(|it| it.family == family);
-        found.map(|it| it.value.clone())
-    };
-    let ttl = value("kubelet_certificate_manager_server_ttl_seconds");
-    assert!(matches!(ttl, Some(SampleValue::Number(left)) if left > 0.0), "{ttl:?}");
-    let errors = value("kubelet_server_expiration_renew_errors");
-    assert_eq!(errors, Some(SampleValue::Number(0.0)));
-    let ages = value("kubelet_certificate_manager_server_rotation_seconds");
-    assert!(
-        matches!(ages, Some(SampleValue::Histogram { .. })),
-        "the first was replaced: {ages:?}"
-    );
+    let shown = CertificateMetrics::new(Arc::new(TokioClock)).samples();
+    let ttl =
+        shown.iter().find(|it| it.is_of(metrics::KUBELET_CERTIFICATE_MANAGER_SERVER_TTL_SECONDS));
+    assert!(ttl.is_some_and(|it| it.value.total() > 0.0), "{shown:?}");
+    let errors = metrics::KUBELET_SERVER_EXPIRATION_RENEW_ERRORS;
+    assert_eq!(process().samples_of(errors), [errors.sample([], 0.0)]);
+    let ages = process().samples_of(metrics::KUBELET_CERTIFICATE_MANAGER_SERVER_ROTATION_SECONDS);
+    assert_eq!(ages.len(), 1, "the first was replaced");
     drop(wish);
 }

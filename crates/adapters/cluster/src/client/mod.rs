@@ -10,10 +10,10 @@
 mod credentials;
 mod dial;
 mod failure;
-mod figures;
 mod frames;
 mod lines;
 mod listed;
+mod metrics;
 mod place;
 mod transport;
 
@@ -47,7 +47,6 @@ use tokio::{
 
 pub(crate) use credentials::Told;
 pub use dial::AddressError;
-pub use figures::figures as request_figures;
 pub use frames::Frames;
 pub use listed::{Listed, Unreadable};
 pub use place::{Place, Selector};
@@ -128,7 +127,7 @@ pub struct Client {
 struct Shared {
     transport: Transport,
     server: String,
-    /// As figures name it.
+    /// As metrics name it.
     host: String,
     bearer: Bearer,
     bucket: Mutex<Option<Bucket>>,
@@ -162,7 +161,7 @@ impl Client {
         Self {
             shared: Arc::new(Shared {
                 transport: Transport::new(dial),
-                host: figures::host_of(server),
+                host: metrics::host_of(server),
                 server: server.to_owned(),
                 bearer,
                 bucket: Mutex::new(options.rate.bucket()),
@@ -327,7 +326,7 @@ impl Client {
             bucket.as_mut().map(|bucket| bucket.reserve(self.shared.began.elapsed()))
         };
         if let Some(wait) = wait {
-            figures::waited(&self.shared.host, method.as_str(), wait);
+            metrics::waited(&self.shared.host, method.as_str(), wait);
             if !wait.is_zero() {
                 sleep(wait).await;
             }
@@ -355,7 +354,7 @@ impl Client {
         let whole = async {
             let answer = self.open(method.clone(), path, body).await?;
             let body = collect(&attempt, answer.response.into_body(), MAX_ANSWER).await?;
-            figures::answered(&self.shared.host, method.as_str(), body.len());
+            metrics::answered(&self.shared.host, method.as_str(), body.len());
             Ok(body)
         };
         self.timed(&attempt, whole).await
@@ -377,7 +376,7 @@ impl Client {
         let sent = self.shared.transport.send(request).await;
         let code = sent.as_ref().ok().map(|it| it.response.status().as_u16());
         let (host, took) = (&self.shared.host, began.elapsed());
-        figures::asked(host, method.as_str(), code, n_sent, took);
+        metrics::asked(host, method.as_str(), code, n_sent, took);
         if sent.is_err() {
             self.shared.is_away.store(true, Ordering::Relaxed);
         }

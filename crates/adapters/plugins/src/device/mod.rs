@@ -19,18 +19,9 @@ mod tests;
 
 pub use registry::{DeviceRegistry, DeviceWatch};
 
-use ferrolet_ports::Tally;
 use tonic::Status;
 
 use crate::codes::go_name;
-
-/// Registrations, of this process (ADR 0018).
-static REGISTRATIONS: Tally = Tally::new();
-
-/// How often plugins registered.
-pub fn device_figures() -> &'static Tally {
-    &REGISTRATIONS
-}
 
 /// An error of a call in Go's words.
 fn words(status: &Status) -> String {

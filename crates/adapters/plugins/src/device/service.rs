@@ -6,11 +6,12 @@ use std::{
 };
 
 use ferrolet_devices::is_extended_resource;
+use ferrolet_ports::metrics::{self, process};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tonic::{Status, body::Body, codegen::Service as _};
 
-use super::{DeviceRegistry, REGISTRATIONS, registry::VERSION};
+use super::{DeviceRegistry, registry::VERSION};
 use crate::{
     LocalSocket,
     local::Answers,
@@ -38,7 +39,7 @@ impl DeviceRegistry {
         if !is_extended_resource(&resource) {
             return Err(format!("the ResourceName {resource:?} is invalid"));
         }
-        REGISTRATIONS.add("kubelet_device_plugin_registration_total", &[&resource], 1.0);
+        process().add(metrics::KUBELET_DEVICE_PLUGIN_REGISTRATION_TOTAL, [&resource], 1.0);
         let is_below =
             Path::new(&endpoint).components().all(|it| matches!(it, Component::Normal(_)));
         if endpoint.is_empty() || !is_below {

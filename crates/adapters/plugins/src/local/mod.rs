@@ -25,13 +25,3 @@ pub(crate) use listen::Answers;
 pub use listen::LocalSocket;
 pub use pod_resources::PodResources;
 pub use pods_api::{PodNews, PodsApi};
-
-use ferrolet_ports::Tally;
-
-/// Calls of the services here, of this process.
-static CALLS: Tally = Tally::new();
-
-/// How often each service was asked, and how that ended.
-pub fn local_figures() -> &'static Tally {
-    &CALLS
-}

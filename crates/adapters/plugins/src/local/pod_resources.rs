@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use ferrolet_ports::{Given, GivenDevices, GivenMemory, GivenView, PodsView};
+use ferrolet_ports::{
+    Given, GivenDevices, GivenMemory, GivenView, PodsView,
+    metrics::{self, Counter, process},
+};
 use ferrolet_types::{
     Pod,
     pod::{Phase, PodView as _},
@@ -16,7 +19,7 @@ use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Container;
 use tonic::{Status, body::Body, codegen::Service as _};
 
-use super::{CALLS, LocalSocket, limit::Limit, listen::Answers};
+use super::{LocalSocket, limit::Limit, listen::Answers};
 use crate::proto::{
     local_alpha::{self as alpha, pod_resources_lister_server as alpha_server},
     pod_resources::{
@@ -114,10 +117,10 @@ impl From<GivenMemory> for ContainerMemory {
     }
 }
 
-fn count(version: &str, method: Option<&'static str>) {
-    CALLS.add("kubelet_pod_resources_endpoint_requests_total", &[version], 1.0);
-    if let Some(family) = method {
-        CALLS.add(family, &[version], 1.0);
+fn count(version: &str, method: Option<Counter<1>>) {
+    process().add(metrics::KUBELET_POD_RESOURCES_ENDPOINT_REQUESTS_TOTAL, [version], 1.0);
+    if let Some(counter) = method {
+        process().add(counter, [version], 1.0);
     }
 }
 
@@ -129,7 +132,7 @@ impl PodResourcesLister for PodResources {
         &self,
         _: tonic::Request<ListPodResourcesRequest>,
     ) -> Answer<ListPodResourcesResponse> {
-        count("v1", Some("kubelet_pod_resources_endpoint_requests_list"));
+        count("v1", Some(metrics::KUBELET_POD_RESOURCES_ENDPOINT_REQUESTS_LIST));
         let pods = self.pods.pods().into_iter();
         let pods = pods.filter(|pod| self.listed == Listed::All || is_active(pod));
         let pod_resources = pods.map(|pod| self.shown(&pod)).collect();
@@ -140,7 +143,7 @@ impl PodResourcesLister for PodResources {
         &self,
         _: tonic::Request<AllocatableResourcesRequest>,
     ) -> Answer<AllocatableResourcesResponse> {
-        count("v1", Some("kubelet_pod_resources_endpoint_requests_get_allocatable"));
+        count("v1", Some(metrics::KUBELET_POD_RESOURCES_ENDPOINT_REQUESTS_GET_ALLOCATABLE));
         let all = self.given.allocatable();
         let answer = AllocatableResourcesResponse {
             devices: all.devices.into_iter().map(Into::into).collect(),
@@ -154,12 +157,12 @@ impl PodResourcesLister for PodResources {
         &self,
         request: tonic::Request<GetPodResourcesRequest>,
     ) -> Answer<GetPodResourcesResponse> {
-        count("v1", Some("kubelet_pod_resources_endpoint_requests_get"));
+        count("v1", Some(metrics::KUBELET_POD_RESOURCES_ENDPOINT_REQUESTS_GET));
         let asked = request.into_inner();
         let (namespace, name) = (asked.pod_namespace, asked.pod_name);
         let pod = self.pods.pod_named(&namespace, &name).filter(is_active);
         let Some(pod) = pod else {
-            CALLS.add("kubelet_pod_resources_endpoint_errors_get", &["v1"], 1.0);
+            process().add(metrics::KUBELET_POD_RESOURCES_ENDPOINT_ERRORS_GET, ["v1"], 1.0);
             let words = format!("pod {name} in namespace {namespace} not found");
             return Err(Status::unknown(words));
         };

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use ferrolet_ports::{PodsView, Remains, StatusSink, StatusUpdate};
+use ferrolet_ports::{
+    PodsView, Remains, StatusSink, StatusUpdate,
+    metrics::{self, Counter, process},
+};
 use ferrolet_types::{Pod, PodUid, pod::PodView as _};
 use futures::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
@@ -19,7 +22,7 @@ use k8s_openapi::{api::core::v1, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use tokio::sync::broadcast;
 use tonic::{Code, Status, body::Body, codegen::Service as _};
 
-use super::{CALLS, LocalSocket, limit::Limit, listen::Answers, pod_bytes::pod_bytes};
+use super::{LocalSocket, limit::Limit, listen::Answers, pod_bytes::pod_bytes};
 use crate::{
     codes::go_name,
     proto::local_alpha::{
@@ -148,18 +151,18 @@ fn event(kind: EventType, pod: &Pod) -> Result<WatchPodsEvent, Status> {
     Ok(WatchPodsEvent { r#type: kind.into(), pod: marshalled(pod)? })
 }
 
-fn count(family: &'static str, code: Code) {
+fn count(counter: Counter<2>, code: Code) {
     let code = go_name(code);
-    CALLS.add("kubelet_pod_requests_total", &[VERSION, code], 1.0);
-    CALLS.add(family, &[VERSION, code], 1.0);
+    process().add(metrics::KUBELET_POD_REQUESTS_TOTAL, [VERSION, code], 1.0);
+    process().add(counter, [VERSION, code], 1.0);
 }
 
 fn counted<T>(
-    family: &'static str,
+    counter: Counter<2>,
     answer: Result<T, Status>,
 ) -> Result<tonic::Response<T>, Status> {
     let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-    count(family, code);
+    count(counter, code);
     answer.map(tonic::Response::new)
 }
 
@@ -184,7 +187,7 @@ impl Pods for PodsApi {
                 Ok(change) => Some((event(change.kind, &change.pod), Some((changes, watching)))),
                 Err(_fell_behind) => {
                     watching.ended = Code::ResourceExhausted;
-                    CALLS.add("kubelet_pod_watch_events_dropped_total", &[], 1.0);
+                    process().add(metrics::KUBELET_POD_WATCH_EVENTS_DROPPED_TOTAL, [], 1.0);
                     let status = Status::resource_exhausted("watch client channel closed");
                     Some((Err(status), None))
                 }
@@ -202,7 +205,7 @@ impl Pods for PodsApi {
             let pods: Result<_, Status> = self.sorted().iter().map(marshalled).collect();
             Ok(ListPodsResponse { pods: pods? })
         });
-        counted("kubelet_pod_requests_list_total", listed)
+        counted(metrics::KUBELET_POD_REQUESTS_LIST_TOTAL, listed)
     }
 
     async fn get_pod(
@@ -217,7 +220,7 @@ impl Pods for PodsApi {
             let pod = marshalled(&pod.ok_or_else(missing)?)?;
             Ok(GetPodResponse { pod })
         });
-        counted("kubelet_pod_requests_get_total", found)
+        counted(metrics::KUBELET_POD_REQUESTS_GET_TOTAL, found)
     }
 }
 
@@ -228,7 +231,7 @@ struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        count("kubelet_pod_requests_watch_total", self.ended);
+        count(metrics::KUBELET_POD_REQUESTS_WATCH_TOTAL, self.ended);
     }
 }
 

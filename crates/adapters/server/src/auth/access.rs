@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ferrolet_ports::{AccessAsk, AccessVerdict, ApiError, Reviews};
 
-use super::figures::{Question, counted};
 use super::memory::Memory;
+use super::metrics::{Question, counted};
 use super::retry::{DECIDE, patiently};
 use super::turns::Turns;
 

@@ -16,8 +16,8 @@ use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::figures::{self, ActiveFetch, Question, counted};
 use super::memory::Memory;
+use super::metrics::{self, ActiveFetch, Question, counted};
 use super::retry::{DECIDE, patiently};
 use super::turns::Turns;
 use crate::tls::{Caller, CallerError, ClientAuthorities};
@@ -107,7 +107,7 @@ impl Callers {
         if let Some(authorities) = &self.authentication.authorities {
             match shown.caller(authorities) {
                 Ok(Some(caller)) => {
-                    figures::certificate(caller.remaining_seconds());
+                    metrics::certificate(caller.remaining_seconds());
                     return Ok(Some(known(caller.subject)));
                 }
                 Ok(None) => {}
@@ -140,22 +140,22 @@ impl Callers {
         let key: [u8; 32] = Sha256::digest(token).into();
         let began = Instant::now();
         if let Some(kept) = self.memory.get(&key) {
-            figures::token_found("hit", began.elapsed());
+            metrics::token_found("hit", began.elapsed());
             return kept.ok_or_else(nobody);
         }
         let blocked = ActiveFetch::new("blocked");
         let _turn = self.turns.take(from).await;
         drop(blocked);
         if let Some(kept) = self.memory.get(&key) {
-            figures::token_found("hit", began.elapsed());
+            metrics::token_found("hit", began.elapsed());
             return kept.ok_or_else(nobody);
         }
         let in_flight = ActiveFetch::new("in_flight");
         let verdict =
             patiently(|| counted(Question::WhoTheyAre, reviews.token_review(token))).await;
         drop(in_flight);
-        figures::token_fetched(verdict.is_ok());
-        figures::token_found("miss", began.elapsed());
+        metrics::token_fetched(verdict.is_ok());
+        metrics::token_found("miss", began.elapsed());
         let verdict = verdict.map_err(CredentialError::Review)?;
         match verdict {
             TokenVerdict::Authenticated(subject) => {

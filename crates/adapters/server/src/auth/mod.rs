@@ -15,15 +15,14 @@
 mod access;
 mod attributes;
 mod caller;
-mod figures;
 mod gate;
 mod memory;
+mod metrics;
 mod retry;
 mod turns;
 
 pub use access::Authorization;
 pub use caller::Authentication;
 pub(crate) use caller::Shown;
-pub(crate) use figures::figures;
 pub use gate::Gate;
 pub(crate) use gate::{Connection, check};

@@ -1,6 +1,6 @@
-//! The server's own figures: requests by method, path and listener, each under way until its answer
+//! The server's own metrics: requests by method, path and listener, each under way until its answer
 //! is sent. Labels are bounded: whatever is unknown is `other` (CVE-2020-8551). Every listener
-//! shows the figures of all of them, as upstream's do.
+//! shows those of all of them, as upstream's do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,17 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use ferrolet_ports::{Measured, Sample, SampleValue};
+use ferrolet_ports::{
+    Measured, Sample,
+    metrics::{self, Histogram, Metric as _},
+};
 use tokio::time::Instant;
 
 use crate::held::Held;
 
-/// Prometheus' usual bounds, in seconds.
-const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const DURATIONS: Histogram<4> = metrics::KUBELET_HTTP_REQUESTS_DURATION_SECONDS;
+/// Upper bounds of durations; a test counts them.
+const N_BOUNDS: usize = 11;
 const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
 const PATHS: [&str; 20] = [
     "healthz",
@@ -48,28 +52,28 @@ pub(crate) fn known_paths() -> [&'static str; 20] {
 }
 
 /// Requests of one listener.
-pub(crate) struct HttpFigures {
+pub(crate) struct ListenerRequests {
     server_type: &'static str,
-    kept: Mutex<BTreeMap<(&'static str, &'static str), Kept>>,
+    counts: Mutex<BTreeMap<(&'static str, &'static str), Counts>>,
 }
 
 #[derive(Clone, Default)]
-struct Kept {
+struct Counts {
     n_begun: u64,
     n_under_way: i64,
-    buckets: [u64; BOUNDS.len()],
+    buckets: [u64; N_BOUNDS],
     above: u64,
     sum: f64,
 }
 
 /// Every listener's requests.
 #[derive(Clone, Default)]
-pub struct Requests(Arc<Mutex<Vec<Arc<HttpFigures>>>>);
+pub struct Requests(Arc<Mutex<Vec<Arc<ListenerRequests>>>>);
 
 impl Requests {
     /// A listener's own, which are shown with the others' from now on.
-    pub(crate) fn of(&self, server_type: &'static str) -> Arc<HttpFigures> {
-        let own = HttpFigures::new(server_type);
+    pub(crate) fn of(&self, server_type: &'static str) -> Arc<ListenerRequests> {
+        let own = ListenerRequests::new(server_type);
         let mut all = self.0.lock().expect("no panic under this lock");
         all.push(own.clone());
         own
@@ -85,13 +89,13 @@ impl Measured for Requests {
 
 /// Counts a request and how long its answer took to the end.
 pub(crate) async fn count(
-    State(figures): State<Arc<HttpFigures>>,
+    State(requests): State<Arc<ListenerRequests>>,
     request: Request,
     next: Next,
 ) -> Response {
     let labels = bounded(request.method().as_str(), request.uri().path());
     let began = Instant::now();
-    let under_way = UnderWay::new(figures, labels, began);
+    let under_way = UnderWay::new(requests, labels, began);
     let answer = next.run(request).await;
     answer.map(|body| Body::new(Held::new(body, under_way)))
 }
@@ -103,73 +107,68 @@ pub(crate) fn bounded(asked: &str, at: &str) -> (&'static str, &'static str) {
 
 /// One request; a client that goes away ends it too.
 struct UnderWay {
-    figures: Arc<HttpFigures>,
+    requests: Arc<ListenerRequests>,
     labels: (&'static str, &'static str),
     began: Instant,
 }
 
 impl UnderWay {
     fn new(
-        figures: Arc<HttpFigures>,
+        requests: Arc<ListenerRequests>,
         labels: (&'static str, &'static str),
         began: Instant,
     ) -> Self {
-        figures.change(labels, |kept| {
-            kept.n_begun += 1;
-            kept.n_under_way += 1;
+        requests.change(labels, |counts| {
+            counts.n_begun += 1;
+            counts.n_under_way += 1;
         });
-        Self { figures, labels, began }
+        Self { requests, labels, began }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        self.figures.change(self.labels, |kept| kept.end(took));
+        self.requests.change(self.labels, |counts| counts.end(took));
     }
 }
 
-impl Kept {
+impl Counts {
     fn end(&mut self, took: Duration) {
         self.n_under_way -= 1;
         let took = took.as_secs_f64();
         self.sum += took;
-        match BOUNDS.iter().position(|bound| took <= *bound) {
+        match DURATIONS.family().bounds.iter().position(|bound| took <= *bound) {
             Some(i) => self.buckets[i] += 1,
             None => self.above += 1,
         }
     }
 }
 
-impl HttpFigures {
+impl ListenerRequests {
     fn new(server_type: &'static str) -> Arc<Self> {
-        Arc::new(Self { server_type, kept: Mutex::new(BTreeMap::new()) })
+        Arc::new(Self { server_type, counts: Mutex::new(BTreeMap::new()) })
     }
 
-    fn change(&self, labels: (&'static str, &'static str), change: impl FnOnce(&mut Kept)) {
-        let mut kept = self.kept.lock().expect("no panic under this lock");
-        change(kept.entry(labels).or_default());
+    fn change(&self, labels: (&'static str, &'static str), change: impl FnOnce(&mut Counts)) {
+        let mut all = self.counts.lock().expect("no panic under this lock");
+        change(all.entry(labels).or_default());
     }
 }
 
-impl Measured for HttpFigures {
+impl Measured for ListenerRequests {
     fn samples(&self) -> Vec<Sample> {
-        let kept = self.kept.lock().expect("no panic under this lock");
+        let all = self.counts.lock().expect("no panic under this lock");
         let mut samples = Vec::new();
-        for ((method, path), kept) in kept.iter() {
+        for ((method, path), counts) in all.iter() {
             let is_long = ["exec", "attach", "portforward", "debug"].contains(path);
             let labels = [if is_long { "true" } else { "false" }, method, path, self.server_type];
-            let mut add = |family, value| {
-                let labels = labels.iter().map(|it| (*it).to_owned()).collect();
-                samples.push(Sample { family, labels, value });
-            };
-            add("kubelet_http_inflight_requests", SampleValue::Number(kept.n_under_way as f64));
-            add("kubelet_http_requests_total", SampleValue::Number(kept.n_begun as f64));
-            let buckets = BOUNDS.into_iter().zip(kept.buckets).collect();
-            add(
-                "kubelet_http_requests_duration_seconds",
-                SampleValue::Histogram { buckets, above: kept.above, sum: kept.sum },
-            );
+            let (n_under_way, n_begun) = (counts.n_under_way as f64, counts.n_begun as f64);
+            samples.extend([
+                metrics::KUBELET_HTTP_INFLIGHT_REQUESTS.sample(labels, n_under_way),
+                metrics::KUBELET_HTTP_REQUESTS_TOTAL.sample(labels, n_begun),
+                DURATIONS.sample(labels, &counts.buckets, counts.above, counts.sum),
+            ]);
         }
         samples
     }
@@ -193,6 +192,11 @@ fn path(path: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_bound_has_a_bucket() {
+        assert_eq!(DURATIONS.family().bounds.len(), N_BOUNDS);
+    }
 
     #[test]
     fn labels_are_bounded() {

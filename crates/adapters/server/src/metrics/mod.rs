@@ -1,9 +1,8 @@
 //! What Prometheus and metrics-server scrape: `/metrics`, `/metrics/resource`, `/metrics/probes`,
 //! `/metrics/cadvisor`; and `/stats/summary`, from the same readings.
 //!
-//! One [`table`] says what each family is called, of which type, with which labels and how stable;
-//! a test holds it against the list of upstream's names (`upstream.txt`). Sources ([`Measured`])
-//! give figures by the table's names; [`text`] writes them, and [`forms`] turns the text into what
+//! What families there are is said by the table in `ports::metrics`. Sources ([`Measured`]) give
+//! figures of those; [`text`] writes them, and [`forms`] turns the text into what
 //! a client likes better. `resource` is computed from a usage snapshot at each scrape. Figures are
 //! true or absent: a family nobody measures is not shown.
 
@@ -16,7 +15,6 @@ mod protobuf;
 mod resource;
 pub(crate) mod slis;
 mod squeezed;
-mod table;
 mod text;
 
 use std::collections::{HashMap, HashSet};
@@ -31,6 +29,7 @@ use axum::response::{IntoResponse, Response};
 use ferrolet_ports::{
     Clock, Detail, DiskUsage, HostError, Measured, RuntimeDisk, Sample, Tally, Usage, UsageFigures,
     UsageSnapshot,
+    metrics::{self, Endpoint, Family},
 };
 use ferrolet_types::{ContainerId, Pod, Timestamp};
 
@@ -41,10 +40,8 @@ pub(crate) use http::known_paths;
 pub(crate) use http::{bounded, count};
 use layers::Kept;
 pub(crate) use layers::Layers;
-use table::{Endpoint, Family};
 use text::Exposition;
 
-use crate::auth;
 use crate::query::{pairs_of, values};
 use crate::refusal::Refusal;
 use crate::routes::Views;
@@ -129,19 +126,14 @@ impl FigureDoors {
 
 pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
     let mut samples = doors.samples();
-    samples.push(Sample {
-        family: "kubelet_node_name",
-        labels: vec![doors.figures.node_name.clone()],
-        value: ferrolet_ports::SampleValue::Number(1.0),
-    });
+    samples.push(metrics::KUBELET_NODE_NAME.sample([&doors.figures.node_name], 1.0));
     samples.extend(doors.figures.requests.samples());
-    samples.extend(auth::figures().samples());
-    for (stability, n) in table::n_by_stability() {
-        let labels = ["", stability];
-        samples.push(pods::plain("registered_metrics_total", &labels, n as f64));
+    for (stability, n) in Family::n_by_stability() {
+        let labels = ["", stability.word()];
+        samples.push(metrics::REGISTERED_METRICS_TOTAL.sample(labels, n as f64));
     }
-    samples.push(pods::plain("disabled_metrics_total", &[], 0.0));
-    samples.push(pods::plain("hidden_metrics_total", &[], 0.0));
+    samples.push(metrics::DISABLED_METRICS_TOTAL.sample([], 0.0));
+    samples.push(metrics::HIDDEN_METRICS_TOTAL.sample([], 0.0));
     let all = doors.views.pods.pods();
     samples.extend(pods::counted(&all));
     samples.extend(pods::resizes(&all));
@@ -149,11 +141,11 @@ pub(crate) async fn own(State(doors): State<FigureDoors>) -> Response {
         Ok(disk) => samples.extend(pods::on_disk(&all, &disk)),
         Err(error) => tracing::warn!(err = %error, "Disks cannot be looked at"),
     }
-    exposed(table::shown_at(Endpoint::Metrics), &samples)
+    exposed(Family::shown_at(Endpoint::Metrics), &samples)
 }
 
 pub(crate) async fn probes(State(doors): State<FigureDoors>) -> Response {
-    exposed(table::shown_at(Endpoint::Probes), &doors.samples())
+    exposed(Family::shown_at(Endpoint::Probes), &doors.samples())
 }
 
 /// `/metrics/slis`.
@@ -161,12 +153,12 @@ pub(crate) async fn health(State(doors): State<FigureDoors>) -> Response {
     slis::ask(&doors.views, &doors.checks);
     let mut samples = doors.samples();
     samples.extend(doors.checks.samples());
-    exposed(table::shown_at(Endpoint::Slis), &samples)
+    exposed(Family::shown_at(Endpoint::Slis), &samples)
 }
 
 /// `DELETE /metrics/slis`: counting begins anew.
 pub(crate) async fn forget_health(State(doors): State<FigureDoors>) -> Response {
-    doors.checks.forget(|_, _| true);
+    doors.checks.clear();
     crate::routes::text(StatusCode::OK, "metrics reset\n".to_owned())
 }
 
@@ -327,7 +319,7 @@ impl FigureDoors {
 fn exposed(families: impl Iterator<Item = &'static Family>, samples: &[Sample]) -> Response {
     let mut by_family: HashMap<&str, Vec<&Sample>> = HashMap::new();
     for sample in samples {
-        by_family.entry(sample.family).or_default().push(sample);
+        by_family.entry(sample.family.name).or_default().push(sample);
     }
     let mut exposition = Exposition::default();
     for family in families {

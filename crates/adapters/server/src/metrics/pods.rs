@@ -1,9 +1,12 @@
-//! Figures that follow from the pods themselves: how many there are, and what their logs and claims
+//! Metrics that follow from the pods themselves: how many there are, and what their logs and claims
 //! take on disk. Pure.
 
 use std::collections::BTreeMap;
 
-use ferrolet_ports::{DiskUsage, FileRoom, Sample, SampleValue};
+use ferrolet_ports::{
+    DiskUsage, FileRoom, Sample,
+    metrics::{self, Gauge},
+};
 use ferrolet_types::{
     Pod,
     pod::{Phase, PodView as _},
@@ -29,12 +32,12 @@ pub(super) fn resizes(pods: &[Pod]) -> Vec<Sample> {
             }
         }
     }
-    let family = "kubelet_pod_in_progress_resizes";
-    let mut samples = vec![plain(family, &[], f64::from(n_under_way))];
-    samples.extend(waiting.into_iter().map(|((priority, reason), n)| {
-        let labels = [priority, &reason];
-        plain("kubelet_pod_pending_resizes", &labels, f64::from(n))
-    }));
+    let under_way = metrics::KUBELET_POD_IN_PROGRESS_RESIZES.sample([], f64::from(n_under_way));
+    let waiting = waiting.into_iter().map(|((priority, reason), n)| {
+        metrics::KUBELET_POD_PENDING_RESIZES.sample([priority, &reason], f64::from(n))
+    });
+    let mut samples = vec![under_way];
+    samples.extend(waiting);
     samples
 }
 
@@ -79,30 +82,30 @@ pub(super) fn counted(pods: &[Pod]) -> Vec<Sample> {
         n_running += i32::from(is_running);
     }
     let mut samples = vec![
-        plain("kubelet_managed_ephemeral_containers", &[], n_ephemeral as f64),
-        plain("kubelet_mirror_pods", &[], f64::from(n_mirrored)),
-        plain("kubelet_running_pods", &[], f64::from(n_running)),
+        metrics::KUBELET_MANAGED_EPHEMERAL_CONTAINERS.sample([], n_ephemeral as f64),
+        metrics::KUBELET_MIRROR_PODS.sample([], f64::from(n_mirrored)),
+        metrics::KUBELET_RUNNING_PODS.sample([], f64::from(n_running)),
     ];
-    for (family, by_label) in [
-        ("kubelet_active_pods", active),
-        ("kubelet_desired_pods", desired),
-        ("kubelet_running_containers", states),
+    for (gauge, by_label) in [
+        (metrics::KUBELET_ACTIVE_PODS, active),
+        (metrics::KUBELET_DESIRED_PODS, desired),
+        (metrics::KUBELET_RUNNING_CONTAINERS, states),
     ] {
         let by_label = by_label.into_iter();
-        samples.extend(by_label.map(|(label, n)| plain(family, &[label], f64::from(n))));
+        samples.extend(by_label.map(|(label, n)| gauge.sample([label], f64::from(n))));
     }
     samples
 }
 
 type Pick = fn(&FileRoom) -> u64;
 
-const CLAIMS: [(&str, Pick); 6] = [
-    ("kubelet_volume_stats_available_bytes", |room| room.available),
-    ("kubelet_volume_stats_capacity_bytes", |room| room.capacity),
-    ("kubelet_volume_stats_inodes", |room| room.inodes),
-    ("kubelet_volume_stats_inodes_free", |room| room.inodes_free),
-    ("kubelet_volume_stats_inodes_used", |room| room.inodes_used),
-    ("kubelet_volume_stats_used_bytes", |room| room.used),
+const CLAIMS: [(Gauge<2>, Pick); 6] = [
+    (metrics::KUBELET_VOLUME_STATS_AVAILABLE_BYTES, |room| room.available),
+    (metrics::KUBELET_VOLUME_STATS_CAPACITY_BYTES, |room| room.capacity),
+    (metrics::KUBELET_VOLUME_STATS_INODES, |room| room.inodes),
+    (metrics::KUBELET_VOLUME_STATS_INODES_FREE, |room| room.inodes_free),
+    (metrics::KUBELET_VOLUME_STATS_INODES_USED, |room| room.inodes_used),
+    (metrics::KUBELET_VOLUME_STATS_USED_BYTES, |room| room.used),
 ];
 
 /// What logs and claims take on disk. A claim that several pods use is shown once.
@@ -116,30 +119,20 @@ pub(super) fn on_disk(pods: &[Pod], disk: &DiskUsage) -> Vec<Sample> {
         let uid = text(&meta.uid);
         let logs = disk.container_logs.iter().filter(|it| it.0.as_str() == uid);
         for (_, container, used) in logs {
-            samples.push(plain(
-                "kubelet_container_log_filesystem_used_bytes",
-                &[container, &namespace, &name, &uid],
-                used.bytes as f64,
-            ));
+            let gauge = metrics::KUBELET_CONTAINER_LOG_FILESYSTEM_USED_BYTES;
+            let labels = [container.as_str(), &namespace, &name, &uid];
+            samples.push(gauge.sample(labels, used.bytes as f64));
         }
         for (claim, room) in crate::summary::claims(pod, disk) {
             claims.insert((namespace.clone(), claim), room);
         }
     }
     for ((namespace, claim), room) in claims {
-        for (family, pick) in CLAIMS {
-            samples.push(plain(family, &[&namespace, &claim], pick(&room) as f64));
+        for (gauge, pick) in CLAIMS {
+            samples.push(gauge.sample([&namespace, &claim], pick(&room) as f64));
         }
     }
     samples
-}
-
-pub(super) fn plain(family: &'static str, labels: &[&str], value: f64) -> Sample {
-    Sample {
-        family,
-        labels: labels.iter().map(|it| (*it).to_owned()).collect(),
-        value: SampleValue::Number(value),
-    }
 }
 
 #[cfg(test)]
@@ -157,12 +150,9 @@ mod tests {
     }
 
     fn shown(samples: &[Sample]) -> Vec<String> {
-        let lines = samples.iter().map(|it| {
-            let SampleValue::Number(number) = &it.value else {
-                panic!("{it:?}");
-            };
-            format!("{} {} {number}", it.family, it.labels.join(","))
-        });
+        let lines = samples
+            .iter()
+            .map(|it| format!("{} {} {}", it.family.name, it.labels.join(","), it.value.total()));
         lines.collect()
     }
 

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use ferrolet_ports::{CgroupUsage, PodUsage, UsageSnapshot};
+use ferrolet_ports::{
+    CgroupUsage, PodUsage, UsageSnapshot,
+    metrics::{self, Family, Metric as _},
+};
 use ferrolet_types::{Pod, Timestamp};
 
-use super::table::family;
 use super::text::Exposition;
 use crate::target::running_names;
 
@@ -18,41 +20,54 @@ struct Row<'a> {
 
 type Pick = fn(&Row<'_>) -> Option<f64>;
 
-/// Families with the figure each shows, in the order of their names.
-const CONTAINER: [(&str, Pick); 5] = [
-    ("container_cpu_usage_seconds_total", cpu_seconds),
-    ("container_memory_working_set_bytes", working_set),
-    ("container_start_time_seconds", |row| row.started),
-    ("container_swap_limit_bytes", |row| number(row.usage.swap_limit_bytes)),
-    ("container_swap_usage_bytes", swap),
-];
-const NODE: [(&str, Pick); 3] = [
-    ("node_cpu_usage_seconds_total", cpu_seconds),
-    ("node_memory_working_set_bytes", working_set),
-    ("node_swap_usage_bytes", swap),
-];
-const POD: [(&str, Pick); 3] = [
-    ("pod_cpu_usage_seconds_total", cpu_seconds),
-    ("pod_memory_working_set_bytes", working_set),
-    ("pod_swap_usage_bytes", swap),
-];
+/// A family, and the figure of a row that it shows.
+type Shown = (&'static Family, Pick);
+
+/// Of containers, in the order of their names.
+fn of_containers() -> [Shown; 5] {
+    [
+        (metrics::CONTAINER_CPU_USAGE_SECONDS_TOTAL.family(), cpu_seconds),
+        (metrics::CONTAINER_MEMORY_WORKING_SET_BYTES.family(), working_set),
+        (metrics::CONTAINER_START_TIME_SECONDS.family(), |row| row.started),
+        (metrics::CONTAINER_SWAP_LIMIT_BYTES.family(), |row| number(row.usage.swap_limit_bytes)),
+        (metrics::CONTAINER_SWAP_USAGE_BYTES.family(), swap),
+    ]
+}
+
+/// Of the node.
+fn of_node() -> [Shown; 3] {
+    [
+        (metrics::NODE_CPU_USAGE_SECONDS_TOTAL.family(), cpu_seconds),
+        (metrics::NODE_MEMORY_WORKING_SET_BYTES.family(), working_set),
+        (metrics::NODE_SWAP_USAGE_BYTES.family(), swap),
+    ]
+}
+
+/// Of pods.
+fn of_pods() -> [Shown; 3] {
+    [
+        (metrics::POD_CPU_USAGE_SECONDS_TOTAL.family(), cpu_seconds),
+        (metrics::POD_MEMORY_WORKING_SET_BYTES.family(), working_set),
+        (metrics::POD_SWAP_USAGE_BYTES.family(), swap),
+    ]
+}
 
 pub(super) fn write(snapshot: Option<&UsageSnapshot>, pods: &[Pod], out: &mut Exposition) {
     if let Some(snapshot) = snapshot {
         let known: HashMap<&str, &Pod> =
             pods.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod))).collect();
-        let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
+        let (mut pod_rows, mut container_rows) = (Vec::new(), Vec::new());
         for usage in &snapshot.pods {
             if let Some(pod) = known.get(usage.uid.as_str()) {
-                rows(pod, usage, &mut of_pods, &mut of_containers);
+                rows(pod, usage, &mut pod_rows, &mut container_rows);
             }
         }
         let node = Row { labels: Vec::new(), usage: &snapshot.node, started: None };
-        families(&CONTAINER, &of_containers, out);
-        families(&NODE, &[node], out);
-        families(&POD, &of_pods, out);
+        families(&of_containers(), &container_rows, out);
+        families(&of_node(), &[node], out);
+        families(&of_pods(), &pod_rows, out);
     }
-    let error = family("resource_scrape_error");
+    let error = metrics::RESOURCE_SCRAPE_ERROR.family();
     out.head(error);
     let value = if snapshot.is_none() { 1.0 } else { 0.0 };
     out.number(error, &[], value, None);
@@ -61,12 +76,12 @@ pub(super) fn write(snapshot: Option<&UsageSnapshot>, pods: &[Pod], out: &mut Ex
 fn rows<'a>(
     pod: &Pod,
     usage: &'a PodUsage,
-    of_pods: &mut Vec<Row<'a>>,
-    of_containers: &mut Vec<Row<'a>>,
+    pod_rows: &mut Vec<Row<'a>>,
+    container_rows: &mut Vec<Row<'a>>,
 ) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (text(&pod.metadata.namespace), text(&pod.metadata.name));
-    of_pods.push(Row {
+    pod_rows.push(Row {
         labels: vec![namespace.clone(), name.clone()],
         usage: &usage.total,
         started: None,
@@ -76,7 +91,7 @@ fn rows<'a>(
         let Some(container) = names.iter().find(|it| it.id == id.as_str()) else {
             continue;
         };
-        of_containers.push(Row {
+        container_rows.push(Row {
             labels: vec![container.name.to_owned(), namespace.clone(), name.clone()],
             usage,
             started: container.started.map(seconds),
@@ -84,9 +99,9 @@ fn rows<'a>(
     }
 }
 
-fn families(picks: &[(&str, Pick)], rows: &[Row<'_>], out: &mut Exposition) {
-    for (name, pick) in picks {
-        let family = family(name);
+fn families(shown: &[Shown], rows: &[Row<'_>], out: &mut Exposition) {
+    let started = metrics::CONTAINER_START_TIME_SECONDS.family();
+    for (family, pick) in shown {
         let figures: Vec<(&Row<'_>, f64)> =
             rows.iter().filter_map(|row| Some((row, pick(row)?))).collect();
         if figures.is_empty() {
@@ -95,7 +110,7 @@ fn families(picks: &[(&str, Pick)], rows: &[Row<'_>], out: &mut Exposition) {
         out.head(family);
         for (row, figure) in figures {
             // A start does not move; everything else was read at that moment.
-            let at = (*name != "container_start_time_seconds").then_some(row.usage.at);
+            let at = (**family != *started).then_some(row.usage.at);
             out.number(family, &row.labels, figure, at);
         }
     }

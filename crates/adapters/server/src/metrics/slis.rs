@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ferrolet_ports::{HealthCheck, Tally};
+use ferrolet_ports::{
+    HealthCheck, Tally,
+    metrics::{KUBERNETES_HEALTHCHECK, KUBERNETES_HEALTHCHECKS_TOTAL},
+};
 
 use crate::routes::Views;
-
-const NOW: &str = "kubernetes_healthcheck";
-const TOTAL: &str = "kubernetes_healthchecks_total";
 
 /// A check that is counted.
 struct Counted {
@@ -47,6 +47,6 @@ pub(super) fn ask(views: &Views, tally: &Tally) {
 
 fn note(tally: &Tally, name: &str, is_well: bool) {
     let status = if is_well { "success" } else { "error" };
-    tally.set(NOW, &[name, "healthz"], f64::from(u8::from(is_well)));
-    tally.add(TOTAL, &[name, status, "healthz"], 1.0);
+    tally.set(KUBERNETES_HEALTHCHECK, [name, "healthz"], f64::from(u8::from(is_well)));
+    tally.add(KUBERNETES_HEALTHCHECKS_TOTAL, [name, status, "healthz"], 1.0);
 }

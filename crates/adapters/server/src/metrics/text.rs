@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use ferrolet_ports::{Sample, SampleValue};
+use ferrolet_ports::{Sample, SampleValue, metrics::Family};
 use ferrolet_types::Timestamp;
-
-use super::table::Family;
 
 /// A text that grows family by family.
 #[derive(Default)]
@@ -116,49 +114,46 @@ pub(super) fn escaped(value: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::family;
+    use ferrolet_ports::metrics::{self, Metric};
+
     use super::*;
 
     #[test]
     fn samples_are_written_as_prometheus_reads_them() {
-        let http = family("kubelet_http_requests_duration_seconds");
-        let labels = ["false", "GET", "a\"b\\c\nd", "readonly"];
-        let sample = Sample {
-            family: http.name,
-            labels: labels.iter().map(|it| (*it).to_owned()).collect(),
-            value: SampleValue::Histogram {
-                buckets: vec![(0.005, 2), (1.0, 1)],
-                above: 1,
-                sum: 12.5,
-            },
-        };
+        let sizes = metrics::KUBELET_CONTAINERS_PER_POD_COUNT;
+        let probes = metrics::PROBER_PROBE_DURATION_SECONDS;
         let mut exposition = Exposition::default();
-        exposition.family(http, &[&sample]);
-        exposition.family(family("kubelet_node_name"), &[]);
+        exposition.family(sizes.family(), &[&sizes.sample([], &[2, 0, 1, 0, 0], 1, 12.5)]);
+        exposition.family(metrics::KUBELET_NODE_NAME.family(), &[]);
+        let labels = ["main", "a\"b\\c\nd", "web", "Liveness"];
+        exposition.family(probes.family(), &[&probes.sample(labels, &[], 3, 0.5)]);
         let text = exposition.into_text();
-        let labels =
-            r#"long_running="false",method="GET",path="a\"b\\c\nd",server_type="readonly""#;
-        let name = http.name;
+        let (size, probe) = (sizes.family().name, probes.family().name);
+        let labels = r#"container="main",namespace="a\"b\\c\nd",pod="web",probe_type="Liveness""#;
         let expected = format!(
-            "# HELP {name} [ALPHA] Time taken to answer HTTP requests.\n# TYPE {name} histogram\n\
-             {name}_bucket{{{labels},le=\"0.005\"}} 2\n{name}_bucket{{{labels},le=\"1\"}} 3\n\
-             {name}_bucket{{{labels},le=\"+Inf\"}} 4\n{name}_sum{{{labels}}} 12.5\n{name}_count{{{labels}}} 4\n"
+            "# HELP {size} [ALPHA] Containers of the pods that came to this node.\n# TYPE {size} histogram\n\
+             {size}_bucket{{le=\"1\"}} 2\n{size}_bucket{{le=\"2\"}} 2\n{size}_bucket{{le=\"4\"}} 3\n\
+             {size}_bucket{{le=\"8\"}} 3\n{size}_bucket{{le=\"16\"}} 3\n{size}_bucket{{le=\"+Inf\"}} 4\n\
+             {size}_sum 12.5\n{size}_count 4\n\
+             # HELP {probe} [ALPHA] Time a probe took, in seconds.\n# TYPE {probe} histogram\n\
+             {probe}_bucket{{{labels},le=\"+Inf\"}} 3\n{probe}_sum{{{labels}}} 0.5\n{probe}_count{{{labels}}} 3\n"
         );
         assert_eq!(text, expected);
     }
 
     #[test]
     fn what_never_happened_is_counted_as_nothing() {
-        let check = |name: &str, expected: bool| {
+        fn check(metric: impl Metric, expected: bool) {
             let mut exposition = Exposition::default();
-            exposition.family(family(name), &[]);
+            exposition.family(metric.family(), &[]);
+            let name = metric.family().name;
             let shown = exposition.into_text().ends_with(&format!("\n{name} 0\n"));
             assert_eq!(shown, expected, "{name}");
-        };
-        check("kubelet_started_pods_errors_total", true);
-        // Of a kind, a figure, and not ours to count.
-        check("kubelet_evictions", false);
-        check("kubelet_running_pods", false);
-        check("process_cpu_seconds_total", false);
+        }
+        check(metrics::KUBELET_STARTED_PODS_ERRORS_TOTAL, true);
+        // Of a kind, a gauge, and not ours to count.
+        check(metrics::KUBELET_EVICTIONS, false);
+        check(metrics::KUBELET_RUNNING_PODS, false);
+        check(metrics::PROCESS_CPU_SECONDS_TOTAL, false);
     }
 }

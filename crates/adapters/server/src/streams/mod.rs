@@ -21,7 +21,10 @@ use axum::extract::{Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
-use ferrolet_ports::{RuntimeError, Tally, WantedStreams};
+use ferrolet_ports::{
+    RuntimeError, WantedStreams,
+    metrics::{self, process},
+};
 use ferrolet_types::ContainerId;
 use ferrolet_types::observed::PodObservation;
 
@@ -202,17 +205,8 @@ fn process_manner(
     manner
 }
 
-/// Streams that came by WebSocket all the way.
-static STREAMS: Tally = Tally::new();
-
-/// How many streams of each kind came by WebSocket all the way.
-pub fn stream_figures() -> &'static Tally {
-    &STREAMS
-}
-
 fn count(subresource: &'static str) {
-    let family = "kubelet_websocket_streaming_requests_total";
-    STREAMS.add(family, &[subresource], 1.0);
+    process().add(metrics::KUBELET_WEBSOCKET_STREAMING_REQUESTS_TOTAL, [subresource], 1.0);
     tracing::debug!(subresource, "A stream comes by WebSocket");
 }
 

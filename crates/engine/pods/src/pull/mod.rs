@@ -38,7 +38,7 @@ use self::{
 };
 pub use self::{rate::PullRate, turns::PullLimits};
 use crate::{
-    World, figures,
+    World, metrics,
     tell::{ContainerEvents, Happened},
 };
 
@@ -180,11 +180,11 @@ impl Puller {
                 image: named.to_owned(),
                 is_checked: self.records.is_some(),
             });
-            figures::image_wanted(policy.word(), "true", "false");
+            metrics::image_wanted(policy.word(), "true", "false");
             return Ok(info);
         }
         if policy == PullPolicy::Never {
-            figures::image_wanted(policy.word(), "false", "unknown");
+            metrics::image_wanted(policy.word(), "false", "unknown");
             // Also for an image that is here and not for this pod: nobody should learn that it is
             // here.
             let message =
@@ -198,7 +198,7 @@ impl Puller {
             _ if found.is_some() => "true",
             _ => "false",
         };
-        figures::image_wanted(policy.word(), is_here, "true");
+        metrics::image_wanted(policy.word(), is_here, "true");
         let found = match found {
             Some(found) => found,
             None => self.gather(world, &order).await?,
@@ -239,24 +239,24 @@ impl Puller {
         };
         match records.look(order.named, &order.name, &info.id).await {
             Known::NotNeeded => {
-                figures::use_checked("credentialPolicyAllowed");
+                metrics::use_checked("credentialPolicyAllowed");
                 Ok(true)
             }
             Known::Allowed => {
-                figures::use_checked("credentialRecordFound");
+                metrics::use_checked("credentialRecordFound");
                 Ok(true)
             }
             Known::PullAgain => {
-                figures::use_checked("mustAuthenticate");
+                metrics::use_checked("mustAuthenticate");
                 Ok(false)
             }
             Known::Depends(known) => {
                 let gathered = self.gather(world, order).await;
-                let offered = gathered.inspect_err(|_| figures::use_checked("error"))?;
+                let offered = gathered.inspect_err(|_| metrics::use_checked("error"))?;
                 let offered = &found.insert(offered).credentials;
                 let is_proven = records.is_proven(&order.name, &info.id, &known, offered);
                 let is_proven = is_proven.await;
-                figures::use_checked(if is_proven {
+                metrics::use_checked(if is_proven {
                     "credentialRecordFound"
                 } else {
                     "mustAuthenticate"
@@ -325,7 +325,7 @@ impl Puller {
             )));
             pull_failure(named, refusal.reason, refusal.message)
         })?;
-        figures::pulled(&order.pod.uid(), pulled.info.size, pulled.took);
+        metrics::pulled(&order.pod.uid(), pulled.info.size, pulled.took);
         tell.say(Happened::Pulled {
             image: named.to_owned(),
             took: rounded(pulled.took),

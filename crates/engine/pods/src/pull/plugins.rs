@@ -19,7 +19,7 @@ use ferrolet_ports::{ApiError, ClusterObjects, PluginCall, RegistryLogins, Token
 use ferrolet_types::{Pod, pod::PodView as _};
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
-use crate::figures;
+use crate::metrics;
 
 /// More answers than this are not remembered.
 const MOST_KEPT: usize = 1000;
@@ -137,7 +137,7 @@ impl Plugins {
         let began = Instant::now();
         let output = self.logins.ask_plugin(&call).await;
         // What is counted is the run; an answer that nobody understands is another matter.
-        figures::plugin_ran(&provider.name, began.elapsed(), output.is_ok());
+        metrics::plugin_ran(&provider.name, began.elapsed(), output.is_ok());
         let failed = |error: String| Silence::Failed(error);
         let output = output.map_err(|error| failed(error.to_string()))?;
         let answer = parse_answer(provider, request, &output);

@@ -9,7 +9,10 @@ use ferrolet_images::{
     record::PullCredentials,
     verify::Verification,
 };
-use ferrolet_ports::{ImageError, Images as _, Measured as _, PullFile, SampleValue};
+use ferrolet_ports::{
+    ImageError, Images as _, PullFile,
+    metrics::{self, process},
+};
 use ferrolet_testkit::{FakeLogins, FakeObjects, FakePullFiles, World, pod};
 use futures::future::join;
 
@@ -96,14 +99,10 @@ async fn a_plugin_that_fails_or_babbles_has_nothing() {
     }
     logins.set_plugin(Duration::ZERO, |_| Ok(answer("Image", None)));
     assert_eq!(plugins.credentials(None, &web, "a.test/x").await.len(), 1);
-    let shown = crate::figures().samples();
-    let failed = shown.iter().find(|it| {
-        it.family == "kubelet_credential_provider_plugin_errors_total"
-            && it.labels == [provider("")[0].name.clone()]
-    });
     // No other test has a plugin that fails.
-    let n = failed.map(|it| it.value.clone());
-    assert!(matches!(n, Some(SampleValue::Number(n)) if (n - 1.0).abs() < f64::EPSILON), "{n:?}");
+    let counter = metrics::KUBELET_CREDENTIAL_PROVIDER_PLUGIN_ERRORS_TOTAL;
+    let expected = [counter.sample([&provider("")[0].name], 1.0)];
+    assert_eq!(process().samples_of(counter), expected);
 }
 
 /// Credential providers: tokenAttributes.

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::Worker;
 use crate::{
-    figures,
     memory::Part,
+    metrics,
     reading::{is_about_the_pod, wants_recursive_read_only},
     start::runtime_handler,
     tell::say_of_pod,
@@ -54,7 +54,7 @@ impl Worker {
             self.world.recursive_read_only(&handler).await?;
         }
         let asked = self.world.runtime.observe_pod(self.memory.asked.uid());
-        Ok((figures::looked(asked).await?, runtime_name))
+        Ok((metrics::looked(asked).await?, runtime_name))
     }
 
     /// Finds out once whether a pod that was found running has its cgroup; one that is not found

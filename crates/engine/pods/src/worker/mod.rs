@@ -24,10 +24,11 @@ use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, Span};
 
 use crate::{
-    World, figures,
+    World,
     grants::Assigned,
     inbox::{Inbox, Orders},
     memory::Memory,
+    metrics,
     probing::has_probes,
     start::runtime_handler,
     tell::{say_resize, say_step},
@@ -64,14 +65,14 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
         let memory = &worker.memory;
         working::stands(memory.asked.uid(), memory.state, memory.asked.pod(), orders.wish);
         let is_update = std::mem::take(&mut worker.has_update);
-        let operation = figures::operation(step.next, std::mem::take(&mut is_first), is_update);
+        let operation = metrics::operation(step.next, std::mem::take(&mut is_first), is_update);
         if step.next == PodState::Gone {
-            figures::turn(operation, began.elapsed());
+            metrics::turn(operation, began.elapsed());
             return worker.forget();
         }
         must_look = !step.stages.is_empty();
         if step.stages.is_empty() {
-            figures::turn(operation, began.elapsed());
+            metrics::turn(operation, began.elapsed());
             worker.memory.made.effort.reset();
             drop((span, orders));
             // What was told is in force: its trace is whole. What waits for the network or for
@@ -86,7 +87,7 @@ pub(crate) async fn work(world: Arc<World>, inbox: Arc<Inbox>, memory: Memory) {
             }
         } else {
             worker.execute(step, orders.wish).instrument(span).await;
-            figures::turn(operation, began.elapsed());
+            metrics::turn(operation, began.elapsed());
         }
     }
 }
@@ -141,7 +142,7 @@ impl Worker {
             say_resize(world, &assigned.pod, said);
         }
         if let Some(waited) = resizing.take_waited() {
-            figures::resize_waited(&assigned.pod, &waited);
+            metrics::resize_waited(&assigned.pod, &waited);
         }
         if !self.memory.asked.is_rejected() {
             world.records.grant(self.memory.asked.uid(), granted);
@@ -193,7 +194,7 @@ impl Worker {
         memory.made.resizing = resize.resizing;
         if let Some(pod) = memory.asked.pod() {
             resize.said.into_iter().for_each(|said| say_resize(&world, pod, said));
-            resize.waited.iter().for_each(|waited| figures::resize_waited(pod, waited));
+            resize.waited.iter().for_each(|waited| metrics::resize_waited(pod, waited));
             let events: &[StepEvent] = &step.events;
             events.iter().for_each(|event| say_step(world.events.as_ref(), pod, event));
         }
@@ -259,7 +260,7 @@ impl Worker {
     /// Nothing of the pod is left: nor of what all workers keep together.
     fn forget(&self) {
         let uid = self.memory.asked.uid();
-        figures::gone(uid);
+        metrics::gone(uid);
         working::gone(uid);
         self.world.board.forget(uid);
         self.world.records.forget(uid);

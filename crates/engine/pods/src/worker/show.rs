@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use super::Worker;
 use crate::{
     answers::Lives,
-    figures,
+    metrics,
     probing::has_probes,
     turn::{StatusBasis, compute_status},
 };
@@ -79,7 +79,7 @@ impl Worker {
         status: &PodStatus,
         remains: Remains,
     ) {
-        figures::published(pod, before, status, self.now());
+        metrics::published(pod, before, status, self.now());
         self.world.board.publish(pod, status, remains);
         if pod.is_static() && has_probes(pod) {
             let told = told_by(status).map(|(id, told)| (ContainerId::new(id), told));

@@ -1,6 +1,6 @@
 //! Resources that change while a pod runs: granted, put in force, refused, kept over a crash.
 
-use ferrolet_ports::Measured as _;
+use ferrolet_ports::metrics::{self, process};
 use std::sync::Arc;
 
 use ferrolet_node::{NodeSettings, NodeState};
@@ -102,11 +102,8 @@ async fn a_running_pod_gets_other_bounds_without_a_restart() {
         let text = world.file(&format!("{ROOT_DIRECTORY}/{file}")).unwrap();
         assert!(text.contains("64Mi"), "{file}: {text}");
     }
-    let timed = ferrolet_pods::figures()
-        .samples()
-        .into_iter()
-        .any(|it| it.family == "kubelet_pod_resize_duration_milliseconds" && it.labels == ["true"]);
-    assert!(timed);
+    let timed = process().samples_of(metrics::KUBELET_POD_RESIZE_DURATION_MILLISECONDS);
+    assert!(timed.iter().any(|it| it.labels == ["true"]), "{timed:?}");
 }
 
 /// An update for which the node lacks a feature is told, once for each, and a node that has
@@ -204,15 +201,10 @@ async fn a_resize_without_room_waits_until_another_pod_goes() {
     })
     .await;
     assert_eq!(condition(&agent, &uid, "PodResizePending"), None);
-    let shown = ferrolet_pods::figures().samples();
-    for (family, labels) in [
-        ("kubelet_pod_deferred_accepted_resizes_total", &["pods_removed"][..]),
-        ("kubelet_pod_deferred_resize_duration_seconds", &["normal", "accepted"]),
-    ] {
-        let mut all = shown.iter();
-        let is_there = all.any(|it| it.family == family && it.labels == labels);
-        assert!(is_there, "{family}");
-    }
+    let accepted = process().samples_of(metrics::KUBELET_POD_DEFERRED_ACCEPTED_RESIZES_TOTAL);
+    assert!(accepted.iter().any(|it| it.labels == ["pods_removed"]), "{accepted:?}");
+    let waited = process().samples_of(metrics::KUBELET_POD_DEFERRED_RESIZE_DURATION_SECONDS);
+    assert!(waited.iter().any(|it| it.labels == ["normal", "accepted"]), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

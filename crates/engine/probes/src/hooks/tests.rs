@@ -1,6 +1,6 @@
 //! Commands in the fake world, requests to real servers on loopback.
 
-use ferrolet_ports::{ExecOutput, Measured as _, SampleValue};
+use ferrolet_ports::{ExecOutput, metrics::Counter};
 use ferrolet_testkit::{FakeOutbound, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::{ContainerId, Pod};
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPHeader, SleepAction, TCPSocketAction};
@@ -65,24 +65,20 @@ async fn sleep_sleeps() {
 }
 
 /// What is counted of one family.
-fn count(family: &str) -> f64 {
-    let shown = hook_figures().samples();
-    match shown.iter().find(|it| it.family == family).map(|it| &it.value) {
-        Some(SampleValue::Number(n)) => *n,
-        other => panic!("{family} is {other:?}"),
-    }
+fn count(counter: Counter<0>) -> f64 {
+    process().samples_of(counter).iter().map(|it| it.value.total()).sum()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sleep_that_is_cut_short_is_counted() {
     let handler =
         LifecycleHandler { sleep: Some(SleepAction { seconds: 30 }), ..Default::default() };
-    let before = count(CUT_SHORT);
+    let before = count(metrics::KUBELET_SLEEP_ACTION_TERMINATED_EARLY_TOTAL);
     let (world, id) = (World::new(), "x".into());
     let asleep = run(&world, handler, &id);
     let cut = tokio::time::timeout(Duration::from_secs(5), asleep).await;
     assert!(cut.is_err());
-    assert_eq!(count(CUT_SHORT), before + 1.0);
+    assert_eq!(count(metrics::KUBELET_SLEEP_ACTION_TERMINATED_EARLY_TOTAL), before + 1.0);
 }
 
 /// Lifecycle hooks: tcpSocket is not executed.
@@ -141,11 +137,11 @@ async fn no_answer_fails_with_upstreams_message() {
 #[tokio::test]
 async fn a_server_without_tls_is_asked_again_without_credentials() {
     let world = World::new();
-    let before = count(FALLBACKS);
+    let before = count(metrics::KUBELET_LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL);
     let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let answer = run(&world, http_get("HTTPS", server.port), &"x".into()).await;
     assert_eq!(answer, Ok(()));
-    assert_eq!(count(FALLBACKS), before + 1.0);
+    assert_eq!(count(metrics::KUBELET_LIFECYCLE_HANDLER_HTTP_FALLBACKS_TOTAL), before + 1.0);
     let asked = server.asked();
     assert_eq!(asked.len(), 2);
     assert!(!asked[1].contains("Authorization"), "{}", asked[1]);

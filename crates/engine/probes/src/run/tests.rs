@@ -261,13 +261,13 @@ async fn commands_run_in_the_container() {
         let id = run_container(&world, &pod).await;
         world.exec_answers("c", Duration::from_secs(takes), output);
         world.fail_next(Call::Exec, n_faults, RuntimeErrorKind::Unknown, "broken");
-        let (handle, probe_loop, mut reports) = probes(Doors {
+        let doors = Doors {
             runtime: world.runtime(),
             events: world.events(),
             clock: world.clock(),
-            figures: Arc::default(),
             outbound: Arc::new(ferrolet_testkit::FakeOutbound::default()),
-        });
+        };
+        let (handle, probe_loop, mut reports) = probes(doors, Arc::default());
         tokio::spawn(probe_loop.run());
         handle.watch_pod(order(&pod, id.as_str(), &world));
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -13,7 +13,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::figures;
+use crate::metrics;
 
 use super::{
     ledger::{Known, Ledger, used},
@@ -135,7 +135,7 @@ impl Collector {
         for image in unused(&self.policy, &known, started) {
             match self.remove(&image).await {
                 Ok(()) => {
-                    figures::image_removed("space");
+                    metrics::image_removed("space");
                     n_removed += 1;
                 }
                 Err(error) => failure = Some(error),
@@ -170,7 +170,7 @@ impl Collector {
                 failure = Some(RoundError::RemoveOld { image, cause });
                 continue;
             }
-            figures::image_removed("age");
+            metrics::image_removed("age");
             known.retain(|it| it.id != image.id);
             has_removed = true;
         }
@@ -238,7 +238,7 @@ impl Collector {
                 });
                 continue;
             }
-            figures::image_removed("space");
+            metrics::image_removed("space");
             *has_removed = true;
             space = self.space(place).await?;
             if still_needed(&self.policy, space) == 0 {

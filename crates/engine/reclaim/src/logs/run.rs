@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::figures;
+use crate::metrics;
 
 use super::plan::{Coverage, Policy, Watch, Work, rotation, to_compress};
 
@@ -90,9 +90,9 @@ pub async fn run(doors: Doors, policy: Policy) {
         if all == Coverage::All {
             looked_at_all = Some(now);
         }
-        figures::queued(look.due.len());
+        metrics::queued(look.due.len());
         let rotated: Vec<(String, Outcome)> = stream::iter(look.due)
-            .map(|path| figures::turn(now, rotator.rotate(path)))
+            .map(|path| metrics::turn(now, rotator.rotate(path)))
             .buffer_unordered(policy.max_workers.max(1))
             .collect()
             .await;
@@ -114,11 +114,11 @@ pub async fn run(doors: Doors, policy: Policy) {
                 }
                 Outcome::Settled => watch.settle(&path),
                 Outcome::Later => {
-                    figures::again();
+                    metrics::again();
                     next = next.min(A_SECOND);
                     hot.push(path);
                 }
-                Outcome::Failed => figures::again(),
+                Outcome::Failed => metrics::again(),
             }
         }
         let since_all = looked_at_all.map_or(policy.interval, |at| at.elapsed());

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_pod::container_ids;
-use ferrolet_ports::{DiskUsage, PodsView, RuntimeDisk, Tally, Usage};
+use ferrolet_ports::{DiskUsage, PodsView, RuntimeDisk, Tally, Usage, metrics};
 use ferrolet_resources::{StorageUse, has_storage_limits, is_local_volume, storage_breach};
 use ferrolet_types::{
     Eviction, EvictionReason, GracePeriod, Pod, PodUid,
@@ -30,7 +30,7 @@ pub struct Doors {
     /// Who has to go.
     pub evictions: mpsc::Sender<Eviction>,
     /// How many went, and why.
-    pub figures: Arc<Tally>,
+    pub tally: Arc<Tally>,
 }
 
 /// Keeps the limits until nobody takes orders any more.
@@ -76,7 +76,7 @@ async fn look(doors: &Doors, pace: &mut Pace) {
             grace: Some(GracePeriod::from_secs(AT_ONCE)),
         };
         if doors.evictions.send(eviction).await.is_ok() {
-            doors.figures.add("kubelet_evictions", &[breach.signal()], 1.0);
+            doors.tally.add(metrics::KUBELET_EVICTIONS, [breach.signal()], 1.0);
         }
     }
 }

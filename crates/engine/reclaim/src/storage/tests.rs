@@ -48,7 +48,7 @@ fn in_use(bytes: u64) -> InUse {
 struct Bench {
     usage: FakeUsage,
     layers: FakeRuntimeDisk,
-    figures: Arc<Tally>,
+    tally: Arc<Tally>,
     evictions: mpsc::Receiver<Eviction>,
 }
 
@@ -57,7 +57,7 @@ fn bench(pods: Vec<Pod>) -> Bench {
     let bench = Bench {
         usage: FakeUsage::default(),
         layers: FakeRuntimeDisk::default(),
-        figures: Arc::default(),
+        tally: Arc::default(),
         evictions,
     };
     tokio::spawn(run(Doors {
@@ -65,7 +65,7 @@ fn bench(pods: Vec<Pod>) -> Bench {
         usage: Arc::new(bench.usage.clone()),
         layers: Arc::new(bench.layers.clone()),
         evictions: sender,
-        figures: bench.figures.clone(),
+        tally: bench.tally.clone(),
     }));
     bench
 }
@@ -121,7 +121,7 @@ async fn a_pod_that_breaks_a_limit_is_evicted_and_counted() {
     assert_eq!(said, "Usage of EmptyDir volume \"cache\" exceeds the limit \"50\". ");
     bench.set(50, 20, 31, 1000);
     assert!(bench.next().await.unwrap().starts_with("Pod ephemeral"));
-    let counted = bench.figures.samples();
+    let counted = bench.tally.samples();
     assert!(counted.iter().any(|it| it.labels == ["ephemeralpodfs.limit"]));
 }
 

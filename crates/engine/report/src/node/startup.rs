@@ -4,12 +4,13 @@
 //!  boot ─ pre_kubelet ─► agent starts ─ pre_registration ─► first attempt ─ registration ─► node made ─ post_registration ─► ready
 //! ```
 //!
-//! Kept by the loop of the node. Only a node that this process made has these figures: one that was
+//! Kept by the loop of the node. Only a node that this process made has these metrics: one that was
 //! there already says nothing about how long nodes take.
 
+use ferrolet_ports::metrics::{self, Gauge};
 use ferrolet_types::Timestamp;
 
-use crate::figures::startup;
+use crate::metrics::startup;
 
 /// The moments of a start, as far as they have come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct Startup {
 }
 
 /// A part of a start that is over, in seconds.
-type Part = (&'static str, f64);
+type Part = (Gauge<0>, f64);
 
 impl Startup {
     /// A machine that booted and an agent that started at these moments.
@@ -52,12 +53,15 @@ impl Startup {
         self.made = Some(now);
         let before_us = self.booted.map(|booted| self.started.since(booted));
         let parts = [
-            ("kubelet_node_startup_pre_kubelet_duration_seconds", before_us),
+            (metrics::KUBELET_NODE_STARTUP_PRE_KUBELET_DURATION_SECONDS, before_us),
             (
-                "kubelet_node_startup_pre_registration_duration_seconds",
+                metrics::KUBELET_NODE_STARTUP_PRE_REGISTRATION_DURATION_SECONDS,
                 Some(attempted.since(self.started)),
             ),
-            ("kubelet_node_startup_registration_duration_seconds", Some(now.since(attempted))),
+            (
+                metrics::KUBELET_NODE_STARTUP_REGISTRATION_DURATION_SECONDS,
+                Some(now.since(attempted)),
+            ),
         ];
         let known = parts.into_iter().filter_map(|(name, it)| Some((name, it?)));
         known.map(|(name, it)| (name, it.as_secs_f64())).collect()
@@ -69,17 +73,19 @@ impl Startup {
         };
         self.is_over = true;
         let mut parts = vec![(
-            "kubelet_node_startup_post_registration_duration_seconds",
+            metrics::KUBELET_NODE_STARTUP_POST_REGISTRATION_DURATION_SECONDS,
             now.since(made).as_secs_f64(),
         )];
         let whole = self.booted.map(|booted| now.since(booted).as_secs_f64());
-        parts.extend(whole.map(|whole| ("kubelet_node_startup_duration_seconds", whole)));
+        parts.extend(whole.map(|whole| (metrics::KUBELET_NODE_STARTUP_DURATION_SECONDS, whole)));
         parts
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ferrolet_ports::metrics::Metric as _;
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -92,7 +98,7 @@ mod tests {
             name.trim_end_matches("duration_seconds").to_owned()
         };
         let parts = parts.into_iter();
-        parts.map(|(name, it)| format!("{}{it}", short(name))).collect()
+        parts.map(|(gauge, it)| format!("{}{it}", short(gauge.family().name))).collect()
     }
 
     #[test]

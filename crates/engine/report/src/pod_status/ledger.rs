@@ -16,7 +16,7 @@ use ferrolet_types::{Pod, PodUid, edited_places, is_older, is_same, pod::PodView
 use tokio::time::Instant;
 
 use super::plan::{Urgency, differs, may_delete, shown_pod, urgency};
-use crate::figures;
+use crate::metrics;
 
 /// First and longest pause after a request of one pod failed.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -286,7 +286,7 @@ impl Ledger {
             if entry.update.version == job.update.version
                 && let Some(changed) = entry.changed.take()
             {
-                figures::status_arrived(now.duration_since(changed));
+                metrics::status_arrived(now.duration_since(changed));
             }
             entry.last_write = Some(now);
             // The watch may have shown a later copy than the answer: that one is still to be

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_node::{NodeFacts, NodeImage, NodeSettings, NodeState, RuntimeHealth, RuntimeStatus};
-use ferrolet_ports::{ApiErrorKind, Measured as _, NodeCopies};
+use ferrolet_ports::{ApiErrorKind, Measured as _, NodeCopies, metrics::process};
 use ferrolet_testkit::{FakeClusterApi, World};
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use tokio::{
@@ -149,10 +149,10 @@ async fn the_node_is_registered_at_once_and_ready_as_soon_as_the_runtime_answers
     ];
     assert_eq!(scene.said(), expected);
     assert_eq!(scene.n_requests("get node"), 0);
-    let shown = crate::figures().samples();
+    let shown = process().samples();
     for family in ["registration", "post_registration"] {
         let family = format!("kubelet_node_startup_{family}_duration_seconds");
-        assert!(shown.iter().any(|it| it.family == family), "{family}");
+        assert!(shown.iter().any(|it| it.family.name == family), "{family}");
     }
 }
 

@@ -1,8 +1,7 @@
-//! Figures of pods' lives, in upstream's names: sandboxes, containers, images, cgroups, turns of
-//! workers, starts and ends.
+//! Metrics of pods' lives: sandboxes, containers, images, cgroups, turns of workers, starts and
+//! ends.
 //!
-//! One tally for the process, as one runs on a node (ADR 0018). In: what the shell did and how long
-//! it took. Out: [`figures`]. Refuses: label values without bound; the time that pulls took is kept
+//! Counted in the tally of the process. In: what the shell did and how long it took. Refuses: label values without bound; the time that pulls took is kept
 //! by pod until the pod has started or is gone.
 
 use std::{
@@ -12,7 +11,7 @@ use std::{
 };
 
 use ferrolet_lifecycle::{PodState, StartError};
-use ferrolet_ports::Tally;
+use ferrolet_ports::metrics::{self, Counter, Gauge, process};
 use ferrolet_resources::ClassBounds;
 use ferrolet_types::{
     Pod, PodUid, Timestamp,
@@ -26,28 +25,6 @@ use crate::{
     resizing::Waited,
 };
 
-/// Upstream's bounds for starts of pods, in seconds.
-const START: [f64; 25] = [
-    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
-    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
-];
-/// The same for pulls.
-const PULL: [f64; 18] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
-    1200.0, 1800.0, 2700.0, 3600.0,
-];
-/// The same for resizes, in milliseconds.
-const RESIZE: [f64; 14] = [
-    10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0,
-    120_000.0, 300_000.0, 600_000.0,
-];
-/// The same for resizes that wait, in seconds.
-const DEFERRED: [f64; 16] = [
-    5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0, 300.0, 600.0, 1200.0,
-    1800.0, 3600.0,
-];
-/// Containers of a pod.
-const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 /// Sizes of images above these many megabytes have these names.
 const SIZES: [(u64, &str); 12] = [
     (0, "0-10MB"),
@@ -64,47 +41,46 @@ const SIZES: [(u64, &str); 12] = [
     (100 << 10, "GT100GB"),
 ];
 
-/// What guaranteed and burstable pods have of memory that is reserved.
-const MEMORY_MIN: &str = "kubelet_memory_qos_node_memory_min_bytes";
-const MEMORY_LOW: &str = "kubelet_memory_qos_node_memory_low_bytes";
-/// Counters and gauges that are shown before anything was counted.
-const FROM_NOTHING: [&str; 8] = [
-    "kubelet_image_volume_mounted_errors_total",
-    "kubelet_image_volume_mounted_succeed_total",
-    "kubelet_image_volume_requested_total",
-    MEMORY_LOW,
-    MEMORY_MIN,
-    "kubelet_orphaned_runtime_pods_total",
-    "kubelet_started_user_namespaced_pods_errors_total",
-    "kubelet_started_user_namespaced_pods_total",
+/// Counters that are shown before anything was counted.
+const FROM_NOTHING: [Counter<0>; 6] = [
+    metrics::KUBELET_IMAGE_VOLUME_MOUNTED_ERRORS_TOTAL,
+    metrics::KUBELET_IMAGE_VOLUME_MOUNTED_SUCCEED_TOTAL,
+    metrics::KUBELET_IMAGE_VOLUME_REQUESTED_TOTAL,
+    metrics::KUBELET_ORPHANED_RUNTIME_PODS_TOTAL,
+    metrics::KUBELET_STARTED_USER_NAMESPACED_PODS_ERRORS_TOTAL,
+    metrics::KUBELET_STARTED_USER_NAMESPACED_PODS_TOTAL,
 ];
 
-static KEPT: Tally = Tally::new();
+/// What guaranteed and burstable pods have of memory that is reserved.
+const MEMORY_MIN: Gauge<0> = metrics::KUBELET_MEMORY_QOS_NODE_MEMORY_MIN_BYTES;
+const MEMORY_LOW: Gauge<0> = metrics::KUBELET_MEMORY_QOS_NODE_MEMORY_LOW_BYTES;
+
 /// How long pulls took for pods that have not started yet.
 static PULLS: Mutex<BTreeMap<PodUid, Duration>> = Mutex::new(BTreeMap::new());
 
-/// What pods did on this node.
-pub fn figures() -> &'static Tally {
-    // Upstream shows counters without labels from the start, and so do we.
-    for family in FROM_NOTHING {
-        KEPT.add(family, &[], 0.0);
+/// Shows from the start what upstream shows from the start.
+pub(crate) fn begin() {
+    for counter in FROM_NOTHING {
+        process().add(counter, [], 0.0);
     }
     for is_static in ["", "true"] {
-        KEPT.add("kubelet_restarted_pods_total", &[is_static], 0.0);
+        process().add(metrics::KUBELET_RESTARTED_PODS_TOTAL, [is_static], 0.0);
     }
-    &KEPT
+    for gauge in [MEMORY_MIN, MEMORY_LOW] {
+        process().adjust(gauge, [], 0.0);
+    }
 }
 
 /// Memory is reserved for pods, or not.
 pub(crate) fn memory_reserved(bounds: &ClassBounds) {
     let low = bounds.burstable.memory_low.unwrap_or(0);
     let min = bounds.all.memory_min.unwrap_or(0).saturating_sub(low);
-    for (family, bytes) in [(MEMORY_MIN, min), (MEMORY_LOW, low)] {
+    for (gauge, bytes) in [(MEMORY_MIN, min), (MEMORY_LOW, low)] {
         #[expect(
             clippy::cast_precision_loss,
             reason = "figures are floating point; exact bytes do not matter"
         )]
-        KEPT.set(family, &[], bytes as f64);
+        process().set(gauge, [], bytes as f64);
     }
 }
 
@@ -117,15 +93,14 @@ pub(crate) async fn sandbox<T, E>(
     let began = Instant::now();
     let made = work.await;
     let took = began.elapsed().as_secs_f64();
-    let family = "kubelet_run_podsandbox_duration_seconds";
-    KEPT.observe(family, &[handler], &Tally::SECONDS, took);
+    process().observe(metrics::KUBELET_RUN_PODSANDBOX_DURATION_SECONDS, [handler], took);
     if has_own_users {
-        KEPT.add("kubelet_started_user_namespaced_pods_total", &[], 1.0);
+        process().add(metrics::KUBELET_STARTED_USER_NAMESPACED_PODS_TOTAL, [], 1.0);
     }
     if made.is_err() {
-        KEPT.add("kubelet_run_podsandbox_errors_total", &[handler], 1.0);
+        process().add(metrics::KUBELET_RUN_PODSANDBOX_ERRORS_TOTAL, [handler], 1.0);
         if has_own_users {
-            KEPT.add("kubelet_started_user_namespaced_pods_errors_total", &[], 1.0);
+            process().add(metrics::KUBELET_STARTED_USER_NAMESPACED_PODS_ERRORS_TOTAL, [], 1.0);
         }
     }
     made
@@ -137,11 +112,14 @@ pub(crate) async fn container(
     work: impl Future<Output = Result<(), StartError>>,
 ) -> Result<(), StartError> {
     let kind = word(kind);
-    KEPT.add("kubelet_started_containers_total", &[kind], 1.0);
+    process().add(metrics::KUBELET_STARTED_CONTAINERS_TOTAL, [kind], 1.0);
     let started = work.await;
     if let Err(failure) = &started {
-        let family = "kubelet_started_containers_errors_total";
-        KEPT.add(family, &[failure.reason.as_str(), kind], 1.0);
+        process().add(
+            metrics::KUBELET_STARTED_CONTAINERS_ERRORS_TOTAL,
+            [failure.reason.as_str(), kind],
+            1.0,
+        );
     }
     started
 }
@@ -151,8 +129,7 @@ pub(crate) async fn cgroup<T>(operation: &str, work: impl Future<Output = T>) ->
     let began = Instant::now();
     let done = work.await;
     let took = began.elapsed().as_secs_f64();
-    let family = "kubelet_cgroup_manager_duration_seconds";
-    KEPT.observe(family, &[operation], &Tally::SECONDS, took);
+    process().observe(metrics::KUBELET_CGROUP_MANAGER_DURATION_SECONDS, [operation], took);
     done
 }
 
@@ -161,8 +138,7 @@ pub(crate) async fn looked<T>(ask: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let answer = ask.await;
     let took = began.elapsed().as_secs_f64();
-    let family = "kubelet_pleg_pod_relist_duration_seconds";
-    KEPT.observe(family, &[], &Tally::SECONDS, took);
+    process().observe(metrics::KUBELET_PLEG_POD_RELIST_DURATION_SECONDS, [], took);
     answer
 }
 
@@ -172,60 +148,59 @@ pub(crate) async fn resized<T, E>(work: impl Future<Output = Result<T, E>>) -> R
     let done = work.await;
     let took = began.elapsed().as_millis() as f64;
     let is_done = if done.is_ok() { "true" } else { "false" };
-    let family = "kubelet_pod_resize_duration_milliseconds";
-    KEPT.observe(family, &[is_done], &RESIZE, took);
+    process().observe(metrics::KUBELET_POD_RESIZE_DURATION_MILLISECONDS, [is_done], took);
     done
 }
 
 /// A new version of a pod asks for other resources.
 pub(crate) fn resizes_requested(changes: &[Change]) {
-    let family = "kubelet_container_requested_resizes_total";
-    changes.iter().for_each(|it| KEPT.add(family, it, 1.0));
+    let counter = metrics::KUBELET_CONTAINER_REQUESTED_RESIZES_TOTAL;
+    changes.iter().for_each(|change| process().add(counter, *change, 1.0));
 }
 
 /// A resize can never happen on this node.
 pub(crate) fn resize_refused(detail: &str) {
-    KEPT.add("kubelet_pod_infeasible_resizes_total", &[detail], 1.0);
+    process().add(metrics::KUBELET_POD_INFEASIBLE_RESIZES_TOTAL, [detail], 1.0);
 }
 
 /// Resizes that had to wait were granted, after something that may have made room.
 pub(crate) fn resizes_late(trigger: &str, n: usize) {
-    let family = "kubelet_pod_deferred_accepted_resizes_total";
-    KEPT.add(family, &[trigger], n as f64);
+    process().add(metrics::KUBELET_POD_DEFERRED_ACCEPTED_RESIZES_TOTAL, [trigger], n as f64);
 }
 
 /// A resize waits no longer.
 pub(crate) fn resize_waited(pod: &Pod, waited: &Waited) {
     let labels = [pod.priority_word(), waited.end.word()];
     let took = waited.took.as_secs_f64();
-    let family = "kubelet_pod_deferred_resize_duration_seconds";
-    KEPT.observe(family, &labels, &DEFERRED, took);
+    process().observe(metrics::KUBELET_POD_DEFERRED_RESIZE_DURATION_SECONDS, labels, took);
 }
 
 /// A pod was taken, with resources at some level.
 pub(crate) fn taken(pod: &Pod) {
     let (level, class) = levels(pod);
-    let family = "kubelet_pod_level_resources_admission_total";
-    KEPT.add(family, &[level, &class], 1.0);
+    process().add(metrics::KUBELET_POD_LEVEL_RESOURCES_ADMISSION_TOTAL, [level, &class], 1.0);
 }
 
 /// A credential plugin was run, and had something to say or failed.
 pub(crate) fn plugin_ran(name: &str, took: Duration, is_well: bool) {
-    let family = "kubelet_credential_provider_plugin_duration";
-    KEPT.observe(family, &[name], &Tally::SECONDS, took.as_secs_f64());
+    process().observe(
+        metrics::KUBELET_CREDENTIAL_PROVIDER_PLUGIN_DURATION,
+        [name],
+        took.as_secs_f64(),
+    );
     if !is_well {
-        KEPT.add("kubelet_credential_provider_plugin_errors_total", &[name], 1.0);
+        process().add(metrics::KUBELET_CREDENTIAL_PROVIDER_PLUGIN_ERRORS_TOTAL, [name], 1.0);
     }
 }
 
 /// A pod wanted an image that is here, and this came of it.
 pub(crate) fn use_checked(result: &str) {
-    KEPT.add("kubelet_imagemanager_image_mustpull_checks_total", &[result], 1.0);
+    process().add(metrics::KUBELET_IMAGEMANAGER_IMAGE_MUSTPULL_CHECKS_TOTAL, [result], 1.0);
 }
 
 /// A pod came back under its old identity and starts once more.
 pub(crate) fn restarted(pod: &Pod) {
-    KEPT.add("kubelet_restarted_pods_total", &[static_word(pod)], 1.0);
+    process().add(metrics::KUBELET_RESTARTED_PODS_TOTAL, [static_word(pod)], 1.0);
 }
 
 fn static_word(pod: &Pod) -> &'static str {
@@ -234,26 +209,32 @@ fn static_word(pod: &Pod) -> &'static str {
 
 /// An image was wanted: the policy, whether it was here, whether it had to be pulled.
 pub(crate) fn image_wanted(policy: &str, is_here: &str, must_pull: &str) {
-    let family = "kubelet_image_manager_ensure_image_requests_total";
-    KEPT.add(family, &[is_here, policy, must_pull], 1.0);
+    process().add(
+        metrics::KUBELET_IMAGE_MANAGER_ENSURE_IMAGE_REQUESTS_TOTAL,
+        [is_here, policy, must_pull],
+        1.0,
+    );
 }
 
 /// An image was pulled for a pod.
 pub(crate) fn pulled(uid: &PodUid, size: u64, took: Duration) {
-    let family = "kubelet_image_pull_duration_seconds";
-    KEPT.observe(family, &[size_word(size)], &PULL, took.as_secs_f64());
+    process().observe(
+        metrics::KUBELET_IMAGE_PULL_DURATION_SECONDS,
+        [size_word(size)],
+        took.as_secs_f64(),
+    );
     let mut pulls = PULLS.lock().unwrap_or_else(PoisonError::into_inner);
     *pulls.entry(uid.clone()).or_default() += took;
 }
 
 /// An image was wanted as a volume, and is here or not.
 pub(crate) fn image_volume<T, E>(outcome: &Result<T, E>) {
-    KEPT.add("kubelet_image_volume_requested_total", &[], 1.0);
-    let family = match outcome {
-        Ok(_) => "kubelet_image_volume_mounted_succeed_total",
-        Err(_) => "kubelet_image_volume_mounted_errors_total",
+    process().add(metrics::KUBELET_IMAGE_VOLUME_REQUESTED_TOTAL, [], 1.0);
+    let counter = match outcome {
+        Ok(_) => metrics::KUBELET_IMAGE_VOLUME_MOUNTED_SUCCEED_TOTAL,
+        Err(_) => metrics::KUBELET_IMAGE_VOLUME_MOUNTED_ERRORS_TOTAL,
     };
-    KEPT.add(family, &[], 1.0);
+    process().add(counter, [], 1.0);
 }
 
 /// A pod was refused.
@@ -266,29 +247,31 @@ pub(crate) fn rejected(reason: &str) {
         amount if amount.starts_with("OutOf") => "OutOfExtendedResources",
         other => other,
     };
-    KEPT.add("kubelet_admission_rejections_total", &[shown], 1.0);
+    process().add(metrics::KUBELET_ADMISSION_REJECTIONS_TOTAL, [shown], 1.0);
 }
 
 /// A pod has to make room for a critical one, because so much of this was missing.
 pub(crate) fn preempted(missing: &str) {
-    KEPT.add("kubelet_preemptions", &[missing], 1.0);
+    process().add(metrics::KUBELET_PREEMPTIONS, [missing], 1.0);
 }
 
 /// A pod gets a worker, so long after it was first seen.
 pub(crate) fn worker_began(pod: &Pod, now: Timestamp) {
     let n_containers = pod.spec_ref().containers.len() as f64;
-    KEPT.observe("kubelet_containers_per_pod_count", &[], &CONTAINERS, n_containers);
+    process().observe(metrics::KUBELET_CONTAINERS_PER_POD_COUNT, [], n_containers);
     if let Some(seen) = first_seen(pod) {
         let took = now.since(seen).as_secs_f64();
-        let family = "kubelet_pod_worker_start_duration_seconds";
-        KEPT.observe(family, &[], &Tally::SECONDS, took);
+        process().observe(metrics::KUBELET_POD_WORKER_START_DURATION_SECONDS, [], took);
     }
 }
 
 /// One turn of a worker, without its waiting.
 pub(crate) fn turn(operation: &str, took: Duration) {
-    let family = "kubelet_pod_worker_duration_seconds";
-    KEPT.observe(family, &[operation], &Tally::SECONDS, took.as_secs_f64());
+    process().observe(
+        metrics::KUBELET_POD_WORKER_DURATION_SECONDS,
+        [operation],
+        took.as_secs_f64(),
+    );
 }
 
 /// What a turn is called.
@@ -304,7 +287,7 @@ pub(crate) fn operation(state: PodState, is_first: bool, is_update: bool) -> &'s
 
 /// What nobody asked for is taken down.
 pub(crate) fn orphan() {
-    KEPT.add("kubelet_orphaned_runtime_pods_total", &[], 1.0);
+    process().add(metrics::KUBELET_ORPHANED_RUNTIME_PODS_TOTAL, [], 1.0);
 }
 
 /// A pod is gone for good.
@@ -320,7 +303,7 @@ pub(crate) fn published(pod: &Pod, before: Option<&PodStatus>, after: &PodStatus
         };
         let (code, reason) = (end.exit_code.to_string(), end.reason.as_deref());
         let labels = [kind, code.as_str(), reason.unwrap_or_default()];
-        KEPT.add("kubelet_terminated_containers_total", &labels, 1.0);
+        process().add(metrics::KUBELET_TERMINATED_CONTAINERS_TOTAL, labels, 1.0);
     }
     let was_pending = before.and_then(Phase::of) == Some(Phase::Pending);
     if !was_pending || Phase::of(after) == Some(Phase::Pending) {
@@ -328,18 +311,20 @@ pub(crate) fn published(pod: &Pod, before: Option<&PodStatus>, after: &PodStatus
     }
     if let Some(seen) = first_seen(pod) {
         let took = now.since(seen).as_secs_f64();
-        KEPT.observe("kubelet_pod_start_duration_seconds", &[], &START, took);
+        process().observe(metrics::KUBELET_POD_START_DURATION_SECONDS, [], took);
     }
     let pulls = PULLS.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.uid());
     let created = pod.metadata.creation_timestamp.as_ref();
     if let (PodSource::Api, Some(created)) = (pod.source(), created) {
         let total = now.since(Timestamp(created.0));
-        let family = "kubelet_pod_start_total_duration_seconds";
-        KEPT.observe(family, &[], &START, total.as_secs_f64());
+        process().observe(
+            metrics::KUBELET_POD_START_TOTAL_DURATION_SECONDS,
+            [],
+            total.as_secs_f64(),
+        );
         let own =
             total.saturating_sub(pulls.unwrap_or_default()).saturating_sub(in_init(pod, after));
-        let family = "kubelet_pod_start_sli_duration_seconds";
-        KEPT.observe(family, &[], &START, own.as_secs_f64());
+        process().observe(metrics::KUBELET_POD_START_SLI_DURATION_SECONDS, [], own.as_secs_f64());
     }
 }
 
@@ -407,7 +392,6 @@ fn in_init(pod: &Pod, status: &PodStatus) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrolet_ports::{Measured as _, SampleValue};
     use serde_json::json;
 
     #[test]
@@ -460,7 +444,7 @@ mod tests {
         // Labels and families are this test's own through an image of a size that nobody else has
         // here.
         let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(json!({
-            "metadata": {"name": "a", "uid": "figures-a", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "metadata": {"name": "a", "uid": "metrics-a", "creationTimestamp": "2026-01-01T00:00:00Z",
                 "annotations": {"kubernetes.io/config.seen": "2026-01-01T00:00:01Z",
                     "kubernetes.io/config.source": "api"}},
             "spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "first"}]},
@@ -475,18 +459,13 @@ mod tests {
         };
         let now = Timestamp("2026-01-01T00:00:30Z".parse().unwrap());
         let sums = || {
-            let shown = figures().samples();
             [
-                "kubelet_pod_start_duration_seconds",
-                "kubelet_pod_start_total_duration_seconds",
-                "kubelet_pod_start_sli_duration_seconds",
+                metrics::KUBELET_POD_START_DURATION_SECONDS,
+                metrics::KUBELET_POD_START_TOTAL_DURATION_SECONDS,
+                metrics::KUBELET_POD_START_SLI_DURATION_SECONDS,
             ]
-            .map(|family| {
-                let of = shown.iter().find(|it| it.family == family);
-                match of.map(|it| &it.value) {
-                    Some(SampleValue::Histogram { sum, .. }) => *sum,
-                    _ => 0.0,
-                }
+            .map(|histogram| -> f64 {
+                process().samples_of(histogram).iter().map(|it| it.value.total()).sum()
             })
         };
         let before = sums();
