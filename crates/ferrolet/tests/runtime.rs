@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up is a failed test")]
 #![expect(clippy::print_stdout, reason = "the runtime's log belongs to a failed test's report")]
 
+#[path = "runtime/kills.rs"]
+mod kills;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -12,7 +15,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -41,7 +44,7 @@ const N_LINES: usize = 200_000;
 struct Bench {
     place: tempfile::TempDir,
     group: String,
-    process: Child,
+    process: Mutex<Child>,
     client: CriClient,
 }
 
@@ -69,7 +72,7 @@ impl Bench {
         let place = tempfile::Builder::new().prefix("ferrolet-runtime-").tempdir().unwrap();
         archive(&place.path().join("busybox.tar"));
         let group = format!("/ferrolet-test-{name}-{}", std::process::id());
-        let process = start(place.path(), &group);
+        let process = Mutex::new(start(place.path(), &group));
         let socket = format!("unix://{}", place.path().join("runtime.sock").display());
         let timeouts = Timeouts { request: Duration::from_secs(120) };
         let client = CriClient::connect_lazy(&socket, "", timeouts, Arc::new(SystemClock)).unwrap();
@@ -84,13 +87,14 @@ impl Bench {
     }
 
     /// As a crash or an impatient administrator ends it.
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+    fn kill(&self) {
+        let mut process = self.process.lock().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 
-    async fn start_again(&mut self) {
-        self.process = start(self.place.path(), &self.group);
+    async fn start_again(&self) {
+        *self.process.lock().unwrap() = start(self.place.path(), &self.group);
         self.wait_until_served().await;
     }
 
@@ -121,8 +125,15 @@ impl Bench {
         spec: &SandboxSpec,
         (name, script): (&str, &str),
     ) -> ContainerId {
+        let container = self.container(spec, name, script);
+        let id = self.client.create_container(sandbox, spec, &container).await.unwrap();
+        self.client.start_container(&id).await.unwrap();
+        id
+    }
+
+    fn container(&self, spec: &SandboxSpec, name: &str, script: &str) -> ContainerSpec {
         let shared = self.place.path().join("shared");
-        let container = ContainerSpec {
+        ContainerSpec {
             name: name.into(),
             attempt: 0,
             image_ref: IMAGE.to_owned(),
@@ -147,10 +158,7 @@ impl Bench {
             resources: LinuxResources { memory_limit: 256 << 20, ..LinuxResources::default() },
             security: security(),
             stop_signal: None,
-        };
-        let id = self.client.create_container(sandbox, spec, &container).await.unwrap();
-        self.client.start_container(&id).await.unwrap();
-        id
+        }
     }
 
     async fn observe(&self, spec: &SandboxSpec) -> PodObservation {
@@ -180,17 +188,29 @@ impl Bench {
         log.lines().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect()
     }
 
+    fn kill_monitor(&self, sandbox: &SandboxId) {
+        let record = self.place.path().join("run/pods").join(sandbox.as_str()).join("monitor");
+        let record = MonitorRecord::decode(&*fs::read(record).unwrap()).unwrap();
+        let pid = rustix::process::Pid::from_raw(record.pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
     fn share(&self, name: &str) {
         fs::write(self.place.path().join("shared").join(name), "").unwrap();
     }
 
     /// Removes a pod; nothing is left of it.
-    async fn clear(&mut self, sandbox: &SandboxId) {
+    async fn clear(&self, sandbox: &SandboxId) {
         self.client.stop_sandbox(sandbox).await.unwrap();
         self.client.remove_sandbox(sandbox).await.unwrap();
         // Both again, as a kubelet that forgot would.
         self.client.stop_sandbox(sandbox).await.unwrap();
         self.client.remove_sandbox(sandbox).await.unwrap();
+        self.expect_nothing_left();
+    }
+
+    /// Nothing is left of any pod.
+    fn expect_nothing_left(&self) {
         for directory in ["run/pods", "root/containers", "root/sandboxes", "root/removed"] {
             let left: Vec<_> = fs::read_dir(self.place.path().join(directory)).unwrap().collect();
             assert!(left.is_empty(), "{directory}: {left:?}");
@@ -222,8 +242,10 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _gone = self.process.kill();
-        let _gone = self.process.wait();
+        if let Ok(process) = self.process.get_mut() {
+            let _gone = process.kill();
+            let _gone = process.wait();
+        }
         for group in self.own_groups() {
             let _stays = fs::remove_dir(group);
         }
@@ -348,7 +370,7 @@ async fn a_pod_runs_logs_answers_and_goes() {
     if !is_equipped() {
         return;
     }
-    let mut bench = Bench::new("pod").await;
+    let bench = Bench::new("pod").await;
     let spec = bench.sandbox("uid-1");
     let sandbox = bench.client.run_sandbox(&spec).await.unwrap();
     let taken = bench.client.run_sandbox(&spec).await.unwrap_err();
@@ -395,7 +417,7 @@ async fn a_container_that_does_not_start_says_why() {
     if !is_equipped() {
         return;
     }
-    let mut bench = Bench::new("why").await;
+    let bench = Bench::new("why").await;
     let spec = bench.sandbox("uid-2");
     let sandbox = bench.client.run_sandbox(&spec).await.unwrap();
     let id = bench.run(&sandbox, &spec, ("ok", "true")).await;
@@ -450,7 +472,7 @@ async fn nothing_that_runs_notices_when_the_runtime_is_killed() {
     if !is_equipped() {
         return;
     }
-    let mut bench = Bench::new("kill").await;
+    let bench = Bench::new("kill").await;
     let spec = bench.sandbox("uid-3");
     let sandbox = bench.client.run_sandbox(&spec).await.unwrap();
     let half = N_LINES / 2;
@@ -500,16 +522,13 @@ async fn a_pod_ends_with_its_monitor_and_says_so() {
     if !is_equipped() {
         return;
     }
-    let mut bench = Bench::new("monitor").await;
+    let bench = Bench::new("monitor").await;
     let (first, second) = (bench.sandbox("uid-4"), bench.sandbox("uid-5"));
     let sandbox = bench.client.run_sandbox(&first).await.unwrap();
     let other = bench.client.run_sandbox(&second).await.unwrap();
     let lost = bench.run(&sandbox, &first, ("lost", "sleep 9999")).await;
     let kept = bench.run(&other, &second, ("kept", "sleep 9999")).await;
-    let record = bench.place.path().join("run/pods").join(sandbox.as_str()).join("monitor");
-    let record = MonitorRecord::decode(&*fs::read(record).unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(record.pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    bench.kill_monitor(&sandbox);
 
     let exit = bench.exit(&first, &lost).await;
     assert_eq!((exit.code, exit.reason.as_str()), (137, "MonitorLost"));
@@ -549,7 +568,7 @@ async fn a_pods_network_outlives_the_runtime_and_goes_with_the_pod() {
     if !is_equipped() {
         return;
     }
-    let mut bench = Bench::new("network").await;
+    let bench = Bench::new("network").await;
     let mut spec = bench.sandbox("uid-6");
     spec.security.namespaces.network = NamespaceMode::Pod;
     spec.port_mappings = vec![PortMapping {
