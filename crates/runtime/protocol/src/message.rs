@@ -366,7 +366,59 @@ pub struct LogTrouble {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Kinds of today, and some of nobody's.
+    fn kind() -> impl Strategy<Value = u16> {
+        prop_oneof![0_u16..20, 98_u16..103, 198_u16..204, any::<u16>()]
+    }
+
+    /// A launch with something in its deeper parts, as a corpus for changes.
+    fn launch() -> Vec<u8> {
+        use crate::launch::{Device, Mount, Root, Source};
+        let mount = Mount {
+            target: "/data".into(),
+            source: Some(Source::Path("/volumes/data".into())),
+            ..Mount::default()
+        };
+        let spec = LaunchSpec {
+            container: "web".into(),
+            process: Some(Process { args: vec!["app".into()], ..Process::default() }),
+            root: Some(Root { layers: vec!["/layers/a".into()], ..Root::default() }),
+            mounts: vec![mount],
+            devices: vec![Device { path: "/dev/null".into(), ..Device::default() }],
+            ..LaunchSpec::default()
+        };
+        Request::Launch(Box::new(spec)).encode()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(kind in kind(), bytes: Vec<u8>) {
+            let _told = Request::decode(kind, &bytes);
+            let _told = Answer::decode(kind, &bytes);
+            let _told = Event::decode(kind, &bytes);
+        }
+
+        #[test]
+        fn a_changed_message_is_read_or_refused(
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let mut bytes = launch();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.index(bytes.len() + 1));
+            if let Ok(read) = Request::decode(3, &bytes) {
+                // Whatever was read is the same when it is read again.
+                prop_assert_eq!(Request::decode(3, &read.encode()), Ok(read));
+            }
+        }
+    }
 
     #[test]
     fn messages_come_back_by_their_kind() {

@@ -10,6 +10,9 @@ use crate::{
     unpack::{tests::Layer, unpack},
 };
 
+#[path = "power.rs"]
+mod power;
+
 const LIMITS: Limits = Limits { reserved_bytes: 0, ..Limits::USUAL };
 
 struct Node {
