@@ -7,7 +7,8 @@
 //!   ([`start`]);
 //! * `bench life` at restarts, deletions and probes of running pods ([`life`]);
 //! * `bench volumes` looks at volumes: how soon they are ready, and what a group costs
-//!   ([`volumes`]).
+//!   ([`volumes`]);
+//! * `bench runtime` races the embedded runtime against containerd, over CRI ([`runtime`]).
 //!
 //! ```text
 //! race ── rounds, kubelets in turn ──► leg ── lab's Watch and Api ──► control plane
@@ -24,6 +25,7 @@ pub(crate) mod machine;
 mod page;
 mod pods;
 mod race;
+mod runtime;
 mod score;
 mod server;
 mod start;
@@ -105,6 +107,19 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                 .arg(agent.clone()),
         )
         .subcommand(
+            Command::new("runtime")
+                .about("Race the embedded runtime against containerd and an OCI runtime, over CRI")
+                .arg(fast.clone())
+                .arg(agent.clone())
+                .arg(count("rounds", "N", "Rounds of both runtimes; medians count").default_value("3"))
+                .arg(count("singles", "N", "Pods one after the other").default_value("20"))
+                .arg(count("pods", "N", "Pods at once").default_value("100"))
+                .arg(count("log", "MEGABYTES", "What one container writes").default_value("500"))
+                .arg(count("image", "MEGABYTES", "The image that is pulled").default_value("300"))
+                .arg(option("runc", "PATH", "containerd's OCI runtime, instead of the runc of the bench"))
+                .arg(flag("write", "Write docs/benchmarks-runtime.md")),
+        )
+        .subcommand(
             Command::new("volumes")
                 .about(
                     "How soon volumes are ready, what they cost at rest, and fsGroup on many files",
@@ -127,6 +142,7 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         Some(("start", args)) => start::command(args),
         Some(("life", args)) => life::command(args),
         Some(("volumes", args)) => volumes::command(args),
+        Some(("runtime", args)) => runtime::command(args),
         Some(("server", args)) => server::command(args),
         Some(_) => bail!("no such benchmark"),
     }

@@ -27,11 +27,16 @@ pub(crate) struct Machine {
     pub(crate) runc: String,
 }
 
+/// The load of the last minute.
+pub(crate) fn load() -> Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0))
+}
+
 impl Machine {
     pub(crate) fn look(tools: &Toolbox, binaries: &ControlPlane, agent: &Path) -> Result<Machine> {
         let cpus = fs::read_to_string("/proc/cpuinfo")?;
         let memory = fs::read_to_string("/proc/meminfo")?;
-        let load = fs::read_to_string("/proc/loadavg")?;
         Ok(Machine {
             date: call("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?.trim().to_owned(),
             processor: field(&cpus, "model name").unwrap_or("unknown processor").to_owned(),
@@ -42,7 +47,7 @@ impl Machine {
                 call("uname", &["-sr"])?.trim(),
                 if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { "v2" } else { "v1" }
             ),
-            load: load.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0),
+            load: load()?,
             ours: ours(agent),
             upstream: last_word(&output(
                 Command::new(binaries.binary("kubelet")).arg("--version"),

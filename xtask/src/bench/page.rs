@@ -53,7 +53,7 @@ pub(super) fn page(rows: &[Row], machine: &Machine, plan: &Plan) -> String {
          | upstream's kubelet and control plane | {kubelet} |\n\
          | containerd, runc | {containerd}, {runc} |\n",
         summary = table::summary(rows),
-        table = table::markdown(rows),
+        table = table::markdown(rows, "upstream"),
         rounds = plan.n_rounds,
         n_rate = plan.n_rate,
         bursts = bursts.join(" and "),

@@ -163,7 +163,7 @@ fn race(
 fn report(results: &Results, machine: &Machine, plan: &Plan, targets: &Targets) -> Result<u8> {
     let figures = catalogue(&plan.bursts, plan.n_rate);
     let rows = rows(&figures, &results.ours, &results.upstream);
-    println!("\n{}\n{}", table::text(&rows), table::summary(&rows));
+    println!("\n{}\n{}", table::text(&rows, "upstream"), table::summary(&rows));
     if plan.n_rounds < 2 {
         println!("one round tells nothing about noise");
     }

@@ -76,7 +76,7 @@ fn report(n_pods: usize, part: Option<&str>, ours: Values, upstream: Values) -> 
     figures.retain(|it| part.is_none() || ours.contains_key(&it.key));
     let (ours, upstream) = ([ours], [upstream]);
     let rows = rows(&figures, &ours, &upstream);
-    println!("\n{}\n{}", table::text(&rows), table::summary(&rows));
+    println!("\n{}\n{}", table::text(&rows, "upstream"), table::summary(&rows));
     let mut gone = missing(&figures, &ours);
     gone.extend(missing(&figures, &upstream));
     ensure!(gone.is_empty(), "figures are missing: {}", gone.join(", "));

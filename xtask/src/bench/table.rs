@@ -12,11 +12,11 @@ struct Cells {
 }
 
 /// A table for the terminal.
-pub(super) fn text(rows: &[Row]) -> String {
-    let cells: Vec<Cells> = rows.iter().map(cells).collect();
+pub(super) fn text(rows: &[Row], opponent: &str) -> String {
+    let cells: Vec<Cells> = rows.iter().map(|row| cells(row, opponent)).collect();
     let width = cells.iter().map(|it| it.label.len()).max().unwrap_or(0);
     let mut out =
-        format!("{:<width$} {:>10} {:>10} {:>6}  goal\n", "", "ferrolet", "upstream", "ratio");
+        format!("{:<width$} {:>10} {opponent:>10} {:>6}  goal\n", "", "ferrolet", "ratio");
     for it in cells {
         let line = format!(
             "{:<width$} {:>10} {:>10} {:>6}  {}",
@@ -29,11 +29,11 @@ pub(super) fn text(rows: &[Row]) -> String {
 }
 
 /// A table for the page.
-pub(super) fn markdown(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| | Ferrolet | upstream | ratio | goal |\n| --- | ---: | ---: | ---: | --- |\n",
+pub(super) fn markdown(rows: &[Row], opponent: &str) -> String {
+    let mut out = format!(
+        "| | Ferrolet | {opponent} | ratio | goal |\n| --- | ---: | ---: | ---: | --- |\n",
     );
-    for it in rows.iter().map(cells) {
+    for it in rows.iter().map(|row| cells(row, opponent)) {
         out.push_str(&format!(
             "| {} | {} | {} | {} | {} |\n",
             it.label, it.ours, it.upstream, it.ratio, it.goal
@@ -70,7 +70,7 @@ pub(super) fn summary(rows: &[Row]) -> String {
     out
 }
 
-fn cells(row: &Row) -> Cells {
+fn cells(row: &Row, opponent: &str) -> Cells {
     let show = |value: f64| row.figure.unit.show(value);
     let label = row.figure.label.clone();
     match row.verdict {
@@ -80,7 +80,7 @@ fn cells(row: &Row) -> Cells {
             upstream: "noisy".into(),
             ratio: "-".into(),
             goal: format!(
-                "{}upstream spreads by {:.0} % (bound: {:.0} %)",
+                "{}{opponent} spreads by {:.0} % (bound: {:.0} %)",
                 match (row.figure.goal, outcome) {
                     (Some(goal), Some(outcome)) =>
                         format!("{}, {} in every round; ", wish(goal), word(outcome)),
@@ -131,8 +131,8 @@ mod tests {
             "process start to node Ready            0.25 s     0.80 s   0.31  at most 0.50, met\n",
             "burst of 100, create to Ready, p50      noisy      noisy      -  upstream spreads by 67 % (bound: 25 %)\n",
         ];
-        assert_eq!(text(&sample()), expected.concat());
-        assert!(markdown(&sample()).contains(
+        assert_eq!(text(&sample(), "upstream"), expected.concat());
+        assert!(markdown(&sample(), "upstream").contains(
             "| process start to node Ready | 0.25 s | 0.80 s | 0.31 | at most 0.50, met |"
         ));
     }
