@@ -105,6 +105,10 @@ pub fn container(
     if !config.cdi_devices.is_empty() {
         return Err(Refusal::Unsupported("a CDI device"));
     }
+    let log = log_path(config, place.sandbox);
+    if log.as_ref().is_some_and(|it| it.split('/').any(|part| part == "..")) {
+        return Err(Refusal::Unsupported("a log path that leads upwards"));
+    }
     let has_users = place.has_users()?;
     let (pid, pid_target) = processes(&security);
     let (masked_paths, readonly_paths) = hidden(&security, &place, has_users);
@@ -130,7 +134,7 @@ pub fn container(
         pid: pid.into(),
         pid_target,
         cgroups: Some(cgroups::plan(place.hierarchies, parent, place.id, &limits)),
-        log: log_path(config, place.sandbox).map(|path| Log { path, max_size: 0 }),
+        log: log.map(|path| Log { path, max_size: 0 }),
         stdin: match (config.stdin, config.stdin_once) {
             (false, _) => Stdin::None,
             (true, false) => Stdin::Open,

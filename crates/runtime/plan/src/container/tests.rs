@@ -299,6 +299,19 @@ fn processes_output_and_input_are_as_asked() {
 }
 
 #[test]
+fn a_log_stays_in_its_pods_directory() {
+    for path in ["../../../etc/cron.d/x", "app/../../x.log", ".."] {
+        let mut case = case();
+        case.config.log_path = path.to_owned();
+        let refused = Err(Refusal::Unsupported("a log path that leads upwards"));
+        assert_eq!(case.plan(), refused, "{path}");
+    }
+    let mut case = case();
+    case.config.log_path = "app/..0.log".to_owned();
+    assert_eq!(case.plan().unwrap().log.unwrap().path, "/var/log/pods/web/app/..0.log");
+}
+
+#[test]
 fn what_is_not_done_is_refused_and_never_left_out() {
     let mut cdi = case();
     cdi.config.cdi_devices = vec![cri::CdiDevice { name: "vendor/gpu=0".to_owned() }];
