@@ -3,7 +3,12 @@
 //! Of the plugins' services the library gets clients and of the node's own it gets servers. The
 //! other half of each is for tests only, but where both sides share their messages it gets both.
 
-use std::{env, error::Error, fs, path::PathBuf};
+use std::{
+    env,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Services of plugins, which we call.
 const CALLED: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
@@ -11,7 +16,15 @@ const CALLED: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
 const OFFERED: [&str; 2] = ["proto/local_alpha.proto", "proto/pod_resources.proto"];
 
 /// Services of both sides that share their messages.
-const SHARED: [&str; 1] = ["proto/device_plugin.proto"];
+const SHARED: [&str; 2] = ["proto/device_plugin.proto", "proto/dra.proto"];
+/// A service of plugins whose package another proto has, too.
+const HEALTH: &str = "proto/dra_health.proto";
+/// Older names of services, with the messages of the newer ones.
+const OLDER: [&str; 2] = ["proto/dra_beta.proto", "proto/dra_health_alpha.proto"];
+/// Where [`HEALTH`] goes.
+const APART: &str = "dra";
+/// Where [`OLDER`] goes, below that: files that are imported are written beside each.
+const APART_OLDER: &str = "older";
 
 /// Messages that carry secrets: never printed.
 const SECRET: [&str; 3] = [
@@ -21,7 +34,7 @@ const SECRET: [&str; 3] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for proto in CALLED.iter().chain(&OFFERED).chain(&SHARED) {
+    for proto in CALLED.iter().chain(&OFFERED).chain(&SHARED).chain(&OLDER).chain([&HEALTH]) {
         println!("cargo:rerun-if-changed={proto}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -50,5 +63,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_fds(offered)?;
     let shared = protox::compile(SHARED, ["proto"])?;
     tonic_prost_build::configure().btree_map(".").compile_fds(shared)?;
+    compile_dra(&out.join(APART))
+}
+
+/// Health of dynamic resources, and the older names of what drivers of these offer.
+fn compile_dra(out: &Path) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(out)?;
+    tonic_prost_build::configure()
+        .out_dir(out)
+        .compile_fds(protox::compile([HEALTH], ["proto"])?)?;
+    let out = &out.join(APART_OLDER);
+    fs::create_dir_all(out)?;
+    for older in OLDER {
+        tonic_prost_build::configure()
+            .extern_path(".k8s.io.kubelet.pkg.apis.dra.v1", "crate::proto::dra")
+            .extern_path(".v1", "crate::proto::dra_health")
+            .out_dir(out)
+            .compile_fds(protox::compile([older], ["proto"])?)?;
+    }
     Ok(())
 }

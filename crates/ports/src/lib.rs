@@ -8,11 +8,13 @@
 
 mod certificates;
 mod checkpoints;
+mod claims;
 mod clock;
 mod cluster;
 mod credential_files;
 mod csi;
 mod devices;
+mod disk_copy;
 mod disks;
 mod events;
 mod feeds;
@@ -61,6 +63,7 @@ use std::{future::Future, pin::Pin};
 
 pub use certificates::{CertStore, Pair, PairName};
 pub use checkpoints::Checkpoints;
+pub use claims::{ClaimDrivers, ClaimObjects, DriverCallError, DriverNews, PodClaims};
 pub use clock::Clock;
 pub use cluster::{ApiError, ApiErrorKind, ClusterApi, ClusterObjects, Token, TokenAsk};
 pub use credential_files::{ChangeHints, CredentialFiles, Gone, ProgramAsk, ReadFile};
@@ -71,6 +74,7 @@ pub use csi::{
 pub use devices::{
     DeviceAnswer, DeviceError, DevicePlugins, NoDevices, PluginCallError, PluginNews, PodDevices,
 };
+pub use disk_copy::DiskCopy;
 pub use disks::{Detached, Disk, DiskForm, DiskKey, DiskKind, FcDisk, IscsiDisk};
 pub use events::{Event, EventKind, EventObject, Events};
 pub use feeds::ClusterFeeds;

@@ -10,6 +10,7 @@
 mod answer;
 pub mod api;
 pub mod certificates;
+pub mod claims;
 pub mod client;
 #[cfg(test)]
 mod damaged;

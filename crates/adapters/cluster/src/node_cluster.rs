@@ -13,8 +13,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_node::NodeState;
 use ferrolet_ports::{
-    CertStore, Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CredentialFiles,
-    Events, Fut, ObjectChange, Part, Reviews, StorageObjects,
+    CertStore, ClaimObjects, Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects,
+    CredentialFiles, Events, Fut, ObjectChange, Part, Reviews, StorageObjects,
 };
 use ferrolet_types::SourceUpdate;
 use k8s_openapi::api::{
@@ -29,6 +29,7 @@ use tokio::{
 use crate::{
     api::{Clients, NodeApi, Pace},
     certificates::{CertificateMetrics, Signer},
+    claims::ApiClaims,
     client::Rate,
     driver_periods,
     events::{self, EventWriter},
@@ -173,6 +174,11 @@ impl NodeCluster {
     pub fn storage(&self) -> Arc<dyn StorageObjects> {
         let storage = ApiStorage::new(self.clients.work.clone(), self.node_name.clone());
         Arc::new(storage.announcing(self.objects.announcer()))
+    }
+
+    /// Claims of dynamic resources.
+    pub fn claims(&self) -> Arc<dyn ClaimObjects> {
+        Arc::new(ApiClaims::new(self.clients.work.clone(), self.node_name.clone()))
     }
 
     /// Who judges the callers of our server.

@@ -1,6 +1,11 @@
 //! How a call ended, in the words of Go's gRPC, which metrics and messages of upstream have.
 
-use tonic::Code;
+use tonic::{Code, Status};
+
+/// An error of a call in Go's words.
+pub(crate) fn words(status: &Status) -> String {
+    format!("rpc error: code = {} desc = {}", go_name(status.code()), status.message())
+}
 
 /// Go's name of a code.
 pub(crate) fn go_name(code: Code) -> &'static str {

@@ -20,6 +20,30 @@ pub(crate) mod device {
     tonic::include_proto!("v1beta1");
 }
 
+/// Drivers of dynamic resources, version 1.
+pub(crate) mod dra {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+}
+
+/// The same by its older name.
+pub(crate) mod dra_beta {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    include!(concat!(env!("OUT_DIR"), "/dra/older/k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"));
+}
+
+/// Health of dynamic resources, version 1.
+pub(crate) mod dra_health {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    include!(concat!(env!("OUT_DIR"), "/dra/v1.rs"));
+}
+
+/// The same by its older name.
+pub(crate) mod dra_health_alpha {
+    #![expect(clippy::allow_attributes, reason = "generated code")]
+    include!(concat!(env!("OUT_DIR"), "/dra/older/v1alpha1.rs"));
+}
+
 /// What pods were given, version 1.
 pub(crate) mod pod_resources {
     #![expect(clippy::allow_attributes, reason = "generated code")]

@@ -9,6 +9,7 @@
 //! fails is told why.
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
@@ -27,8 +28,9 @@ use tokio::{
 use tonic::Request;
 
 use crate::{
-    DeviceRegistry,
+    DeviceRegistry, DriverRegistry,
     csi::{counted, refused, timed},
+    dra::Services,
     endpoint::{channel, socket_path},
     proto::{
         csi::{NodeGetInfoRequest, node_client::NodeClient},
@@ -43,6 +45,7 @@ pub type Sockets = BTreeMap<PathBuf, (u64, i64)>;
 
 const CSI: &str = "CSIPlugin";
 const DEVICES: &str = "DevicePlugin";
+const CLAIMS: &str = "DRAPlugin";
 /// The version of device plugins that we speak.
 const DEVICE_VERSION: &str = "v1beta1";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -60,7 +63,8 @@ struct Driver {
 /// Who was found behind a socket.
 enum Plugin {
     Csi(String, Driver),
-    Devices(ConnectedDevices),
+    /// Somebody else took it, and takes care of it for as long as this lives.
+    Taken(Box<dyn Any + Send + Sync>),
 }
 
 /// A plugin that offers devices, for as long as somebody remembers it: whoever is interrupted while
@@ -76,13 +80,34 @@ impl Drop for ConnectedDevices {
     }
 }
 
+/// A plugin of a driver of dynamic resources, for as long as somebody remembers it.
+struct AddedDriver {
+    drivers: Arc<DriverRegistry>,
+    name: String,
+    socket: PathBuf,
+}
+
+impl Drop for AddedDriver {
+    fn drop(&mut self) {
+        self.drivers.remove(&self.name, &self.socket);
+    }
+}
+
+/// Who takes plugins that are not drivers of volumes; kinds that nobody takes are refused.
+#[derive(Clone, Default)]
+pub struct Takers {
+    /// Plugins that offer devices.
+    pub devices: Option<Arc<DeviceRegistry>>,
+    /// Drivers of dynamic resources.
+    pub claims: Option<Arc<DriverRegistry>>,
+}
+
 /// The plugins of this node.
 #[derive(Default)]
 pub struct Registry {
-    /// Who takes plugins that offer devices; without them these are refused.
-    devices: Option<Arc<DeviceRegistry>>,
-    /// Device plugins, by their registration.
-    device_plugins: watch::Sender<BTreeMap<PathBuf, ConnectedDevices>>,
+    takers: Takers,
+    /// Plugins that somebody took, by their registration.
+    taken: watch::Sender<BTreeMap<PathBuf, Box<dyn Any + Send + Sync>>>,
     drivers: watch::Sender<BTreeMap<String, Driver>>,
     shown: watch::Sender<BTreeMap<String, RegisteredDriver>>,
     /// Every socket that is there, whoever is behind it.
@@ -98,9 +123,9 @@ enum Refusal {
 }
 
 impl Registry {
-    /// A registry that takes plugins that offer devices, too.
-    pub fn with_devices(devices: Arc<DeviceRegistry>) -> Self {
-        Self { devices: Some(devices), ..Self::default() }
+    /// A registry of more than drivers of volumes.
+    pub fn with_takers(takers: Takers) -> Self {
+        Self { takers, ..Self::default() }
     }
 
     /// The drivers that are registered, and every change of them.
@@ -147,9 +172,9 @@ impl Registry {
                 is_same
             });
             for (path, stamp) in there {
-                let devices = self.devices.clone();
+                let takers = self.takers.clone();
                 known.entry(path).or_insert_with_key(|path| {
-                    (stamp, greetings.spawn(greet(path.clone(), devices)))
+                    (stamp, greetings.spawn(greet(path.clone(), takers)))
                 });
             }
             tokio::select! {
@@ -175,14 +200,14 @@ impl Registry {
                 });
                 self.show();
             }
-            Plugin::Devices(plugin) => self.device_plugins.send_modify(|known| {
-                known.insert(registration, plugin);
+            Plugin::Taken(keeper) => self.taken.send_modify(|taken| {
+                taken.insert(registration, keeper);
             }),
         }
     }
 
     fn forget(&self, registration: &Path) {
-        self.device_plugins.send_if_modified(|known| known.remove(registration).is_some());
+        self.taken.send_if_modified(|taken| taken.remove(registration).is_some());
         let is_changed = self.drivers.send_if_modified(|drivers| {
             let before = drivers.len();
             drivers.retain(|name, driver| {
@@ -213,8 +238,8 @@ impl Measured for Registry {
             PLUGIN_MANAGER_TOTAL_PLUGINS.sample([&path.display().to_string(), state], 1.0)
         };
         let drivers = self.drivers.borrow();
-        let device_plugins = self.device_plugins.borrow();
-        let actual = drivers.values().map(|it| &it.registration).chain(device_plugins.keys());
+        let taken = self.taken.borrow();
+        let actual = drivers.values().map(|it| &it.registration).chain(taken.keys());
         let actual = actual.map(|path| sample(path, "actual_state_of_world"));
         let sockets = self.sockets.borrow();
         let desired = sockets.iter().map(|path| sample(path, "desired_state_of_world"));
@@ -223,10 +248,10 @@ impl Measured for Registry {
 }
 
 /// Asks who is behind the socket until there is an answer that will not change.
-async fn greet(registration: PathBuf, devices: Option<Arc<DeviceRegistry>>) -> (PathBuf, Plugin) {
+async fn greet(registration: PathBuf, takers: Takers) -> (PathBuf, Plugin) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match register(&registration, devices.as_ref()).await {
+        match register(&registration, &takers).await {
             Ok(plugin) => {
                 tell(&registration, None).await;
                 return (registration, plugin);
@@ -247,10 +272,7 @@ async fn greet(registration: PathBuf, devices: Option<Arc<DeviceRegistry>>) -> (
     }
 }
 
-async fn register(
-    registration: &Path,
-    devices: Option<&Arc<DeviceRegistry>>,
-) -> Result<Plugin, Refusal> {
+async fn register(registration: &Path, takers: &Takers) -> Result<Plugin, Refusal> {
     let later = |error: CsiError| Refusal::Later(error.message);
     let mut client = RegistrationClient::new(channel(registration));
     let asked = timed(InfoRequest {}, |it| client.get_info(it));
@@ -262,10 +284,21 @@ async fn register(
         "" => registration.to_owned(),
         endpoint => socket_path(endpoint),
     };
-    if let Some(devices) = devices.filter(|_| info.r#type == DEVICES) {
+    if let Some(drivers) = takers.claims.as_ref().filter(|_| info.r#type == CLAIMS) {
+        if info.name.is_empty() {
+            return Err(Refusal::Never("DRA driver name is empty".to_owned()));
+        }
+        let services = Services::of(&info.name, &socket, &info.supported_versions);
+        let services = services.map_err(Refusal::Never)?;
+        drivers.add(&info.name, &socket, services).await.map_err(Refusal::Later)?;
+        let (drivers, name) = (drivers.clone(), info.name);
+        return Ok(Plugin::Taken(Box::new(AddedDriver { drivers, name, socket })));
+    }
+    if let Some(devices) = takers.devices.as_ref().filter(|_| info.r#type == DEVICES) {
         check_devices(&info).map_err(Refusal::Never)?;
         devices.connect(&info.name, &socket).await.map_err(Refusal::Later)?;
-        return Ok(Plugin::Devices(ConnectedDevices { devices: devices.clone(), socket }));
+        let devices = devices.clone();
+        return Ok(Plugin::Taken(Box::new(ConnectedDevices { devices, socket })));
     }
     check(&info, registration).map_err(Refusal::Never)?;
     let driver = Driver {

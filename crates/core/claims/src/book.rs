@@ -114,6 +114,11 @@ impl ClaimInfo {
         self.drivers.iter().filter(|(_, it)| !it.skips(SKIPS_PREPARE)).map(|(driver, _)| driver)
     }
 
+    /// Drivers that are spared an operation.
+    fn spared(&self, operation: &str) -> impl Iterator<Item = &String> {
+        self.drivers.iter().filter(move |(_, it)| it.skips(operation)).map(|(driver, _)| driver)
+    }
+
     /// CDI names of the devices for a request; of all devices when none is named.
     pub(crate) fn cdi_ids(&self, request: &str) -> impl Iterator<Item = &String> {
         let devices = self.drivers.values().flat_map(|it| &it.devices);
@@ -202,6 +207,22 @@ impl ClaimBook {
             }
         }
         Ok(batches)
+    }
+
+    /// Drivers that need not prepare what is not prepared of these claims, once for each claim.
+    pub fn spared_preparing(&self, infos: &[ClaimInfo]) -> Vec<String> {
+        let is_open = |it: &&ClaimInfo| {
+            let known = self.claims.get(&key(&it.claim));
+            known.is_none_or(|known| known.stage != Stage::Prepared)
+        };
+        infos.iter().filter(is_open).flat_map(|it| it.spared(SKIPS_PREPARE)).cloned().collect()
+    }
+
+    /// Drivers that need not take back what only this pod uses, once for each claim.
+    pub fn spared_unpreparing(&self, uid: &PodUid) -> Vec<String> {
+        let is_own = |it: &&ClaimInfo| it.pods.len() == 1 && it.pods.contains(uid);
+        let own = self.claims.values().filter(is_own);
+        own.flat_map(|it| it.spared(SKIPS_UNPREPARE)).cloned().collect()
     }
 
     /// Notes what a driver prepared for a claim; what it said before does not count any more.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod answer;
 mod book;
 mod checkpoint;
 mod health;
@@ -21,6 +22,7 @@ mod shown;
 mod tests;
 mod wanted;
 
+pub use answer::{Answer, AnswerFault, complete};
 pub use book::{Batches, ClaimBook, ClaimInfo, ClaimRef, DriverState, PreparedDevice, Stage};
 pub use checkpoint::{CheckpointError, decode, encode};
 pub use health::{

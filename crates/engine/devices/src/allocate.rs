@@ -55,7 +55,7 @@ pub(crate) async fn allocate(
     if !has_new {
         return Ok(());
     }
-    let kept = devices.await_kept().await;
+    let kept = devices.copy.settle().await;
     kept.map_err(|why| refused(&format!("failed to write checkpoint file {CHECKPOINT:?}: {why}")))
 }
 

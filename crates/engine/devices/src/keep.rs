@@ -14,7 +14,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{Devices, Doors, devices::Kept};
+use crate::{Devices, Doors};
 
 pub(crate) const CHECKPOINT: &str = "kubelet_internal_checkpoint";
 const UNREADABLE: &str = "kubelet_internal_checkpoint.unreadable";
@@ -68,7 +68,7 @@ pub(crate) async fn run(
                 None => return std::future::pending().await,
             },
             // What was noted and not waited for is remembered.
-            () = devices.changed.notified() => BTreeSet::new(),
+            () = devices.copy.touched() => BTreeSet::new(),
             // A timer loses nothing.
             () = async { match due { Some(due) => sleep(due).await, None => std::future::pending().await } } => {
                 devices.edit(|book| book.expire(clock.now()));
@@ -120,15 +120,15 @@ fn take(
 /// Writes the checkpoint where it says something new, and tells whoever waits for that.
 async fn write(devices: &Devices, files: &dyn StateFiles, written: &mut Vec<u8>) {
     let content = devices.look(|book| book.checkpoint().encode());
-    let mut fault = None;
+    let mut outcome = Ok(());
     if content != *written {
         match files.write(CHECKPOINT, content.clone()).await {
             Ok(()) => *written = content,
             Err(error) => {
                 tracing::error!(%error, "The record of devices cannot be written");
-                fault = Some(error.to_string());
+                outcome = Err(error.to_string());
             }
         }
     }
-    devices.kept.send_modify(|kept| *kept = Kept { copy: kept.copy + 1, fault });
+    devices.copy.note(outcome);
 }

@@ -38,7 +38,7 @@ use ferrolet_linux::{SystemClock, cgroups::CgroupLayout};
 use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
-use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets};
+use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets, Takers};
 use ferrolet_ports::{
     CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Power, Runtime as _,
 };
@@ -256,7 +256,8 @@ fn plugins(
     sockets::make_directory(&device_directory)
         .with_context(|| format!("make {}", device_directory.display()))?;
     let (devices, watching, news) = DeviceRegistry::new(device_directory.clone());
-    let registry = Arc::new(Registry::with_devices(devices.clone()));
+    let takers = Takers { devices: Some(devices.clone()), ..Takers::default() };
+    let registry = Arc::new(Registry::with_takers(takers));
     let mut part =
         Part::new("plugins").with_check(devices.clone()).with_loop(watching.run(devices.clone()));
     part.metrics.push(registry.clone());

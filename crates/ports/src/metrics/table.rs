@@ -62,6 +62,25 @@ const DEFERRED: &[f64] = &[
     5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0, 300.0, 600.0, 1200.0,
     1800.0, 3600.0,
 ];
+/// Calls of drivers of dynamic resources, in seconds: from the first to the last, each as many
+/// times the one before.
+const DRIVERS: &[f64] = &[
+    0.1,
+    0.1534127404634391,
+    0.23535468936502524,
+    0.36106407876409946,
+    0.5539182980610752,
+    0.8497812409839363,
+    1.303672689737678,
+    1.9999999999999993,
+    3.068254809268781,
+    4.707093787300503,
+    7.221281575281985,
+    11.0783659612215,
+    16.995624819678717,
+    26.07345379475355,
+    39.99999999999997,
+];
 /// Questions to the API server about callers, in seconds.
 const DELEGATED: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 /// No buckets at all: only the sum and the count are asked for.
@@ -166,6 +185,7 @@ families! {
     Metrics CSI_NODE_STORAGE_HEALTH_STATUS "csi_node_storage_health_status" Gauge Alpha ["driver_name", "reason", "status"] "What drivers say is wrong with all that they store (1 while they say so).";
     Metrics CSI_OPERATIONS_SECONDS "csi_operations_seconds" Histogram(VOLUMES) Alpha ["driver_name", "grpc_status_code", "method_name", "migrated"] "Time calls of CSI drivers took, in seconds, by how they ended.";
     Metrics DISABLED_METRICS_TOTAL "disabled_metrics_total" Counter Beta [] "Families that were switched off.";
+    Metrics DRA_GRPC_OPERATIONS_DURATION_SECONDS "dra_grpc_operations_duration_seconds" Histogram(DRIVERS) Alpha ["driver_name", "grpc_status_code", "method_name"] "Time calls of drivers of dynamic resources took, in seconds, by how they ended.";
     Metrics HIDDEN_METRICS_TOTAL "hidden_metrics_total" Counter Beta [] "Families that are hidden.";
     Metrics KUBELET_ACTIVE_PODS "kubelet_active_pods" Gauge Alpha ["static"] "Pods that are not over.";
     Metrics KUBELET_ADMISSION_REJECTIONS_TOTAL "kubelet_admission_rejections_total" Counter Alpha ["reason"] "Pods that this node refused.";

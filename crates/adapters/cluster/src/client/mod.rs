@@ -278,6 +278,17 @@ impl Client {
         Ok(())
     }
 
+    /// Deletes the objects of a collection that are meant.
+    pub async fn delete_all(&self, place: &Place, selector: &Selector) -> Result<(), ApiError> {
+        let query = [
+            ("fieldSelector", selector.fields.as_deref()),
+            ("labelSelector", selector.labels.as_deref()),
+        ];
+        let path = with_query(place.path(), &query);
+        self.exchange(Method::DELETE, &path, None).await?;
+        Ok(())
+    }
+
     /// Opens a watch on a collection from this version on.
     pub async fn watch(
         &self,

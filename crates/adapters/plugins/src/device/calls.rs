@@ -9,7 +9,8 @@ use prost::Message as _;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
-use super::{DeviceRegistry, words};
+use super::DeviceRegistry;
+use crate::codes::words;
 use crate::proto::device::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, PreStartContainerRequest, PreferredAllocationRequest,

@@ -18,12 +18,3 @@ mod service;
 mod tests;
 
 pub use registry::{DeviceRegistry, DeviceWatch};
-
-use tonic::Status;
-
-use crate::codes::go_name;
-
-/// An error of a call in Go's words.
-fn words(status: &Status) -> String {
-    format!("rpc error: code = {} desc = {}", go_name(status.code()), status.message())
-}

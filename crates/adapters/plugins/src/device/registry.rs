@@ -19,8 +19,8 @@ use tokio::{
 };
 use tonic::transport::Channel;
 
-use super::words;
 use crate::{
+    codes::words,
     endpoint::connect,
     proto::device::{
         DevicePluginOptions, Empty, ListAndWatchResponse, device_plugin_client::DevicePluginClient,

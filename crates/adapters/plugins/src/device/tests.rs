@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, transport::Server};
 
 use super::DeviceRegistry;
 use crate::{
-    LocalSocket, Registry, Sockets,
+    LocalSocket, Registry, Sockets, Takers,
     endpoint::channel,
     proto::{
         device::{
@@ -359,7 +359,10 @@ async fn a_plugin_of_the_plugin_directory_is_taken_and_leaves_with_its_socket() 
     let mut bad_name = introduce(&path("name.sock"), plugin.clone(), info("gpu", "v1beta1"));
     let mut bad_version = introduce(&path("old.sock"), plugin, info(GPU, "v1alpha1"));
     let (socket_sender, sockets) = watch::channel(Sockets::new());
-    let registry = Arc::new(Registry::with_devices(rig.registry.clone()));
+    let registry = Arc::new(Registry::with_takers(Takers {
+        devices: Some(rig.registry.clone()),
+        ..Takers::default()
+    }));
     let registering = registry.clone();
     let running = tokio::spawn(async move { registering.run(sockets).await });
     let all = ["good.sock", "name.sock", "old.sock"];
