@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::{
     Agent, Platform, Settings, Views,
     cluster::{Cluster, NodeDescription, Talkers},
+    doors::Providers,
 };
 
 /// Why a node of a cluster is not ready at first, in upstream's words.
@@ -53,6 +54,9 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     // Before anybody describes the node.
     node.update(|facts| facts.devices = devices.amounts.borrow().clone());
     node_part.add_loop(node.clone().follow(devices.amounts, |facts, it| facts.devices = it));
+    let claim_doors = platform.claim_doors(cluster.as_ref());
+    let (claims, part) = ferrolet_claims_engine::build(settings.claims, claim_doors).await;
+    parts.push(part);
     let volume_doors = platform.volume_doors(settings.rare_volumes, cluster.as_ref(), &mut parts);
     let (volumes, part) = ferrolet_volumes::build(settings.volumes, volume_doors);
     parts.push(part);
@@ -64,7 +68,13 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let (placing, part) = ferrolet_placement_engine::build(settings.placement, doors).await;
     parts.push(part);
     let placing: Arc<dyn Placing> = placing;
-    let providers = (&probes, &volumes, &devices.devices, placing);
+    let providers = Providers {
+        probes: &probes,
+        volumes: &volumes,
+        devices: &devices.devices,
+        claims: &claims.claims,
+        placing,
+    };
     let doors = platform.pod_doors(&board, providers, cluster.as_ref(), node.subscribe());
     let (pods, part) = ferrolet_pods::build(
         settings.pods,
@@ -76,6 +86,7 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
             volumes_ready: volumes.ready,
             volume_health: volumes.health,
             devices: devices.changed,
+            claims: claims.changed,
         },
     );
     parts.push(part);

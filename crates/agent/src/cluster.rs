@@ -14,8 +14,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use ferrolet_node::NodeState;
 use ferrolet_node_engine::NodeHandle;
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, Events, Fut, NodeCopies, Part,
-    StatusSink, once_open,
+    ClaimObjects, Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, Events, Fut,
+    NodeCopies, Part, StatusSink, once_open,
 };
 use ferrolet_report::{
     ApiPods, Report,
@@ -113,6 +113,11 @@ impl Cluster {
             joined,
         };
         (doors, part)
+    }
+
+    /// What claims of dynamic resources need of the cluster.
+    pub(crate) fn claim_doors(&self) -> (Arc<dyn ClaimObjects>, watch::Receiver<bool>) {
+        (self.doors.claims.clone(), self.doors.joined.clone())
     }
 
     /// Puts the loops together by which node and cluster learn of each other.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferrolet_claims_engine::Claims;
 use ferrolet_devices_engine::Devices;
 use ferrolet_node::NodeState;
 use ferrolet_pods::{Board, Pods};
@@ -12,6 +13,15 @@ use ferrolet_volumes::Volumes;
 use tokio::sync::{mpsc, watch};
 
 use crate::{Platform, cluster::Cluster};
+
+/// Parts that hand something to pods.
+pub(crate) struct Providers<'a> {
+    pub(crate) probes: &'a Probes,
+    pub(crate) volumes: &'a Volumes,
+    pub(crate) devices: &'a Arc<Devices>,
+    pub(crate) claims: &'a Arc<Claims>,
+    pub(crate) placing: Arc<dyn Placing>,
+}
 
 impl Platform {
     pub(crate) fn source_doors(&self, cluster: Option<&Cluster>) -> ferrolet_sources::Doors {
@@ -37,6 +47,21 @@ impl Platform {
             // Nobody asks twice; whoever did would hear of no plugin.
             news: devices.news.take().unwrap_or_else(|| mpsc::channel(1).1),
             files: devices.files.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub(crate) fn claim_doors(
+        &mut self,
+        cluster: Option<&Cluster>,
+    ) -> ferrolet_claims_engine::Doors {
+        let claims = &mut self.plugins.claims;
+        ferrolet_claims_engine::Doors {
+            drivers: claims.drivers.clone(),
+            // Nobody asks twice; whoever did would hear of no driver.
+            news: claims.news.take().unwrap_or_else(|| mpsc::channel(1).1),
+            cluster: cluster.map(Cluster::claim_doors),
+            files: self.state_files.clone(),
             clock: self.clock.clone(),
         }
     }
@@ -93,10 +118,11 @@ impl Platform {
     pub(crate) fn pod_doors(
         &self,
         board: &Arc<Board>,
-        (probes, volumes, devices, placing): (&Probes, &Volumes, &Arc<Devices>, Arc<dyn Placing>),
+        providers: Providers<'_>,
         cluster: Option<&Cluster>,
         node: watch::Receiver<Arc<NodeState>>,
     ) -> ferrolet_pods::Doors {
+        let Providers { probes, volumes, devices, claims, placing } = providers;
         ferrolet_pods::Doors {
             runtime: self.runtime.runtime.clone(),
             images: self.runtime.images.clone(),
@@ -109,6 +135,7 @@ impl Platform {
             placing: Some(placing),
             volumes: volumes.engine.clone(),
             devices: devices.clone(),
+            claims: claims.clone(),
             probing: probes.probing.clone(),
             hooks: probes.hooks.clone(),
             objects: cluster.map(|it| it.objects.clone()),

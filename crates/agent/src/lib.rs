@@ -32,5 +32,5 @@ mod settings;
 pub use agent::{Agent, AgentError, Views};
 pub use assemble::assemble;
 pub use node::NodeSlice;
-pub use platform::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
+pub use platform::{ClaimDoors, ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
 pub use settings::Settings;

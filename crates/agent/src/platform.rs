@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ferrolet_ports::{
-    Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects, CsiDrivers, DevicePlugins,
-    Disks, Events, FlexDrivers, ImagePlace, Images, KernelLog, LogReopen, LogStore, MachineHost,
-    ManifestFiles, MemoryAlarm, NodeCgroups, NodeHost, NodeMeans, NodeMounts, NodeNames,
-    OfflineStore, Outbound, PacketFilter, Part, PluginNews, PodCgroups, PodFiles, Power,
-    RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink, StorageObjects, Usage,
-    VolumeFiles,
+    ClaimDrivers, ClaimObjects, Clock, ClusterApi, ClusterFeeds, ClusterLookups, ClusterObjects,
+    CsiDrivers, DevicePlugins, Disks, DriverNews, Events, FlexDrivers, ImagePlace, Images,
+    KernelLog, LogReopen, LogStore, MachineHost, ManifestFiles, MemoryAlarm, NodeCgroups, NodeHost,
+    NodeMeans, NodeMounts, NodeNames, OfflineStore, Outbound, PacketFilter, Part, PluginNews,
+    PodCgroups, PodFiles, Power, RegisteredDriver, Runtime, RuntimeDisk, StateFiles, StatusSink,
+    StorageObjects, Usage, VolumeFiles,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -95,6 +95,16 @@ pub struct PluginDoors {
     pub registered: watch::Receiver<BTreeMap<String, RegisteredDriver>>,
     /// Plugins that offer devices.
     pub devices: DeviceDoors,
+    /// Drivers of dynamic resources.
+    pub claims: ClaimDoors,
+}
+
+/// Drivers of dynamic resources.
+pub struct ClaimDoors {
+    /// The drivers.
+    pub drivers: Arc<dyn ClaimDrivers>,
+    /// What becomes of them; taken once.
+    pub news: Option<mpsc::Receiver<DriverNews>>,
 }
 
 /// Plugins that offer devices.
@@ -117,6 +127,8 @@ pub struct ClusterDoors {
     pub lookups: Arc<dyn ClusterLookups>,
     /// Claims, volumes and drivers.
     pub storage: Arc<dyn StorageObjects>,
+    /// Claims of dynamic resources, and what drivers offer.
+    pub claims: Arc<dyn ClaimObjects>,
     /// What flows from it.
     pub feeds: Arc<dyn ClusterFeeds>,
     /// True once the node may speak in its own name.

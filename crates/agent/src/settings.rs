@@ -12,6 +12,8 @@ pub struct Settings {
     pub pods: ferrolet_pods::Settings,
     /// What is told of devices.
     pub devices: ferrolet_devices_engine::Settings,
+    /// What is told of claims of dynamic resources, and who may use them.
+    pub claims: ferrolet_claims_engine::Settings,
     /// Where containers run.
     pub placement: ferrolet_placement_engine::Settings,
     /// How volumes are kept.

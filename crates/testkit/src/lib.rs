@@ -15,6 +15,7 @@
 
 mod build;
 mod call;
+mod claims;
 mod cluster;
 pub mod contract;
 mod control;
@@ -51,6 +52,7 @@ mod world;
 
 pub use build::{PodBuilder, container_spec, pod, sandbox_spec};
 pub use call::Call;
+pub use claims::{DriverFault, FakeClaimDrivers, FakeClaimObjects, FakeClaims};
 pub use cluster::{FakeClusterApi, FakeFeeds, NoServices, Request};
 pub use devices::{FakeDevices, FakePlugins};
 pub use drivers::{DriverState, FakeDrivers};

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ferrolet_agent::{NodeSlice, Settings, Views, assemble};
+use ferrolet_claims_engine::ClaimRules;
 use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::{Machine, MachineTopology, NodeFacts, NodeSettings, NodeState};
 use ferrolet_placement::{
@@ -86,6 +87,11 @@ fn settings(world: &World) -> Settings {
         },
         pods: ferrolet_pods::Settings { making: making(), resolv_conf: None, once_within: None },
         devices: ferrolet_devices_engine::Settings { shows_health: true },
+        claims: ferrolet_claims_engine::Settings {
+            rules: ClaimRules { groups: false, skipping: false },
+            shows_health: true,
+            shows_messages: true,
+        },
         placement: ferrolet_placement_engine::Settings {
             placement: Placement::new(topology(), None, None),
             reconcile_period: Duration::from_secs(10),

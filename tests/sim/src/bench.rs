@@ -3,16 +3,17 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
+use ferrolet_agent::{ClaimDoors, ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
 use ferrolet_node::NodeFacts;
 use ferrolet_pods::PullDoors;
 use ferrolet_ports::{MeansReading, MemoryMeans, RegisteredDriver, StatusSink};
 use ferrolet_sources::{Origin, read};
 use ferrolet_testkit::{
-    FakeAlarm, FakeClusterApi, FakeDisk, FakeDrivers, FakeFeeds, FakeFlex, FakeLogStore,
-    FakeLogins, FakeManifests, FakeMeans, FakeMounts, FakeNames, FakeNodeCgroups, FakeNodeHost,
-    FakeObjects, FakeOutbound, FakePacketFilter, FakePlugins, FakePullFiles, FakeRuntimeDisk,
-    FakeStorage, FakeUsage, FakeVolumeFiles, NoServices, StaysUp, World,
+    FakeAlarm, FakeClaimDrivers, FakeClaimObjects, FakeClusterApi, FakeDisk, FakeDrivers,
+    FakeFeeds, FakeFlex, FakeLogStore, FakeLogins, FakeManifests, FakeMeans, FakeMounts, FakeNames,
+    FakeNodeCgroups, FakeNodeHost, FakeObjects, FakeOutbound, FakePacketFilter, FakePlugins,
+    FakePullFiles, FakeRuntimeDisk, FakeStorage, FakeUsage, FakeVolumeFiles, NoServices, StaysUp,
+    World,
 };
 use ferrolet_types::{
     Pod,
@@ -49,6 +50,7 @@ pub(crate) struct Bench {
 /// A life's own ends of what it is told by; the agent lives no longer than them.
 pub(crate) struct Lifeline {
     _device_news: mpsc::Sender<ferrolet_ports::PluginNews>,
+    _claim_news: mpsc::Sender<ferrolet_ports::DriverNews>,
 }
 
 impl Bench {
@@ -117,6 +119,7 @@ impl Bench {
         let world = &self.world;
         let disk = Arc::new(FakeDisk::new(world.clone(), PLENTY));
         let (device_news, news) = mpsc::channel(8);
+        let (claim_news, driver_news) = mpsc::channel(8);
         let platform = Platform {
             clock: world.clock(),
             events: world.events(),
@@ -155,6 +158,10 @@ impl Bench {
                     news: Some(news),
                     files: world.state_files(),
                 },
+                claims: ClaimDoors {
+                    drivers: Arc::new(FakeClaimDrivers::default()),
+                    news: Some(driver_news),
+                },
             },
             outbound: Arc::new(FakeOutbound::default()),
             power: Arc::new(StaysUp),
@@ -164,7 +171,7 @@ impl Bench {
             sinks: vec![sink],
             parts: Vec::new(),
         };
-        (platform, Lifeline { _device_news: device_news })
+        (platform, Lifeline { _device_news: device_news, _claim_news: claim_news })
     }
 
     fn cluster(&self) -> ClusterDoors {
@@ -173,6 +180,7 @@ impl Bench {
             objects: Arc::new(self.objects.clone()),
             lookups: Arc::new(NoServices),
             storage: Arc::new(self.storage.clone()),
+            claims: Arc::new(FakeClaimObjects::default()),
             feeds: Arc::new(FakeFeeds::new(&self.api, &self.objects)),
             joined: self.joined.subscribe(),
             copies: None,

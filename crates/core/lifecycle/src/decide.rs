@@ -42,8 +42,9 @@ fn next_step(state: PodState, facts: &Facts<'_>, now: Timestamp) -> Step {
         PodState::Stopping { grace, since } => stop(facts, grace_of(facts).min(grace), since, now),
         PodState::Stopped => take_down(facts, now),
         // What the node did not take, or had ended, and what runs nevertheless: it was started in
-        // an earlier life that nobody remembers, or by a call that was given up.
-        PodState::Settled if is_running_anything(facts.seen) => {
+        // an earlier life that nobody remembers, or by a call that was given up. Claims that are
+        // still prepared for it are left from such a life, too.
+        PodState::Settled if is_running_anything(facts.seen) || facts.holds_claims => {
             stop(facts, grace_of(facts), now, now)
         }
         PodState::Settled => settle(facts, now),

@@ -27,7 +27,7 @@ pub fn left_to_stop(grace: GracePeriod, spent: Duration) -> GracePeriod {
 /// How often upstream looks at what ended pods left.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 
-/// Stops every container, then every sandbox. Sidecars wait for their turn on the pod's time, not
+/// Stops every container, then every sandbox, and has claims taken back. Sidecars wait for their turn on the pod's time, not
 /// on their own.
 pub(crate) fn stop(
     facts: &Facts<'_>,
@@ -42,7 +42,11 @@ pub(crate) fn stop(
     } else {
         grace
     };
-    let stages = stop_everything(facts, left);
+    let mut stages = stop_everything(facts, left);
+    if stages.is_empty() && facts.holds_claims {
+        // Before anybody is told that the pod is over: others may get its claims from then on.
+        stages.push(vec![Action::UnprepareClaims]);
+    }
     if stages.is_empty() {
         return take_down(facts, now);
     }

@@ -27,6 +27,8 @@ pub struct Facts<'a> {
     pub phase: Phase,
     /// What this process has set up for the pod so far.
     pub setup: Setup,
+    /// Drivers of dynamic resources hold something for the pod, whoever had them prepare it.
+    pub holds_claims: bool,
     /// When the pod began, as its status says.
     pub started_at: Option<Timestamp>,
     /// True when it was decided already that the node ends the pod.
@@ -119,6 +121,8 @@ pub struct Setup {
     pub volumes: Presence,
     /// It has the devices it asks for; of no interest where it asks for none.
     pub devices: Presence,
+    /// Its claims are prepared; of no interest where it uses none.
+    pub claims: Presence,
     /// Its logs are gone.
     pub logs: Presence,
 }

@@ -2,7 +2,7 @@
 
 use ferrolet_pod::{
     Waiting, WaitingReason, asks_for_devices, containers_of, restart_policy_of,
-    restarts_on_failure, should_start,
+    restarts_on_failure, should_start, uses_claims,
 };
 use ferrolet_types::{
     ContainerId, ContainerName, SandboxId, Timestamp,
@@ -71,7 +71,14 @@ fn new_sandbox(pod: &Pod, facts: &Facts<'_>, attempt: u32, now: Timestamp) -> St
     step.then(init_remains(pod, facts))
         .then(missing_devices(pod, facts))
         .then(missing_setup(facts))
+        .then(claims_of_sandbox(pod))
         .then(vec![Action::CreateSandbox { attempt, replaces: attempt > 0 }])
+}
+
+/// What drivers have to prepare before a sandbox. Each new one asks anew: a claim may have changed
+/// since.
+fn claims_of_sandbox(pod: &Pod) -> Stage {
+    uses_claims(pod).then_some(Action::PrepareClaims).into_iter().collect()
 }
 
 /// A pod that is done gets no new sandbox just to be torn down again.
@@ -451,7 +458,17 @@ impl<'a> Plan<'a> {
             missing_setup(self.facts)
         };
         let devices = missing_devices(self.pod, self.facts);
-        let mut step = self.step.then(self.stops).then(devices).then(setup).then(resize);
+        let claims = match self.facts.setup.claims {
+            // The sandbox is older than this process.
+            Presence::Unknown | Presence::Absent
+                if uses_claims(self.pod) && !self.starts.is_empty() =>
+            {
+                vec![Action::EnsureClaims]
+            }
+            Presence::Unknown | Presence::Absent | Presence::Present => Vec::new(),
+        };
+        let step = self.step.then(self.stops).then(devices).then(setup).then(claims);
+        let mut step = step.then(resize);
         for stage in self.starts {
             step = step.then(stage);
         }

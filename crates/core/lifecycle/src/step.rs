@@ -89,6 +89,10 @@ pub enum Action {
     EnsureFiles,
     /// Mount the pod's volumes.
     EnsureVolumes,
+    /// Have the pod's claims of dynamic resources prepared, for a new sandbox.
+    PrepareClaims,
+    /// Make sure that the pod's claims are known, for a sandbox that an earlier life made.
+    EnsureClaims,
     /// Make the pod's sandbox.
     CreateSandbox {
         /// Counts the sandboxes of this pod.
@@ -151,6 +155,8 @@ pub enum Action {
     },
     /// Give what may still run in the pod's cgroup as little of the processors as can be.
     LowerCpu,
+    /// Have the pod's claims of dynamic resources taken back.
+    UnprepareClaims,
     /// Unmount the pod's volumes.
     ReleaseVolumes {
         /// When that takes longer than this, what may still run in the pod's cgroup is slowed down

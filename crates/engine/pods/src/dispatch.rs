@@ -171,6 +171,12 @@ impl Dispatcher {
                     self.world.answers.retain(|uid| self.roster.knows(uid));
                     self.world.devices.retain(&|uid| self.roster.knows(uid));
                     self.world.endings.retain(|uid| self.roster.knows(uid));
+                    // What drivers hold for a pod that is nowhere any more is taken back as its
+                    // containers would be.
+                    for uid in self.world.claims.holders() {
+                        let command = self.roster.left_over(uid, None);
+                        self.obey(command.into_iter().collect());
+                    }
                 }
             }
             Event::Hint(Hint::Changed { uid, news }) => {

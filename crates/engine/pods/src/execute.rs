@@ -163,6 +163,8 @@ async fn execute(world: &World, memory: &Memory, turns: &Turns, action: Action) 
             }
             Err(error) => failed(error.reason, error.message),
         },
+        (Action::PrepareClaims, Some(pod)) => claims_ready(world.claims.prepare(pod).await),
+        (Action::EnsureClaims, Some(pod)) => claims_ready(world.claims.ensure(pod).await),
         (Action::CreateSandbox { attempt, replaces }, Some(pod)) => {
             if replaces {
                 let message = "Pod sandbox changed, it will be killed and re-created.".to_owned();
@@ -237,6 +239,10 @@ async fn execute_nameless(
             lower_cpu(world, memory).await;
             Outcome::Done
         }
+        Action::UnprepareClaims => match world.claims.unprepare(memory.asked.uid()).await {
+            Ok(()) => Outcome::Setup(Part::Claims, Presence::Absent),
+            Err(message) => failed("FailedSync", format!("error syncing pod: {message}")),
+        },
         Action::ReleaseVolumes { lower_after } => {
             match release_volumes(world, memory, lower_after).await {
                 Ok(()) => Outcome::Setup(Part::Volumes, Presence::Absent),
@@ -262,6 +268,8 @@ async fn execute_nameless(
         | Action::EnsureCgroup
         | Action::EnsureFiles
         | Action::EnsureVolumes
+        | Action::PrepareClaims
+        | Action::EnsureClaims
         | Action::CreateSandbox { .. }
         | Action::Resize { .. }
         | Action::Start { .. } => failed("FailedSync", "the pod has no specification".to_owned()),
@@ -338,6 +346,16 @@ async fn allocate_devices(world: &World, memory: &Memory, pod: &Pod) -> Outcome 
         Ok(()) => Outcome::Setup(Part::Devices, Presence::Present),
         Err(DeviceError::Refused { reason, message }) => Outcome::Rejected { reason, message },
         Err(DeviceError::NotYet { reason, message }) => failed(reason, message),
+    }
+}
+
+fn claims_ready(prepared: Result<(), String>) -> Outcome {
+    match prepared {
+        Ok(()) => Outcome::Setup(Part::Claims, Presence::Present),
+        Err(why) => {
+            let message = format!("Failed to prepare dynamic resources: {why}");
+            failed("FailedPrepareDynamicResources", message)
+        }
     }
 }
 

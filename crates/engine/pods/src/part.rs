@@ -45,6 +45,8 @@ pub struct Wakers {
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
     /// Pods whose devices feel different, or whose plugin is back.
     pub devices: mpsc::Receiver<PodUid>,
+    /// Pods whose claimed devices feel different, or whose driver is back.
+    pub claims: mpsc::Receiver<PodUid>,
 }
 
 /// What others need of the sync loop.
@@ -86,6 +88,7 @@ pub fn build(settings: Settings, doors: Doors, wakers: Wakers) -> (Pods, Part) {
         volumes_ready: wakers.volumes_ready,
         volume_health: wakers.volume_health,
         devices: wakers.devices,
+        claims: wakers.claims,
         evictions: evicted,
     };
     let dispatching = run(world.clone(), inputs, pulse.clone());

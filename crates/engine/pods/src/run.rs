@@ -42,6 +42,8 @@ pub struct Inputs {
     pub volume_health: mpsc::Receiver<VolumeHealthReport>,
     /// Pods whose devices feel different, or whose plugin is back.
     pub devices: mpsc::Receiver<PodUid>,
+    /// Pods whose claimed devices feel different, or whose driver is back.
+    pub claims: mpsc::Receiver<PodUid>,
     /// Pods that the node cannot afford any longer.
     pub evictions: mpsc::Receiver<Eviction>,
 }
@@ -91,6 +93,7 @@ pub async fn run(world: Arc<World>, mut inputs: Inputs, pulse: Arc<LoopHealth>) 
             Some(uid) = inputs.volumes_ready.recv() => Event::VolumesReady(uid),
             Some(report) = inputs.volume_health.recv() => Event::VolumeHealth(report),
             Some(uid) = inputs.devices.recv() => Event::DevicesChanged(uid),
+            Some(uid) = inputs.claims.recv() => Event::DevicesChanged(uid),
             Some(hint) = inputs.hints.recv() => Event::Hint(hint),
             // A tick that was not waited for comes at once the next time.
             _ = retry.tick() => Event::RetryResizes,

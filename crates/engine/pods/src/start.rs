@@ -322,7 +322,12 @@ async fn request_container(
     } else {
         false
     };
-    let plugins = world.devices.for_container(uid, &container.name).await.map_err(config_error)?;
+    let mut cdi_devices = world.claims.cdi_devices(pod, container).map_err(config_error)?;
+    let given = world.devices.for_container(uid, &container.name).await;
+    let mut plugins = given.map_err(config_error)?;
+    // In upstream's order: those of claims come first.
+    cdi_devices.append(&mut plugins.cdi_devices);
+    plugins.cdi_devices = cdi_devices;
     let objects = env_objects(world, memory, pod, container).await;
     let target = target_of(memory, pod, order).map_err(config_error)?;
     let place = match &world.placing {

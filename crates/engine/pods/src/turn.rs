@@ -30,6 +30,8 @@ pub(crate) struct NodeNow<'a> {
     /// The pod's runtime handler makes nested mounts read-only.
     pub(crate) has_recursive_read_only: bool,
     pub(crate) shows_stop_signal: bool,
+    /// Drivers of dynamic resources hold something for the pod.
+    pub(crate) holds_claims: bool,
 }
 
 /// What one turn came to.
@@ -75,6 +77,7 @@ pub(crate) fn plan_turn(
         seen: memory.seen.observation(),
         phase: computed.as_ref().map_or(Phase::Running, |it| it.phase),
         setup: memory.made.setup(),
+        holds_claims: node.holds_claims,
         started_at: started_at(memory),
         is_judged: memory.asked.verdict().is_some(),
         eviction: orders.eviction.as_ref(),
@@ -246,6 +249,7 @@ mod tests {
             n_dead_kept: None,
             has_recursive_read_only: false,
             shows_stop_signal: false,
+            holds_claims: false,
         };
         plan_turn(memory, &inbox.take(), &node, Timestamp::from_second(100))
     }

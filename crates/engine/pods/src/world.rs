@@ -6,8 +6,8 @@ use ferrolet_lifecycle::BackOffPolicy;
 use ferrolet_node::NodeState;
 use ferrolet_ports::{
     Clock, ClusterLookups, ClusterObjects, Events, GrantsView, Hooks, Images, NodeNames, Placing,
-    PodCgroups, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError, RuntimeHandler,
-    StateFiles, Usage,
+    PodCgroups, PodClaims, PodDevices, PodFiles, PodVolumes, Probing, Runtime, RuntimeError,
+    RuntimeHandler, StateFiles, Usage,
 };
 use ferrolet_resources::{CgroupPolicy, with_resources};
 use ferrolet_spec::{NodeDns, SpecSettings};
@@ -111,6 +111,8 @@ pub struct Doors {
     pub volumes: Arc<dyn PodVolumes>,
     /// Devices of pods.
     pub devices: Arc<dyn PodDevices>,
+    /// Claims of pods for dynamic resources.
+    pub claims: Arc<dyn PodClaims>,
     /// Probes of containers.
     pub probing: Arc<dyn Probing>,
     /// Handlers of container lifecycles.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use ferrolet_agent::{ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
+use ferrolet_agent::{ClaimDoors, ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
 use ferrolet_bus::{Logind, Systemd};
 use ferrolet_cluster::{
     api::Pace,
@@ -38,7 +38,7 @@ use ferrolet_linux::{SystemClock, cgroups::CgroupLayout};
 use ferrolet_mounts::{NodeFlexDrivers, NodeVolumes};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
-use ferrolet_plugins::{DeviceRegistry, PodNews, Registry, Sockets, Takers};
+use ferrolet_plugins::{DeviceRegistry, DriverRegistry, PodNews, Registry, Sockets, Takers};
 use ferrolet_ports::{
     CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Power, Runtime as _,
 };
@@ -246,7 +246,8 @@ fn kernel_log() -> Option<Box<dyn KernelLog>> {
     }
 }
 
-/// Plugins that introduce themselves: drivers of volumes, and whoever offers devices.
+/// Plugins that introduce themselves: drivers of volumes and of dynamic resources, and whoever
+/// offers devices.
 fn plugins(
     loaded: &Loaded,
     parts: &mut Vec<Part>,
@@ -256,10 +257,14 @@ fn plugins(
     sockets::make_directory(&device_directory)
         .with_context(|| format!("make {}", device_directory.display()))?;
     let (devices, watching, news) = DeviceRegistry::new(device_directory.clone());
-    let takers = Takers { devices: Some(devices.clone()), ..Takers::default() };
+    let asks_health = loaded.config.gates.enabled("ResourceHealthStatus");
+    let (drivers, following, driver_news) = DriverRegistry::new(asks_health);
+    let takers = Takers { devices: Some(devices.clone()), claims: Some(drivers.clone()) };
     let registry = Arc::new(Registry::with_takers(takers));
-    let mut part =
-        Part::new("plugins").with_check(devices.clone()).with_loop(watching.run(devices.clone()));
+    let mut part = Part::new("plugins")
+        .with_check(devices.clone())
+        .with_loop(watching.run(devices.clone()))
+        .with_loop(following.run());
     part.metrics.push(registry.clone());
     let (socket_sender, found) = watch::channel(Sockets::new());
     part.add_loop(sockets::follow(root.join("plugins_registry"), socket_sender));
@@ -272,7 +277,8 @@ fn plugins(
         files: Arc::new(NodeState::new(&device_directory)),
     };
     let registered = registry.registered();
-    Ok((PluginDoors { registered, csi: registry, devices: device_doors }, devices))
+    let claims = ClaimDoors { drivers, news: Some(driver_news) };
+    Ok((PluginDoors { registered, csi: registry, devices: device_doors, claims }, devices))
 }
 
 /// The node's place in its cluster, if it has one.
@@ -356,6 +362,7 @@ async fn cluster_doors(
         objects: cluster.objects(),
         lookups: cluster.lookups(),
         storage: cluster.storage(),
+        claims: cluster.claims(),
         feeds: cluster.clone(),
         joined: cluster.joined(),
         copies,

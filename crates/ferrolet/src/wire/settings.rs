@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::bail;
 use ferrolet_agent::{NodeSlice, Settings};
+use ferrolet_claims_engine::ClaimRules;
 use ferrolet_config::{
     FeatureGates, Loaded,
     config::{ChangeDetection, Enforcement, Shutdown},
@@ -56,6 +57,7 @@ pub(super) fn of(
         devices: ferrolet_devices_engine::Settings {
             shows_health: loaded.config.gates.enabled("ResourceHealthStatus"),
         },
+        claims: claims(&loaded.config.gates),
         sources: sources(loaded, name),
         pods: ferrolet_pods::Settings {
             making: pod_facts::pod_settings(loaded, &machine.facts, &machine.layout, pulls)?,
@@ -77,6 +79,17 @@ pub(super) fn of(
             startup: Startup::new(read_boot_time(), adapters.started),
         },
     })
+}
+
+fn claims(gates: &FeatureGates) -> ferrolet_claims_engine::Settings {
+    ferrolet_claims_engine::Settings {
+        rules: ClaimRules {
+            groups: gates.enabled("DRAWorkloadResourceClaims"),
+            skipping: gates.enabled("DRAOptionalNodeOperations"),
+        },
+        shows_health: gates.enabled("ResourceHealthStatus"),
+        shows_messages: gates.enabled("ResourceHealthStatusMessage"),
+    }
 }
 
 fn sources(loaded: &Loaded, node_name: &str) -> ferrolet_sources::Settings {

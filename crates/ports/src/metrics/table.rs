@@ -186,6 +186,10 @@ families! {
     Metrics CSI_OPERATIONS_SECONDS "csi_operations_seconds" Histogram(VOLUMES) Alpha ["driver_name", "grpc_status_code", "method_name", "migrated"] "Time calls of CSI drivers took, in seconds, by how they ended.";
     Metrics DISABLED_METRICS_TOTAL "disabled_metrics_total" Counter Beta [] "Families that were switched off.";
     Metrics DRA_GRPC_OPERATIONS_DURATION_SECONDS "dra_grpc_operations_duration_seconds" Histogram(DRIVERS) Alpha ["driver_name", "grpc_status_code", "method_name"] "Time calls of drivers of dynamic resources took, in seconds, by how they ended.";
+    Metrics DRA_NODE_PREPARE_SKIPS_TOTAL "dra_node_prepare_skips_total" Counter Alpha ["driver_name"] "Claims that a driver need not prepare.";
+    Metrics DRA_NODE_UNPREPARE_SKIPS_TOTAL "dra_node_unprepare_skips_total" Counter Alpha ["driver_name"] "Claims that a driver need not take back.";
+    Metrics DRA_OPERATIONS_DURATION_SECONDS "dra_operations_duration_seconds" Histogram(DRIVERS) Alpha ["is_error", "operation_name"] "Time it took to have the claims of a pod prepared or taken back, in seconds.";
+    Metrics DRA_RESOURCE_CLAIMS_IN_USE "dra_resource_claims_in_use" Gauge Alpha ["driver_name"] "Claims of dynamic resources that pods use, by driver.";
     Metrics HIDDEN_METRICS_TOTAL "hidden_metrics_total" Counter Beta [] "Families that are hidden.";
     Metrics KUBELET_ACTIVE_PODS "kubelet_active_pods" Gauge Alpha ["static"] "Pods that are not over.";
     Metrics KUBELET_ADMISSION_REJECTIONS_TOTAL "kubelet_admission_rejections_total" Counter Alpha ["reason"] "Pods that this node refused.";

@@ -79,6 +79,28 @@ fn what_runs_of_a_settled_pod_is_ended() {
     assert_eq!(scene.plan(), "stop s-0");
 }
 
+/// Drivers take claims back when nothing runs any more, and before the pod counts as over: whoever
+/// gets them next must find them free.
+#[test]
+fn claims_are_taken_back_while_the_pod_is_still_stopping() {
+    let mut scene = Scene::new(simple()).sandboxes(vec![sandbox(0, false)]);
+    (scene.state, scene.wish) = (stopping(30), Wish::End { grace: None });
+    scene.holds_claims = true;
+    assert_eq!(scene.plan(), "unprepare claims");
+    assert_eq!(scene.step().next, stopping(30));
+    let failure = Failure { message: "away".to_owned(), count: 1, at: at(NOW) };
+    scene.pod_failure = Some(failure);
+    assert_eq!((scene.plan().as_str(), scene.step().next), ("", stopping(30)));
+    scene.pod_failure = None;
+    scene.holds_claims = false;
+    assert_eq!(scene.step().next, PodState::Stopped);
+    // An earlier life ended before it was done, and nobody asks for the pod.
+    scene.pod = None;
+    scene.holds_claims = true;
+    scene.state = PodState::Settled;
+    assert_eq!(scene.plan(), "unprepare claims");
+}
+
 /// Grace period: lowered, never raised, at least a second.
 #[test]
 fn a_second_kill_cannot_buy_more_time() {

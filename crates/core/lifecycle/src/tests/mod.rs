@@ -120,6 +120,7 @@ struct Scene {
     failures: BTreeMap<ContainerName, StartFailure>,
     waiting: BTreeMap<ContainerName, Waiting>,
     hold: Option<Hold>,
+    holds_claims: bool,
     started_at: Option<Timestamp>,
     is_judged: bool,
     eviction: Option<Eviction>,
@@ -137,6 +138,7 @@ const READY: Setup = Setup {
     files: Presence::Present,
     volumes: Presence::Present,
     devices: Presence::Unknown,
+    claims: Presence::Unknown,
     logs: Presence::Unknown,
 };
 
@@ -152,6 +154,7 @@ impl Scene {
             failures: BTreeMap::new(),
             waiting: BTreeMap::new(),
             hold: None,
+            holds_claims: false,
             started_at: None,
             is_judged: false,
             eviction: None,
@@ -189,6 +192,7 @@ impl Scene {
             failures: &self.failures,
             waiting: &self.waiting,
             hold: self.hold.as_ref(),
+            holds_claims: self.holds_claims,
             started_at: self.started_at,
             is_judged: self.is_judged,
             eviction: self.eviction.as_ref(),
@@ -215,6 +219,9 @@ fn in_words(step: &Step) -> String {
         Action::EnsureFiles => "files".to_owned(),
         Action::EnsureVolumes => "volumes".to_owned(),
         Action::AllocateDevices => "devices".to_owned(),
+        Action::PrepareClaims => "prepare claims".to_owned(),
+        Action::EnsureClaims => "ensure claims".to_owned(),
+        Action::UnprepareClaims => "unprepare claims".to_owned(),
         Action::CreateSandbox { attempt, .. } => format!("sandbox {attempt}"),
         Action::Resize { containers, .. } => {
             let names: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();

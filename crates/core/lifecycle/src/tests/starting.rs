@@ -1,7 +1,8 @@
 //! Sandboxes, restarts, back-off and probes of regular containers.
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+    api::core::v1::{PodResourceClaim, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::*;
@@ -37,6 +38,30 @@ fn devices_come_before_all_else_and_only_where_they_are_asked_for() {
     assert_eq!(scene.plan(), "start c");
     scene.setup.devices = Presence::Unknown;
     assert_eq!(scene.plan(), "devices; start c");
+}
+
+/// Drivers prepare claims for each new sandbox, after all else is there; for one that an earlier
+/// life made, somebody only has to know of them before another container starts in it.
+#[test]
+fn claims_are_prepared_right_before_a_sandbox() {
+    let claim = PodResourceClaim {
+        name: "gpu".to_owned(),
+        resource_claim_name: Some("mine".to_owned()),
+        ..PodResourceClaim::default()
+    };
+    let mut with_claim = pod("Always", vec![], vec![container("c")]);
+    with_claim.spec.as_mut().unwrap().resource_claims = Some(vec![claim]);
+    let mut scene = Scene::new(with_claim);
+    scene.setup = Setup::default();
+    assert_eq!(scene.plan(), "cgroup, files, volumes; prepare claims; sandbox 0");
+    scene.setup = Setup { claims: Presence::Present, ..READY };
+    assert_eq!(scene.plan(), "prepare claims; sandbox 0");
+    let mut scene = scene.with(vec![]);
+    assert_eq!(scene.plan(), "start c");
+    scene.setup.claims = Presence::Unknown;
+    assert_eq!(scene.plan(), "ensure claims; start c");
+    let scene = scene.with(vec![seen_container("c", 0, running())]);
+    assert_eq!(scene.plan(), "");
 }
 
 /// Without a network only pods on the node's own go on.

@@ -39,6 +39,7 @@ pub(crate) enum Part {
     Files,
     Volumes,
     Devices,
+    Claims,
     Logs,
 }
 
@@ -71,6 +72,7 @@ impl Made {
             Part::Files => self.setup.files = presence,
             Part::Volumes => self.setup.volumes = presence,
             Part::Devices => self.setup.devices = presence,
+            Part::Claims => self.setup.claims = presence,
             Part::Logs => self.setup.logs = presence,
         }
     }

@@ -15,10 +15,10 @@ use std::{
 };
 
 use ferrolet_lifecycle::{PodState, Step, StepEvent};
-use ferrolet_pod::asks_for_devices;
+use ferrolet_pod::{asks_for_devices, uses_claims};
 use ferrolet_ports::TRACED;
 use ferrolet_resources::PodResources;
-use ferrolet_types::{ContainerName, PodUid, Timestamp, pod::PodView as _};
+use ferrolet_types::{ContainerName, Pod, PodUid, Timestamp, pod::PodView as _};
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, Span};
@@ -169,12 +169,14 @@ impl Worker {
 
     /// How the pod's devices feel, where it has any.
     fn look_at_devices(&mut self) {
-        let (memory, devices) = (&mut self.memory, &self.world.devices);
-        let Some(pod) = memory.asked.pod().filter(|pod| asks_for_devices(pod)) else {
+        let (memory, world) = (&mut self.memory, &self.world);
+        let has_devices = |pod: &&Pod| asks_for_devices(pod) || uses_claims(pod);
+        let Some(pod) = memory.asked.pod().filter(has_devices) else {
             return;
         };
         let of = |it: &Container| {
-            let health = devices.health(memory.asked.uid(), &it.name);
+            let mut health = world.devices.health(memory.asked.uid(), &it.name);
+            health.extend(world.claims.health(pod, it));
             (ContainerName::new(it.name.as_str()), health)
         };
         let felt = pod.spec_ref().containers.iter().map(of).collect();
@@ -228,6 +230,7 @@ impl Worker {
             n_dead_kept: world.settings.n_dead_kept,
             has_recursive_read_only: world.knows_recursive_read_only(&handler),
             shows_stop_signal: world.settings.spec.has_stop_signals,
+            holds_claims: world.claims.holds(self.memory.asked.uid()),
         };
         ask(self, &node)
     }

@@ -4,6 +4,7 @@
 //! world's events become hints. Tests wait for conditions of the world or of the board and read
 //! times from the world's journal.
 
+mod claims;
 mod devices;
 mod end;
 mod evictions;

@@ -10,7 +10,9 @@ use ferrolet_pods::{
 };
 use ferrolet_ports::{Events, PodsView as _, Runtime as _, RuntimeEventKind};
 use ferrolet_spec::{NodeDns, SpecSettings};
-use ferrolet_testkit::{Act, FakeDevices, FakeHooks, FakeNames, FakeProbing, World, roomy_node};
+use ferrolet_testkit::{
+    Act, FakeClaims, FakeDevices, FakeHooks, FakeNames, FakeProbing, World, roomy_node,
+};
 use ferrolet_types::{
     Eviction, Pod, PodChange, PodChanges, PodUid, Timestamp, VolumeHealthReport,
     hint::{Hint, News, Seen},
@@ -58,6 +60,8 @@ pub(crate) struct Agent {
     reports: mpsc::UnboundedSender<ProbeReport>,
     volume_health: mpsc::Sender<VolumeHealthReport>,
     pub(crate) devices: Arc<FakeDevices>,
+    pub(crate) claims: Arc<FakeClaims>,
+    _claim_news: mpsc::Sender<PodUid>,
     device_news: mpsc::Sender<PodUid>,
     _tasks: JoinSet<()>,
 }
@@ -68,15 +72,27 @@ impl Agent {
     }
 
     pub(crate) fn with_events(world: &World, events: Arc<dyn Events>) -> Self {
-        Self::wire(world, events, roomy_node())
+        Self::wire(world, events, roomy_node(), Arc::default())
+    }
+
+    /// On a node whose drivers hold something for these pods.
+    pub(crate) fn with_claims(world: &World, holders: &[PodUid]) -> Self {
+        let claims = Arc::new(FakeClaims::default());
+        holders.iter().for_each(|uid| claims.hold(uid));
+        Self::wire(world, world.events(), roomy_node(), claims)
     }
 
     /// On a node with bounds.
     pub(crate) fn with_node(world: &World, node: NodeState) -> Self {
-        Self::wire(world, world.events(), node)
+        Self::wire(world, world.events(), node, Arc::default())
     }
 
-    fn wire(world: &World, events: Arc<dyn Events>, node: NodeState) -> Self {
+    fn wire(
+        world: &World,
+        events: Arc<dyn Events>,
+        node: NodeState,
+        claims: Arc<FakeClaims>,
+    ) -> Self {
         let board = Arc::new(Board::default());
         let hooks = Arc::new(FakeHooks::default());
         let devices = Arc::new(FakeDevices::default());
@@ -93,6 +109,7 @@ impl Agent {
             placing: None,
             volumes: world.volumes(),
             devices: devices.clone(),
+            claims: claims.clone(),
             probing: Arc::new(FakeProbing::default()),
             hooks: hooks.clone(),
             objects: None,
@@ -108,6 +125,7 @@ impl Agent {
         let (eviction_sender, evictions) = mpsc::channel(8);
         let (health_sender, volume_health) = mpsc::channel(8);
         let (device_sender, device_news) = mpsc::channel(8);
+        let (claim_sender, claim_news) = mpsc::channel(8);
         let inputs = Inputs {
             changes,
             hints,
@@ -115,6 +133,7 @@ impl Agent {
             volumes_ready: mpsc::channel(1).1,
             volume_health,
             devices: device_news,
+            claims: claim_news,
             evictions,
         };
         let mut tasks = JoinSet::new();
@@ -127,6 +146,8 @@ impl Agent {
             hooks,
             devices,
             device_news: device_sender,
+            claims,
+            _claim_news: claim_sender,
             changes: change_sender,
             hints: hint_sender,
             node: node_sender,
