@@ -56,6 +56,8 @@ pub(crate) struct Options {
     pub(crate) logind: Part<PathBuf>,
     /// A device plugin, likewise.
     pub(crate) device_plugin: Part<PathBuf>,
+    /// A driver of dynamic resources, likewise.
+    pub(crate) claim_driver: Part<PathBuf>,
     /// A client of a node's local services, likewise.
     pub(crate) local_client: Part<PathBuf>,
     /// A runc that maps the users of mounts, likewise.
@@ -118,6 +120,10 @@ fn drive() -> Result<u8> {
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_devices) {
         options.device_plugin = parts::device_plugin();
     }
+    let needs_claims = |case: &Case| case.group == "cluster_claims";
+    if options.sample_run.is_none() && runner::select(&options).iter().any(needs_claims) {
+        options.claim_driver = parts::claim_driver();
+    }
     let needs_client = |case: &Case| case.group == "local_services";
     if options.sample_run.is_none() && runner::select(&options).iter().any(needs_client) {
         options.local_client = parts::local_client();
@@ -168,6 +174,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         control_plane: Part::Missing("no selected test needs it".to_owned()),
         csi_driver: Part::Missing("no selected test needs it".to_owned()),
         device_plugin: Part::Missing("no selected test needs it".to_owned()),
+        claim_driver: Part::Missing("no selected test needs it".to_owned()),
         local_client: Part::Missing("no selected test needs it".to_owned()),
         logind: Part::Missing("no selected test needs it".to_owned()),
         newer_runc: Part::Missing("no selected test needs it".to_owned()),

@@ -14,6 +14,7 @@ mod cluster_attacks;
 mod cluster_away;
 mod cluster_bad_input;
 mod cluster_bench;
+mod cluster_claims;
 mod cluster_csi;
 mod cluster_csi_asks;
 mod cluster_csi_disks;
@@ -248,6 +249,7 @@ pub(crate) fn all() -> Vec<Case> {
         cluster_resize::cases(),
         cluster_volumes::cases(),
         cluster_describe::cases(),
+        cluster_claims::cases(),
         cluster_devices::cases(),
         cluster_node::cases(),
         cluster_admission::cases(),

@@ -85,6 +85,10 @@ pub(super) const TEST_PROGRAMS: &[Binary] = &[
     ("e2e_node.test", "k8s.io/kubernetes/test/e2e_node"),
 ];
 
+/// Upstream's own driver of dynamic resources, of the same module.
+pub(super) const CLAIM_DRIVER: &[Binary] =
+    &[("dra-test-driver", "k8s.io/kubernetes/test/e2e/dra/test-driver")];
+
 /// Upstream's judge of runtimes, which is a test program.
 pub(super) const CRITEST: &[Binary] = &[("critest.test", "sigs.k8s.io/cri-tools/cmd/critest")];
 

@@ -280,6 +280,18 @@ pub fn device_plugin() -> Part<PathBuf> {
     built.map(|directory| directory.join("device-plugin")).into()
 }
 
+/// Builds upstream's driver of dynamic resources by `tests/conformance` unless the cache has it.
+#[must_use]
+pub fn claim_driver() -> Part<PathBuf> {
+    let module = go::Module {
+        directory: modules().join("conformance"),
+        flags: go::CONTROL_PLANE_FLAGS,
+        language: Language::Go,
+    };
+    let built = module.build(go::CLAIM_DRIVER);
+    built.map(|directory| directory.join("dra-test-driver")).into()
+}
+
 /// Builds the runc of `tests/runc` unless the cache has it.
 #[must_use]
 pub fn newer_runc() -> Part<PathBuf> {
