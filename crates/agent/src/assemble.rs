@@ -6,7 +6,7 @@ use ferrolet_node_engine::{
     AllocatableDoors, NodeHandle, RefreshDoors, enforce_allocatable, refresh,
 };
 use ferrolet_pods::{Board, Wakers};
-use ferrolet_ports::{Placing, StatusSink};
+use ferrolet_ports::{GivenView, Placing, StatusSink};
 use ferrolet_report::node::hand_over_pod_cidr;
 use ferrolet_shutdown::Shutdown;
 use ferrolet_sources::http::ClientError;
@@ -67,6 +67,8 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
     let doors = platform.placement_doors(board.clone());
     let (placing, part) = ferrolet_placement_engine::build(settings.placement, doors).await;
     parts.push(part);
+    let given: Vec<Arc<dyn GivenView>> =
+        vec![devices.devices.clone(), placing.clone(), claims.claims.clone()];
     let placing: Arc<dyn Placing> = placing;
     let providers = Providers {
         probes: &probes,
@@ -110,7 +112,7 @@ pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agen
         pods: board.clone(),
         board,
         grants: pods.world.clone(),
-        given: devices.devices,
+        given: Arc::new(given),
         usage: volumes.usage,
         node: Arc::new(node.clone()),
         presented: node.clone(),

@@ -4,7 +4,8 @@
 //! Implemented by whoever hands such things out; asked by the service that shows them to programs
 //! on the node.
 
-use ferrolet_types::PodUid;
+use ferrolet_types::Pod;
+use k8s_openapi::api::core::v1::Container;
 
 /// Things for one container, or all that could be given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,20 @@ pub struct Given {
     pub cpus: Vec<i64>,
     /// Memory of certain NUMA nodes.
     pub memory: Vec<GivenMemory>,
+    /// Claims of dynamic resources.
+    pub claims: Vec<GivenClaim>,
+}
+
+impl Given {
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.devices.extend(other.devices);
+        self.cpus.extend(other.cpus);
+        self.memory.extend(other.memory);
+        self.claims.extend(other.claims);
+        self
+    }
 }
 
 /// Devices of one resource.
@@ -26,6 +41,32 @@ pub struct GivenDevices {
     pub ids: Vec<String>,
     /// NUMA nodes they are close to.
     pub numa_nodes: Vec<i64>,
+}
+
+/// What drivers prepared for a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenClaim {
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its devices.
+    pub devices: Vec<GivenClaimDevice>,
+}
+
+/// A device of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenClaimDevice {
+    /// Whose it is.
+    pub driver: String,
+    /// The pool that it is of.
+    pub pool: String,
+    /// Its name there.
+    pub device: String,
+    /// Which share of it.
+    pub share_id: Option<String>,
+    /// What the runtime was told.
+    pub cdi_ids: Vec<String>,
 }
 
 /// A block of memory.
@@ -44,19 +85,16 @@ pub trait GivenView: Send + Sync {
     /// All that may be given to pods.
     fn allocatable(&self) -> Given;
     /// What a container has.
-    fn given_to(&self, uid: &PodUid, container: &str) -> Given;
+    fn given_to(&self, pod: &Pod, container: &Container) -> Given;
 }
 
-/// A node that gives nothing to anybody alone: the policies `none`, and no device plugins.
-#[derive(Clone, Copy, Debug)]
-pub struct NothingGiven;
-
-impl GivenView for NothingGiven {
+/// Several who give, as one.
+impl GivenView for Vec<std::sync::Arc<dyn GivenView>> {
     fn allocatable(&self) -> Given {
-        Given::default()
+        self.iter().map(|it| it.allocatable()).fold(Given::default(), Given::and)
     }
 
-    fn given_to(&self, _: &PodUid, _: &str) -> Given {
-        Given::default()
+    fn given_to(&self, pod: &Pod, container: &Container) -> Given {
+        self.iter().map(|it| it.given_to(pod, container)).fold(Given::default(), Given::and)
     }
 }

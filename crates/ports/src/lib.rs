@@ -89,7 +89,7 @@ pub use figures::{
 pub use flex::{
     FlexAbilities, FlexAnswer, FlexCall, FlexCommand, FlexDrivers, FlexError, FlexPlace, FlexStand,
 };
-pub use given::{Given, GivenDevices, GivenMemory, GivenView, NothingGiven};
+pub use given::{Given, GivenClaim, GivenClaimDevice, GivenDevices, GivenMemory, GivenView};
 pub use host::{HostError, NodeCgroups, NodeNames, PodCgroups, PodFiles, StoredPod};
 pub use images::{ImageError, ImageInfo, Images, PullRequest, RegistryAuth};
 pub use kernel_log::KernelLog;

@@ -20,6 +20,7 @@ mod keep;
 mod metrics;
 mod part;
 mod prepare;
+mod shown;
 #[cfg(test)]
 mod tests;
 mod unprepare;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ferrolet_claims::{DeviceHealth, Feeling};
-use ferrolet_ports::{DriverNews, PodClaims as _, StateFiles as _};
+use ferrolet_ports::{DriverNews, GivenView as _, PodClaims as _, StateFiles as _};
 use ferrolet_testkit::{DriverFault, FakeClaimDrivers, FakeClaimObjects, World};
 use ferrolet_types::{Pod, PodUid, pod::PodView as _};
 use serde_json::{Value, json};
@@ -140,6 +140,11 @@ async fn claims_are_prepared_in_batches_and_taken_back_after_their_last_pod() {
     assert_eq!(node.drivers.calls(), ["prepare gpu.example a+b", "prepare net.example b"]);
     let devices = ["gpu.example/device=a-0", "gpu.example/device=b-0", "net.example/device=b-0"];
     assert_eq!(agent.devices(&p), devices);
+    let container = &p.spec_ref().containers[0];
+    let given = agent.built.claims.given_to(&p, container).claims;
+    let given: Vec<(&str, usize)> =
+        given.iter().map(|it| (it.name.as_str(), it.devices.len())).collect();
+    assert_eq!(given, [("a", 1), ("b", 2)]);
     // Somebody else prepared it already.
     agent.prepare(&q).await.unwrap();
     assert_eq!(node.drivers.calls().len(), 2);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ferrolet_devices::DeviceBook;
 use ferrolet_ports::{Given, GivenDevices, GivenView};
-use ferrolet_types::PodUid;
-use k8s_openapi::api::core::v1::{ResourceHealth, ResourceStatus};
+use ferrolet_types::{Pod, PodUid, pod::PodView as _};
+use k8s_openapi::api::core::v1::{Container, ResourceHealth, ResourceStatus};
 
 use crate::Devices;
 
@@ -40,10 +40,12 @@ impl GivenView for Devices {
         Given { devices, ..Given::default() }
     }
 
-    fn given_to(&self, uid: &PodUid, container: &str) -> Given {
+    fn given_to(&self, pod: &Pod, container: &Container) -> Given {
         let devices = self.look(|book| {
             let mut all = Vec::new();
-            for (resource, allocation) in book.allocations(uid, container).into_iter().flatten() {
+            for (resource, allocation) in
+                book.allocations(&pod.uid(), &container.name).into_iter().flatten()
+            {
                 let mut nodes: BTreeMap<&String, Vec<i64>> = BTreeMap::new();
                 for (node, ids) in &allocation.ids {
                     for id in ids {

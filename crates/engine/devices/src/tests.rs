@@ -125,7 +125,7 @@ async fn pods_get_devices_keep_them_and_give_them_back() {
     assert_eq!(rig.plugins.started(), [ids("b")]);
     let line =
         GivenDevices { resource: GPU.to_owned(), ids: vec!["b".to_owned()], numa_nodes: vec![] };
-    assert_eq!(devices.given_to(&one.uid(), "c").devices, [line]);
+    assert_eq!(devices.given_to(&one, &one.spec_ref().containers[0]).devices, [line]);
     assert_eq!(devices.allocatable().devices.len(), 2);
 
     devices.release(&one.uid());

@@ -17,6 +17,7 @@ mod keep;
 mod metrics;
 mod part;
 mod reconcile;
+mod shown;
 #[cfg(test)]
 mod tests;
 

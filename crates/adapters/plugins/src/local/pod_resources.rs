@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ferrolet_ports::{
-    Given, GivenDevices, GivenMemory, GivenView, PodsView,
+    Given, GivenClaim, GivenClaimDevice, GivenDevices, GivenMemory, GivenView, PodsView,
     metrics::{self, Counter, process},
 };
 use ferrolet_types::{
@@ -23,10 +23,10 @@ use super::{LocalSocket, limit::Limit, listen::Answers};
 use crate::proto::{
     local_alpha::{self as alpha, pod_resources_lister_server as alpha_server},
     pod_resources::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
-        ContainerMemory, ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
-        ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources as Shown,
-        TopologyInfo,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource,
+        ContainerDevices, ContainerMemory, ContainerResources, DynamicResource,
+        GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+        ListPodResourcesResponse, NumaNode, PodResources as Shown, TopologyInfo,
         pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
     },
 };
@@ -81,13 +81,13 @@ impl PodResources {
     }
 
     fn container(&self, pod: &Pod, container: &Container) -> ContainerResources {
-        let Given { devices, cpus, memory } = self.given.given_to(&pod.uid(), &container.name);
+        let Given { devices, cpus, memory, claims } = self.given.given_to(pod, container);
         ContainerResources {
             name: container.name.clone(),
             devices: devices.into_iter().map(Into::into).collect(),
             cpu_ids: cpus,
             memory: memory.into_iter().map(Into::into).collect(),
-            dynamic_resources: Vec::new(),
+            dynamic_resources: claims.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -107,6 +107,23 @@ impl From<GivenDevices> for ContainerDevices {
             resource_name: given.resource,
             device_ids: given.ids,
             topology: topology(given.numa_nodes),
+        }
+    }
+}
+
+impl From<GivenClaim> for DynamicResource {
+    fn from(given: GivenClaim) -> Self {
+        let resource = |it: GivenClaimDevice| ClaimResource {
+            cdi_devices: it.cdi_ids.into_iter().map(|name| CdiDevice { name }).collect(),
+            driver_name: it.driver,
+            pool_name: it.pool,
+            device_name: it.device,
+            share_id: it.share_id,
+        };
+        Self {
+            claim_name: given.name,
+            claim_namespace: given.namespace,
+            claim_resources: given.devices.into_iter().map(resource).collect(),
         }
     }
 }
@@ -187,7 +204,7 @@ impl alpha_server::PodResourcesLister for PodResources {
 impl PodResources {
     fn old_form(&self, pod: &Pod) -> alpha::PodResources {
         let container = |container: &Container| {
-            let given = self.given.given_to(&pod.uid(), &container.name);
+            let given = self.given.given_to(pod, container);
             let devices = given.devices.into_iter();
             alpha::ContainerResources {
                 name: container.name.clone(),

@@ -4,9 +4,11 @@
 use std::{path::Path, sync::Arc};
 
 use ferrolet_ports::{
-    Given, GivenDevices, GivenView, PodsView, Remains, StatusSink as _, StatusUpdate,
+    Given, GivenClaim, GivenClaimDevice, GivenDevices, GivenMemory, GivenView, PodsView, Remains,
+    StatusSink as _, StatusUpdate,
 };
-use ferrolet_types::{Pod, PodUid};
+use ferrolet_types::{Pod, PodUid, pod::PodView as _};
+use k8s_openapi::api::core::v1::Container;
 use prost::Message;
 use serde_json::json;
 use tokio::sync::watch;
@@ -44,18 +46,33 @@ struct OneDevice;
 
 impl GivenView for OneDevice {
     fn allocatable(&self) -> Given {
-        Given { cpus: vec![0, 1], ..self.given_to(&PodUid::from("x"), "main") }
+        let pod = pod("x", "Running");
+        Given { cpus: vec![0, 1], ..self.given_to(&pod, &pod.spec_ref().containers[0]) }
     }
 
-    fn given_to(&self, _: &PodUid, container: &str) -> Given {
+    fn given_to(&self, _: &Pod, container: &Container) -> Given {
         let device = GivenDevices {
             resource: "example.org/fpga".to_owned(),
             ids: vec!["7".to_owned()],
             numa_nodes: vec![1],
         };
+        if container.name != "main" {
+            return Given::default();
+        }
+        let card = GivenClaimDevice {
+            driver: "gpu.example".to_owned(),
+            pool: "pool".to_owned(),
+            device: "card-0".to_owned(),
+            share_id: None,
+            cdi_ids: vec!["gpu.example/card=0".to_owned()],
+        };
+        let (namespace, name) = ("ns".to_owned(), "mine".to_owned());
+        let memory = GivenMemory { kind: "memory".to_owned(), bytes: 4096, numa_nodes: vec![0, 1] };
         Given {
-            devices: (container == "main").then_some(device).into_iter().collect(),
-            ..Given::default()
+            devices: vec![device],
+            cpus: vec![2, 3],
+            memory: vec![memory],
+            claims: vec![GivenClaim { namespace, name, devices: vec![card] }],
         }
     }
 }
@@ -96,6 +113,13 @@ async fn pod_resources_are_listed_in_both_versions() {
     let containers: Vec<(&str, usize)> =
         listed[0].containers.iter().map(|it| (it.name.as_str(), it.devices.len())).collect();
     assert_eq!(containers, [("side", 0), ("main", 1)]);
+    let main = &listed[0].containers[1];
+    assert_eq!((&main.cpu_ids, main.memory[0].size), (&vec![2, 3], 4096));
+    let claim = &main.dynamic_resources[0];
+    assert_eq!((claim.claim_namespace.as_str(), claim.claim_name.as_str()), ("ns", "mine"));
+    let card = &claim.claim_resources[0];
+    assert_eq!((card.driver_name.as_str(), card.device_name.as_str()), ("gpu.example", "card-0"));
+    assert_eq!(card.cdi_devices[0].name, "gpu.example/card=0");
     let get = |name: &str| v1::GetPodResourcesRequest {
         pod_name: name.to_owned(),
         pod_namespace: "ns".to_owned(),
