@@ -14,9 +14,10 @@ use crate::{files::read_configuration, logging, wire};
 
 /// Enough for the few loops and many short tasks; each further one costs memory.
 const WORKER_THREADS: usize = 2;
-/// Those of the pools, and some for libraries that take one by themselves. A thread exists only while
+/// Those of the pools, those of the embedded runtime, and some for libraries that take one by themselves. A thread exists only while
 /// it is needed.
-const MOST_BLOCKING_THREADS: usize = ferrolet_linux::offload::ALL_THREADS + 8;
+const MOST_BLOCKING_THREADS: usize =
+    ferrolet_linux::offload::ALL_THREADS + 8 + crate::runtime::MOST_BLOCKING_THREADS;
 
 /// What a shutdown may take beside the time of its pods: its record, and the cluster's ear.
 const AFTER_PODS: Duration = Duration::from_secs(10);

@@ -28,6 +28,7 @@ use ferrolet_resources::{NodeCgroupPlace, node_cgroups};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use tokio::sync::watch;
 
+mod embedded;
 mod listeners;
 mod local;
 mod machine;

@@ -1,13 +1,14 @@
 //! The client: two channels, which may be one, and how long each call may take.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use ferrolet_ports::Clock;
 use ferrolet_types::GracePeriod;
+use tokio::net::UnixStream;
 use tonic::transport::Channel;
 
 use crate::call::Call;
-use crate::endpoint::{EndpointError, channel, socket_path};
+use crate::endpoint::{EndpointError, channel, channel_by, socket_path};
 use crate::proto::{
     image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
 };
@@ -66,13 +67,27 @@ impl CriClient {
         let is_shared = runtime_path == image_path;
         let runtime_channel = channel(runtime_path);
         let image_channel = if is_shared { runtime_channel.clone() } else { channel(image_path) };
-        Ok(Self {
-            runtime: RuntimeServiceClient::new(runtime_channel)
-                .max_decoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(image_channel).max_decoding_message_size(MAX_MESSAGE),
+        Ok(Self::on(runtime_channel, image_channel, timeouts, clock))
+    }
+
+    /// A client of both services in this process: `dial` makes a connection whenever one is needed. Must be called
+    /// inside a tokio runtime.
+    pub fn connect_inside(
+        dial: impl Fn() -> io::Result<UnixStream> + Clone + Send + Sync + 'static,
+        timeouts: Timeouts,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let channel = channel_by(dial);
+        Self::on(channel.clone(), channel, timeouts, clock)
+    }
+
+    fn on(runtime: Channel, images: Channel, timeouts: Timeouts, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::new(images).max_decoding_message_size(MAX_MESSAGE),
             timeouts,
             clock,
-        })
+        }
     }
 
     pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {

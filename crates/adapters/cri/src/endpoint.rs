@@ -1,8 +1,8 @@
 //! From an endpoint's text to a channel that connects by itself.
 //!
 //! In: `unix:///run/x.sock` (a bare path counts as one). Out: a lazy channel; each call on a lost
-//! connection dials anew, and a socket that cannot be dialled fails the call at once. Refuses: TCP,
-//! TLS, waiting for a socket to appear.
+//! connection dials anew, and a socket that cannot be dialled fails the call at once. A service in this
+//! process is dialled by a function instead. Refuses: TCP, TLS, waiting for a socket to appear.
 
 use std::{
     io,
@@ -74,6 +74,16 @@ pub(crate) fn channel(path: PathBuf) -> Channel {
                 Err(source) => Err(DialError { path: path.to_path_buf(), source }),
             }
         }
+    }))
+}
+
+/// A channel whose connections somebody else makes. Must be called inside a tokio runtime.
+pub(crate) fn channel_by(
+    dial: impl Fn() -> io::Result<UnixStream> + Clone + Send + Sync + 'static,
+) -> Channel {
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(move |_| {
+        let connection = dial().map(TokioIo::new);
+        async move { connection }
     }))
 }
 

@@ -44,8 +44,8 @@ const SYSTEM_SLICE: &str = "system.slice";
 pub struct DaemonSettings {
     /// The agent's own place in the kernel's choice.
     pub oom_score_adj: i16,
-    /// Where the runtime listens.
-    pub runtime_socket: PathBuf,
+    /// Where the runtime listens; none: it is in the agent's own process.
+    pub runtime_socket: Option<PathBuf>,
     /// What is mounted.
     pub layout: CgroupLayout,
     /// Cgroups that the configuration names.
@@ -76,7 +76,10 @@ impl Daemons {
         let mut told = None;
         loop {
             tick.tick().await;
-            let runtime = runtime_process(&self.settings.runtime_socket).await;
+            let runtime = match &self.settings.runtime_socket {
+                Some(socket) => runtime_process(socket).await,
+                None => None,
+            };
             self.show(runtime);
             let refused = self.protect(runtime).err().map(|error| error.to_string());
             if let Some(error) = refused.as_ref().filter(|_| refused != told) {
@@ -156,7 +159,7 @@ mod tests {
         Daemons::new(DaemonSettings {
             // What it is already: anybody may write that.
             oom_score_adj: own_score(),
-            runtime_socket: mount.join("socket"),
+            runtime_socket: Some(mount.join("socket")),
             layout: CgroupLayout::V2 { mount: mount.to_owned() },
             configured: configured.collect(),
         })

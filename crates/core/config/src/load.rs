@@ -3,12 +3,12 @@
 //! The order is upstream's: defaults, file, drop-ins, flags; the last one counts. The shell reads
 //! the files and hands their texts over; nothing here touches the world.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::config::{PullConcurrency, Shutdown};
+use crate::config::{EMBEDDED, PullConcurrency, Shutdown};
 use crate::{
     CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, doors, effect,
-    gates, origins::Origins,
+    gates, origins::Origins, raw::is_zero,
 };
 
 /// A text and the name to call it by: the absolute path of the file it was read from.
@@ -63,7 +63,10 @@ pub fn load(
         FeatureGates::default()
     });
     // Rules are checked even so: one look is to find everything.
-    let raw = effective(command_line, file, dropins, &gates);
+    let mut raw = effective(command_line, file, dropins, &gates);
+    if stands_alone_unsaid(command_line, &given) {
+        raw.set(ENDPOINT, json!(EMBEDDED));
+    }
     let built = Config::from_raw(&raw, &gates);
     let broken = match &built {
         Ok((config, _)) => {
@@ -100,6 +103,21 @@ fn shutdown_fault(flags: &Flags, config: &Config) -> Option<FieldError> {
     let message =
         "pods would get no time; set shutdownGracePeriod or shutdownGracePeriodByPodPriority";
     is_idle.then(|| FieldError::at(FLAG, true, message))
+}
+
+const ENDPOINT: &str = "containerRuntimeEndpoint";
+
+/// Whether nobody said which runtime a node without a cluster has. In a cluster upstream's default stays: whoever
+/// switches a node over has that runtime.
+fn stands_alone_unsaid(command_line: &CommandLine, given: &RawConfig) -> bool {
+    // In a file an empty text is nothing; on the command line somebody meant it.
+    let is_unsaid = |path: &str| {
+        given.get(path).is_none_or(is_zero)
+            && !command_line.overrides().iter().any(|(given, _)| *given == path)
+    };
+    command_line.flags.kubeconfig.is_none()
+        && is_unsaid(ENDPOINT)
+        && is_unsaid("imageServiceEndpoint")
 }
 
 /// The layers in upstream's order. A drop-in falls on a configuration whose defaults are already

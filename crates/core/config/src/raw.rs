@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     FieldError, NamedText, duration,
-    schema::{self, API_VERSION, FIELDS, Field, KIND, Kind, Presence},
+    schema::{self, API_VERSION, Document, FIELDS, Field, KIND, KUBELET, Kind, Presence},
     suggest, yaml,
 };
 
@@ -36,9 +36,15 @@ impl RawConfig {
     /// The same, with what can be understood of a text that has faults, so that all of them can be
     /// told at once.
     pub(crate) fn decode_rest(text: &NamedText) -> (Self, Vec<FieldError>) {
-        let (mut fields, faults) = checked(text, Nulls::Dropped);
-        let directory = text.name.rsplit_once('/').map_or("", |(directory, _)| directory);
-        resolve_paths(&mut fields, FIELDS, directory);
+        let (mut fields, faults) = checked(text, KUBELET, Nulls::Dropped);
+        resolve_paths(&mut fields, FIELDS, directory_of(text));
+        (Self { fields }, faults)
+    }
+
+    /// Reads a text of another kind, such as the runtime's own file, by the same rules.
+    pub(crate) fn decode_as(text: &NamedText, document: Document) -> (Self, Vec<FieldError>) {
+        let (mut fields, faults) = checked(text, document, Nulls::Dropped);
+        resolve_paths(&mut fields, document.fields, directory_of(text));
         (Self { fields }, faults)
     }
 
@@ -46,7 +52,7 @@ impl RawConfig {
     /// replaces, null deletes. Paths in a drop-in stay as they are. What cannot be understood of it
     /// is answered as faults.
     pub(crate) fn patch(&mut self, text: &NamedText) -> Vec<FieldError> {
-        let (fields, faults) = checked(text, Nulls::Kept);
+        let (fields, faults) = checked(text, KUBELET, Nulls::Kept);
         merge_patch(&mut self.fields, fields);
         faults
     }
@@ -113,9 +119,17 @@ impl RawConfig {
     }
 }
 
+fn directory_of(text: &NamedText) -> &str {
+    text.name.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
 /// Checks one text against the schema; the result has neither `apiVersion` nor `kind`, nor anything
 /// that has a fault.
-fn checked(text: &NamedText, nulls: Nulls) -> (Map<String, Value>, Vec<FieldError>) {
+fn checked(
+    text: &NamedText,
+    document: Document,
+    nulls: Nulls,
+) -> (Map<String, Value>, Vec<FieldError>) {
     let alone =
         |message: String| (Map::new(), vec![FieldError::whole(message).blamed_on(&text.name)]);
     if text.text.trim().is_empty() {
@@ -126,12 +140,16 @@ fn checked(text: &NamedText, nulls: Nulls) -> (Map<String, Value>, Vec<FieldErro
         Err(message) => return alone(message),
     };
     let Value::Object(mut object) = tree.value else {
-        return alone(format!("expected a {KIND} object, found {}", describe(&tree.value)));
+        return alone(format!(
+            "expected a {} object, found {}",
+            document.kind,
+            describe(&tree.value)
+        ));
     };
     let duplicates = tree.duplicates.iter();
     let mut faults: Vec<FieldError> =
         duplicates.map(|path| FieldError::at(path, "", "this field is given twice")).collect();
-    for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+    for (name, wanted) in [("apiVersion", document.api_version), ("kind", document.kind)] {
         match object.remove(name) {
             Some(Value::String(given)) if given == wanted => {}
             Some(Value::Null) | None => {
@@ -140,7 +158,7 @@ fn checked(text: &NamedText, nulls: Nulls) -> (Map<String, Value>, Vec<FieldErro
             Some(given) => faults.push(FieldError::at(name, given, format!("must be {wanted}"))),
         }
     }
-    let fields = check_object(&object, FIELDS, "", nulls, &mut faults);
+    let fields = check_object(&object, document.fields, "", nulls, &mut faults);
     let placed = faults.into_iter().map(|it| it.blamed_on(&text.name).in_line(&tree.lines));
     (fields, placed.collect())
 }

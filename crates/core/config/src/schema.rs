@@ -9,6 +9,18 @@ pub(crate) const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// The one kind that is understood.
 pub(crate) const KIND: &str = "KubeletConfiguration";
 
+/// A kind of file: what it calls itself, and what may be in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Document {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) fields: &'static [Field],
+}
+
+/// The kubelet's own configuration.
+pub(crate) const KUBELET: Document =
+    Document { api_version: API_VERSION, kind: KIND, fields: FIELDS };
+
 /// What a field may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -67,11 +79,11 @@ use Kind::{
     Uint32,
 };
 
-const fn plain(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
+pub(crate) const fn plain(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
     Field { name, kind, presence: Presence::Plain, fallback }
 }
 
-const fn pointer(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
+pub(crate) const fn pointer(name: &'static str, kind: Kind, fallback: Fallback) -> Field {
     Field { name, kind, presence: Presence::Pointer, fallback }
 }
 

@@ -1,11 +1,6 @@
 //! The real world: every port of the agent on this machine's adapters.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use ferrolet_agent::{ClaimDoors, ClusterDoors, DeviceDoors, Platform, PluginDoors, RuntimeDoors};
@@ -19,7 +14,7 @@ use ferrolet_cluster::{
     objects::Strategy,
 };
 use ferrolet_config::{Loaded, config::ChangeDetection};
-use ferrolet_cri::{CriClient, Timeouts};
+use ferrolet_cri::CriClient;
 use ferrolet_host::{
     Iptables, KernelMemoryAlarm, KernelRecords, NodeOutbound, OperatorFiles, Termination,
     ThisMachine,
@@ -50,6 +45,7 @@ use tokio::sync::watch;
 
 use super::{
     Machine,
+    embedded,
     local::DEVICE_PLUGINS,
     machine::{Description, LiveMachine},
     node_facts, pod_facts, process, pulls,
@@ -86,12 +82,8 @@ pub(super) async fn open(
     let (config, flags) = (&loaded.config, &loaded.flags);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = clock.now();
-    let cri = Arc::new(CriClient::connect_lazy(
-        &endpoint(&config.runtime.endpoint.socket),
-        &endpoint(&config.runtime.image_endpoint.socket),
-        Timeouts { request: config.runtime.request_timeout },
-        clock.clone(),
-    )?);
+    let (cri, embedded) = embedded::client(loaded, &clock).await?;
+    let cri = Arc::new(cri);
     let node_settings = Arc::new(node_facts::settings(loaded, &machine.node_name));
     // Each may take a moment; the start waits for the longer one.
     let (cgroups, by_name) = tokio::join!(
@@ -106,6 +98,7 @@ pub(super) async fn open(
     });
     files.prepare().await.context("make the node's directories")?;
     let mut parts = vec![runtime_part()];
+    parts.extend(embedded);
     let cluster = join(loaded, machine, &clock, &mut parts)?;
     let events: Arc<dyn Events> = match &cluster {
         Some(cluster) => cluster.events(),
@@ -181,10 +174,6 @@ fn power(termination: Option<&Termination>) -> Arc<dyn Power> {
         Some(termination) => Arc::new(termination.clone()),
         None => Arc::new(Logind::of_machine()),
     }
-}
-
-fn endpoint(socket: &Path) -> String {
-    format!("unix://{}", socket.display())
 }
 
 fn runtime_part() -> Part {

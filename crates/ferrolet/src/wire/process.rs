@@ -4,7 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use ferrolet_agent::Platform;
-use ferrolet_config::Loaded;
+use ferrolet_config::{Loaded, config::Endpoint};
 use ferrolet_host::{
     cgroups::DaemonCgroups, daemons::DaemonSettings, kernel_settings::set_up_kernel, paging,
     shared_root,
@@ -101,7 +101,10 @@ pub(super) fn daemons(loaded: &Loaded, machine: &Machine) -> DaemonSettings {
     let configured = &loaded.config;
     DaemonSettings {
         oom_score_adj: configured.kernel.oom_score_adj,
-        runtime_socket: configured.runtime.endpoint.socket.clone(),
+        runtime_socket: match &configured.runtime.endpoint {
+            Endpoint::Socket(path) => Some(path.clone()),
+            Endpoint::Embedded => None,
+        },
         layout: machine.layout.clone(),
         configured: main_server::system_cgroups(loaded),
     }

@@ -25,5 +25,5 @@ pub use runtime::{
     Connection, Connector, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
     Runtime, RuntimeError, RuntimeSettings, SandboxIdentity, SandboxNetwork,
 };
-pub use serve::{ServeError, serve};
+pub use serve::{Dialler, Incoming, ServeError, serve};
 pub use upkeep::{Upkeep, UpkeepHandle};

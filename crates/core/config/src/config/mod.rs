@@ -34,6 +34,7 @@ pub use resources::{
     CpuManagerPolicy, MemoryManagerPolicy, MemoryReservationPolicy, Resources, TopologyPolicy,
     TopologyScope,
 };
+pub(crate) use runtime::EMBEDDED;
 pub use runtime::{ContainerLogs, Endpoint, Runtime};
 pub use server::{Authentication, Authorization, AuthorizationMode, Server, WebhookCache};
 pub use shutdown::{Shutdown, ShutdownStep};

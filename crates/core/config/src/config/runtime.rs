@@ -4,16 +4,24 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use super::reader::Reader;
 
-/// A unix socket that speaks CRI.
+/// The word for the runtime that is built in.
+pub(crate) const EMBEDDED: &str = "embedded";
+
+/// Who speaks CRI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The socket's path.
-    pub socket: PathBuf,
+pub enum Endpoint {
+    /// The runtime that is built in, in the agent's own process.
+    Embedded,
+    /// Whoever listens on the unix socket at this path.
+    Socket(PathBuf),
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unix://{}", self.socket.display())
+        match self {
+            Self::Embedded => f.write_str(EMBEDDED),
+            Self::Socket(path) => write!(f, "unix://{}", path.display()),
+        }
     }
 }
 
@@ -44,11 +52,24 @@ pub(super) fn read(r: &Reader<'_>) -> Runtime {
     if endpoint.is_none() {
         r.refuse("containerRuntimeEndpoint", "must not be empty");
     }
-    let endpoint = endpoint.unwrap_or(Endpoint { socket: PathBuf::new() });
+    let endpoint = endpoint.unwrap_or(Endpoint::Socket(PathBuf::new()));
+    let image_endpoint =
+        read_endpoint(r, "imageServiceEndpoint").unwrap_or_else(|| endpoint.clone());
+    if image_endpoint != endpoint && endpoint == Endpoint::Embedded {
+        r.refuse(
+            "imageServiceEndpoint",
+            "must be left out where containerRuntimeEndpoint is embedded: that runtime has its own images",
+        );
+    }
+    if image_endpoint != endpoint && image_endpoint == Endpoint::Embedded {
+        r.refuse(
+            "imageServiceEndpoint",
+            "may be embedded only where containerRuntimeEndpoint is embedded too",
+        );
+    }
     let (first_restart_back_off, max_restart_back_off) = read_back_off(r);
     Runtime {
-        image_endpoint: read_endpoint(r, "imageServiceEndpoint")
-            .unwrap_or_else(|| endpoint.clone()),
+        image_endpoint,
         endpoint,
         request_timeout: r.period("runtimeRequestTimeout"),
         first_restart_back_off,
@@ -57,9 +78,12 @@ pub(super) fn read(r: &Reader<'_>) -> Runtime {
     }
 }
 
-/// `unix:///path`, or the old form without a scheme, which is accepted with a remark.
+/// `embedded`, `unix:///path`, or the old form without a scheme, which is accepted with a remark.
 fn read_endpoint(r: &Reader<'_>, path: &str) -> Option<Endpoint> {
     let text = r.optional_text(path)?;
+    if text == EMBEDDED {
+        return Some(Endpoint::Embedded);
+    }
     let socket = match text.split_once("://") {
         Some(("unix", socket)) => socket.to_owned(),
         None => {
@@ -69,14 +93,20 @@ fn read_endpoint(r: &Reader<'_>, path: &str) -> Option<Endpoint> {
             text.clone()
         }
         Some(_) => {
-            r.refuse(path, "must be a unix socket such as unix:///run/containerd/containerd.sock");
-            return Some(Endpoint { socket: PathBuf::new() });
+            r.refuse(
+                path,
+                "must be embedded, or a unix socket such as unix:///run/containerd/containerd.sock",
+            );
+            return Some(Endpoint::Socket(PathBuf::new()));
         }
     };
     if !socket.starts_with('/') {
-        r.refuse(path, "must hold an absolute path such as unix:///run/containerd/containerd.sock");
+        r.refuse(
+            path,
+            "must be embedded, or hold an absolute path such as unix:///run/containerd/containerd.sock",
+        );
     }
-    Some(Endpoint { socket: socket.into() })
+    Some(Endpoint::Socket(socket.into()))
 }
 
 /// The first wait and the longest. What is configured stands above every gate's longest one.

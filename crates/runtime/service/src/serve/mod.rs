@@ -1,6 +1,7 @@
-//! The socket: whoever may open it is the node's administrator.
+//! The socket: whoever may open it is the node's administrator, or the agent that this runs in.
 
 mod deadline;
+mod inside;
 mod runtime;
 mod streaming;
 
@@ -9,9 +10,9 @@ use std::sync::Arc;
 use ferrolet_cri_proto::server::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
+
+pub use inside::{Dialler, Incoming};
 
 use crate::{images::ImageServer, runtime::Runtime, streaming::StreamingServer};
 
@@ -29,10 +30,10 @@ pub enum ServeError {
     Streams(#[source] std::io::Error),
 }
 
-/// Serves CRI on a socket, and clients' streams on a port of 127.0.0.1, until `stop` is there; calls that are under way
+/// Serves CRI to whoever comes in, and clients' streams on a port of 127.0.0.1, until `stop` is there; calls that are under way
 /// are finished, streams are not.
 pub async fn serve(
-    listener: UnixListener,
+    incoming: Incoming,
     images: ImageServer,
     runtime: Option<Runtime>,
     stop: impl Future<Output = ()>,
@@ -63,7 +64,7 @@ pub async fn serve(
         }
     };
     tokio::select! {
-        served = server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop) => {
+        served = server.serve_with_incoming_shutdown(incoming, stop) => {
             served.map_err(ServeError::Cri)
         }
         // It never ends by itself, and is dropped with every session when CRI is over.
