@@ -25,11 +25,15 @@ use ferrolet_runtime_images::{BootId, Limits, Puller, Registry, RegistrySettings
 use ferrolet_runtime_network::{CniSettings, Network, PodNetwork as _, Range, Status};
 use ferrolet_runtime_plan::cgroups::Hierarchies;
 use ferrolet_runtime_service::{
-    Connector, ImageServer, Incoming, Runtime, RuntimeSettings, Upkeep, WallClock, check, serve,
+    BuiltIn, Connector, ImageServer, Incoming, Runtime, RuntimeSettings, Upkeep, WallClock, check,
+    serve,
 };
 use tokio::net::UnixListener;
 
-use super::{SPAWNER, archives};
+use super::{
+    SPAWNER,
+    archives::{self, Archives},
+};
 
 /// Certificates that registries are trusted by, where distributions have them.
 const BUNDLES: [&str; 3] = [
@@ -51,6 +55,8 @@ pub(crate) struct EngineSettings {
     pub(crate) root: PathBuf,
     pub(crate) run: PathBuf,
     pub(crate) cgroup_parent: String,
+    /// What tells this runtime's links and rules from those of another on the machine.
+    pub(crate) network_name: String,
     pub(crate) pod_ranges: Vec<Range>,
     pub(crate) unmasked: Vec<Range>,
     pub(crate) cni_configurations: PathBuf,
@@ -60,6 +66,10 @@ pub(crate) struct EngineSettings {
     pub(crate) registry_certificates: Option<PathBuf>,
     /// Archives that are loaded before anybody is served.
     pub(crate) load: Vec<PathBuf>,
+    /// Archives that appear in this directory are loaded too.
+    pub(crate) archives: Option<PathBuf>,
+    /// Whether the demonstration image can be pulled out of this program.
+    pub(crate) has_demonstration: bool,
 }
 
 /// The runtime, ready to serve.
@@ -67,6 +77,8 @@ pub(crate) struct Engine {
     images: ImageServer,
     runtime: Runtime,
     upkeep: Upkeep,
+    store: Store,
+    archives: Option<Archives>,
 }
 
 impl Engine {
@@ -78,14 +90,19 @@ impl Engine {
         let limits = Limits::USUAL;
         let store = Store::open(&settings.root, BootId(boot.trim().to_owned()), &limits)
             .context("open the image store")?;
-        let (loading, files) = (store.clone(), settings.load.clone());
-        tokio::task::spawn_blocking(move || archives::load_all(&loading, &files)).await??;
+        let archives = load(&store, &settings).await?;
         let clock =
             WallClock(Arc::new(|| i64::try_from(SystemClock.now().0.as_nanosecond()).unwrap_or(0)));
         let registry = Registry::new(registries(&settings)?, &limits);
         let (upkeep, wake) = Upkeep::new(store.clone());
         let puller = Arc::new(Puller::new(store.clone(), registry, &limits));
-        let images = ImageServer::new(store.clone(), puller, wake, clock.clone());
+        let mut images = ImageServer::new(store.clone(), puller, wake, clock.clone());
+        if settings.has_demonstration {
+            images = images.with_built_in(BuiltIn {
+                is_meant: ferrolet_runtime_demo::is_meant,
+                archive: ferrolet_runtime_demo::ARCHIVE,
+            });
+        }
         let network = Network::start(network(&settings)).context("start the network of pods")?;
         let network = Arc::new(network);
         let connector = Arc::new(Connector(network.clone()));
@@ -97,13 +114,13 @@ impl Engine {
             spawner: Program { path: "/proc/self/exe".into(), args: vec![OsString::from(SPAWNER)] },
             version: ferrolet_config::FERROLET_VERSION.to_owned(),
         };
-        let runtime = Runtime::open(told, store, connector, clock)
+        let runtime = Runtime::open(told, store.clone(), connector, clock)
             .await
             .context("find what an earlier start left")?;
         if let Status::NotReady(why) = network.status().await {
             tracing::warn!(why, "Pods cannot be connected; those on the node's network run");
         }
-        Ok(Self { images, runtime, upkeep })
+        Ok(Self { images, runtime, upkeep, store, archives })
     }
 
     /// Serves whoever comes in until `stop` is there.
@@ -113,10 +130,32 @@ impl Engine {
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
         tokio::select! {
-            // Both arms end the runtime: what is cancelled with the other was to end too.
+            // Every arm ends the runtime: what is cancelled with the others was to end too.
             ended = serve(incoming, self.images, Some(self.runtime), stop) => Ok(ended?),
             () = self.upkeep.run() => Ok(()),
+            () = follow(self.archives, self.store) => Ok(()),
         }
+    }
+}
+
+/// Loads what is there at the start.
+async fn load(store: &Store, settings: &EngineSettings) -> anyhow::Result<Option<Archives>> {
+    let (store, files) = (store.clone(), settings.load.clone());
+    let mut archives = settings.archives.clone().map(Archives::new);
+    let loading = move || -> anyhow::Result<_> {
+        archives::load_all(&store, &files)?;
+        if let Some(archives) = &mut archives {
+            archives.load_new(&store);
+        }
+        Ok(archives)
+    };
+    tokio::task::spawn_blocking(loading).await?
+}
+
+async fn follow(archives: Option<Archives>, store: Store) {
+    match archives {
+        Some(archives) => archives.follow(store).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -155,6 +194,7 @@ pub(crate) fn ranges(what: &str, values: &[String]) -> anyhow::Result<Vec<Range>
 
 fn network(settings: &EngineSettings) -> ferrolet_runtime_network::Settings {
     ferrolet_runtime_network::Settings {
+        name: settings.network_name.clone(),
         pod_ranges: settings.pod_ranges.clone(),
         unmasked: settings.unmasked.clone(),
         cni: CniSettings {

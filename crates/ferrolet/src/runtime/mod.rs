@@ -1,7 +1,7 @@
 //! `ferrolet runtime`: the embedded runtime by itself, behind a socket.
 //!
 //! In: a few flags. Out: a CRI v1 server until SIGTERM or SIGINT; pods go on running. `ferrolet runtime check` says what
-//! this kernel can do for it. The spawner is this executable with another first word ([`SPAWNER`]). Refuses: decisions
+//! this kernel can do for it, `ferrolet runtime demo` writes the demonstration image. The spawner is this executable with another first word ([`SPAWNER`]). Refuses: decisions
 //! about pods, which are the kubelet's, and configuration files.
 
 pub(crate) mod engine;
@@ -22,6 +22,7 @@ pub(crate) const SPAWNER: &str = "runtime-spawner";
 pub(crate) const HELP: &str = "\
 Usage:
   ferrolet runtime [flags]     serve CRI v1 on a socket; pods outlive it
+  ferrolet runtime demo FILE   write the demonstration image as an archive, for other runtimes
   ferrolet runtime check       say what this kernel can do for pods, and what follows
 
 Flags:
@@ -62,6 +63,9 @@ pub(crate) fn main(words: &[String]) -> anyhow::Result<ExitCode> {
         }
         return Ok(report());
     }
+    if words.first().map(String::as_str) == Some("demo") {
+        return write_demonstration(&words[1..]);
+    }
     let flags = parse(words)?;
     logging::init(logging::Format::Text, flags.verbosity, None).context("start logging")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -73,6 +77,13 @@ pub(crate) fn main(words: &[String]) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(run(flags));
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn write_demonstration(words: &[String]) -> anyhow::Result<ExitCode> {
+    let [path] = words else { bail!("give one file: `ferrolet runtime demo FILE`") };
+    std::fs::write(path, ferrolet_runtime_demo::ARCHIVE)
+        .with_context(|| format!("write {path}"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn report() -> ExitCode {
@@ -92,6 +103,7 @@ fn parse(words: &[String]) -> anyhow::Result<Flags> {
         root: "/var/lib/ferrolet-runtime".into(),
         run: "/run/ferrolet-runtime".into(),
         cgroup_parent: "/ferrolet".to_owned(),
+        network_name: "ferrolet".to_owned(),
         pod_ranges: given_ranges(POD_CIDR)?,
         unmasked: Vec::new(),
         cni_configurations: "/etc/cni/net.d".into(),
@@ -99,6 +111,8 @@ fn parse(words: &[String]) -> anyhow::Result<Flags> {
         registry_hosts: None,
         registry_certificates: None,
         load: Vec::new(),
+        archives: None,
+        has_demonstration: true,
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -91,6 +91,7 @@ fn settings(file: &RuntimeFile) -> anyhow::Result<EngineSettings> {
         root: file.root.clone(),
         run: file.run.clone(),
         cgroup_parent: file.cgroup_parent.clone(),
+        network_name: file.network_name.clone(),
         pod_ranges: of_pods,
         unmasked,
         cni_configurations: file.cni_configurations.clone(),
@@ -98,5 +99,7 @@ fn settings(file: &RuntimeFile) -> anyhow::Result<EngineSettings> {
         registry_hosts: file.registry_hosts.clone(),
         registry_certificates: file.registry_certificates.clone(),
         load: Vec::new(),
+        archives: file.archives.clone(),
+        has_demonstration: file.has_demonstration,
     })
 }

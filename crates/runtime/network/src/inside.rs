@@ -37,7 +37,8 @@ pub(crate) fn configure(
             requests.push(route::no_own_address(index));
         }
         requests.push(route::up(index));
-        requests.extend(plan.addresses.iter().map(|it| route::add_address(index, *it)));
+        requests
+            .extend(plan.addresses.iter().map(|it| route::add_address(index, *it, route::OURS)));
         for gateway in plan.gateways() {
             requests.push(route::neighbour(index, gateway, plan.host_mac));
             if gateway.is_ipv4() {

@@ -25,6 +25,8 @@ use crate::run::{self, Handle};
 /// What a node's network is like.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What tells this network's links and rules from those of another on the same machine; the usual one is `ferrolet`.
+    pub name: String,
     /// The ranges of pods' addresses; at most one of each family. Empty until the cluster says.
     pub pod_ranges: Vec<Range>,
     /// Where else pods go under their own addresses: the pods of other nodes, for instance.
@@ -155,7 +157,7 @@ impl Network {
     /// When there is no thread to be had.
     pub fn start(settings: Settings) -> std::io::Result<Self> {
         let cni = Arc::new(Cni::new(settings.cni));
-        let built_in = run::start(settings.pod_ranges, settings.unmasked)?;
+        let built_in = run::start(&settings.name, settings.pod_ranges, settings.unmasked)?;
         Ok(Self { built_in, cni })
     }
 

@@ -26,7 +26,8 @@ use crate::network::{Restored, SetupError, SetupRequest};
 use crate::plan::bandwidth::bandwidth;
 use crate::plan::difference;
 use crate::plan::elements::{Element, Set, elements, octets};
-use crate::plan::pod::{PodPlan, is_ours, link_name};
+use crate::plan::names::Names;
+use crate::plan::pod::PodPlan;
 use crate::plan::pool::Pool;
 use crate::plan::ports::Ports;
 use crate::plan::range::Range;
@@ -40,6 +41,7 @@ const LOOPBACK: &str = "lo";
 
 #[derive(Debug)]
 pub(crate) struct Routed {
+    names: Names,
     route: Socket,
     filter: Socket,
     pool: Pool,
@@ -48,6 +50,8 @@ pub(crate) struct Routed {
     links: BTreeMap<String, u32>,
     /// Where pods go under their own addresses, beside the pods' ranges.
     unmasked: Vec<Range>,
+    /// Addresses of the node among the pods' that were placed from here.
+    gateways: BTreeSet<IpAddr>,
     began: Instant,
     /// What new links are made with, and when that was looked up.
     mtu: Option<(u32, Instant)>,
@@ -55,14 +59,20 @@ pub(crate) struct Routed {
 
 impl Routed {
     /// Opens it in this thread's network namespace, which is the node's from now on.
-    pub(crate) fn open(ranges: &[Range], unmasked: &[Range]) -> Result<Self, NetlinkError> {
+    pub(crate) fn open(
+        names: &Names,
+        ranges: &[Range],
+        unmasked: &[Range],
+    ) -> Result<Self, NetlinkError> {
         Ok(Self {
+            names: names.clone(),
             route: Socket::route()?,
             filter: Socket::netfilter()?,
             pool: Pool::new(ranges),
             ports: Ports::default(),
             links: BTreeMap::new(),
             unmasked: unmasked.to_vec(),
+            gateways: BTreeSet::new(),
             began: Instant::now(),
             mtu: None,
         })
@@ -75,7 +85,7 @@ impl Routed {
         let mut wanted = BTreeSet::new();
         let mut requests = Vec::new();
         for record in records {
-            let plan = PodPlan::of(record);
+            let plan = PodPlan::of(&self.names, record);
             plan.addresses.iter().for_each(|it| self.pool.note(*it));
             self.ports.note(&record.sandbox, &record.ports);
             match links.get(&plan.link) {
@@ -87,22 +97,23 @@ impl Routed {
                 None => restored.lost.push(record.sandbox.clone()),
             }
         }
-        let named: BTreeSet<String> = records.iter().map(|it| link_name(&it.sandbox)).collect();
+        let named: BTreeSet<String> =
+            records.iter().map(|it| self.names.link(&it.sandbox)).collect();
         for link in links.values().filter(|it| !named.contains(&it.name)) {
             restored.removed_links.push(link.name.clone());
             self.delete(link.index)?;
         }
         self.place_gateways()?;
-        let mut changes = tables::replacement(&mut self.filter)?;
+        let mut changes = tables::replacement(&mut self.filter, &self.names)?;
         let present = match changes.is_empty() {
-            true => tables::present(&mut self.filter)?,
+            true => tables::present(&mut self.filter, &self.names)?,
             false => BTreeSet::new(),
         };
         let elements = difference(&wanted, &present);
         restored.removed_elements = elements.left_over.len();
-        changes.extend(tables::set_ranges(&self.pool.of_pods(), &self.unmasked));
-        changes.extend(tables::take(&elements.left_over));
-        changes.extend(tables::add(&elements.missing));
+        changes.extend(tables::set_ranges(&self.names, &self.pool.of_pods(), &self.unmasked));
+        changes.extend(tables::take(&self.names, &elements.left_over));
+        changes.extend(tables::add(&self.names, &elements.missing));
         self.filter.transaction(&changes)?;
         self.route.request(&requests)?;
         Ok(restored)
@@ -115,7 +126,11 @@ impl Routed {
         }
         self.pool.set_ranges(ranges);
         self.place_gateways()?;
-        self.filter.transaction(&tables::set_ranges(&self.pool.of_pods(), &self.unmasked))
+        self.filter.transaction(&tables::set_ranges(
+            &self.names,
+            &self.pool.of_pods(),
+            &self.unmasked,
+        ))
     }
 
     /// The node's addresses among the pods' ones are on `lo`, and forwarding is on.
@@ -125,15 +140,21 @@ impl Routed {
         sysctl::forward(ranges)
             .map_err(|(path, errno)| NetlinkError::new(format!("write {path}"), errno))?;
         let loopback = self.link(LOOPBACK)?.index;
+        let mark = self.names.mark();
         let mut present = BTreeSet::new();
         self.route.dump(&route::get_addresses(), |heard| {
-            let own = route::own_address(heard).filter(|(index, _)| *index == loopback);
+            let own = route::own_address(heard, mark).filter(|(index, _)| *index == loopback);
             present.extend(own.map(|(_, address)| address));
         })?;
         let found = difference(&wanted, &present);
-        let taken = found.left_over.iter().map(|it| route::delete_address(loopback, *it));
-        let added = found.missing.iter().map(|it| route::add_address(loopback, *it));
-        self.route.request(&taken.chain(added).collect::<Vec<_>>())
+        let is_usual = self.names.is_usual();
+        let left_over = found.left_over.iter().filter(|it| is_usual || self.gateways.contains(it));
+        let taken = left_over.map(|it| route::delete_address(loopback, *it, mark));
+        let added = found.missing.iter().map(|it| route::add_address(loopback, *it, mark));
+        let requests: Vec<_> = taken.chain(added).collect();
+        self.route.request(&requests)?;
+        self.gateways = wanted;
+        Ok(())
     }
 
     /// Connects a sandbox, or leaves nothing behind.
@@ -177,7 +198,7 @@ impl Routed {
         attachment: &Attachment,
         namespace: BorrowedFd<'_>,
     ) -> Result<(), NetlinkError> {
-        let plan = PodPlan::of(attachment);
+        let plan = PodPlan::of(&self.names, attachment);
         let mtu = self.mtu()?;
         let PodPlan { ref link, host_mac, pod_mac, .. } = plan;
         let pair = Pair { link, host_mac, pod_mac, mtu, namespace };
@@ -188,7 +209,7 @@ impl Routed {
         inside::configure(namespace, &plan, egress)?;
         self.route.request(&host_end(&plan, attachment, index))?;
         let elements: Vec<Element> = elements(attachment, index).into_iter().collect();
-        self.filter.transaction(&tables::add(&elements))?;
+        self.filter.transaction(&tables::add(&self.names, &elements))?;
         self.forget_connections(attachment);
         Ok(())
     }
@@ -197,7 +218,7 @@ impl Routed {
     pub(crate) fn teardown(&mut self, attachment: &Attachment) -> Result<(), NetlinkError> {
         let index = self.links.get(&attachment.sandbox).copied();
         let filter = self.take_elements(attachment, index);
-        let link = match self.link(&link_name(&attachment.sandbox)) {
+        let link = match self.link(&self.names.link(&attachment.sandbox)) {
             Ok(link) => self.delete(link.index),
             Err(error) if error.errno == Errno::NODEV => Ok(()),
             Err(error) => Err(error),
@@ -219,7 +240,7 @@ impl Routed {
         let of_all = known.iter().flat_map(|it| elements(it.0, it.1));
         let of_all: Vec<Element> = of_all.collect();
         // What is not there is no trouble: each is looked at again.
-        let _filter = self.filter.transaction(&tables::take(&of_all));
+        let _filter = self.filter.transaction(&tables::take(&self.names, &of_all));
         let _marked = self.route.request(&marked);
         let _deleted = self.route.request(&[route::delete_doomed()]);
     }
@@ -240,19 +261,19 @@ impl Routed {
     ) -> Result<(), NetlinkError> {
         if let Some(index) = index {
             let all: Vec<Element> = elements(attachment, index).into_iter().collect();
-            match self.filter.transaction(&tables::take(&all)) {
+            match self.filter.transaction(&tables::take(&self.names, &all)) {
                 Err(error) if error.errno == Errno::NOENT => {}
                 done => return done,
             }
         }
         // Some are missing, or the link is unknown: whatever there is of it.
-        let present = match tables::present(&mut self.filter) {
+        let present = match tables::present(&mut self.filter, &self.names) {
             Err(error) if error.errno == Errno::NOENT => return Ok(()),
             present => present?,
         };
         let of_pod: Vec<Element> =
             present.into_iter().filter(|it| belongs(it, attachment)).collect();
-        self.filter.transaction(&tables::take(&of_pod))
+        self.filter.transaction(&tables::take(&self.names, &of_pod))
     }
 
     /// Those who went on sending would go on reaching whoever had the port before.
@@ -294,20 +315,21 @@ impl Routed {
         }
         self.links.clear();
         let loopback = self.link(LOOPBACK)?.index;
+        let mark = self.names.mark();
         let gateways = self.pool.ranges().iter().filter_map(Range::gateway);
         for gateway in gateways.collect::<Vec<_>>() {
-            match self.route.request(&[route::delete_address(loopback, gateway)]) {
+            match self.route.request(&[route::delete_address(loopback, gateway, mark)]) {
                 Err(error) if error.errno == Errno::ADDRNOTAVAIL => {}
                 done => done?,
             }
         }
-        tables::remove(&mut self.filter)
+        tables::remove(&mut self.filter, &self.names)
     }
 
     fn own_links(&mut self) -> Result<BTreeMap<String, Link>, NetlinkError> {
         let mut links = BTreeMap::new();
         self.route.dump(&route::get_links(None), |heard| {
-            let own = route::link(heard).filter(|it| is_ours(&it.name));
+            let own = route::link(heard).filter(|it| self.names.has_link(&it.name));
             links.extend(own.map(|it| (it.name.clone(), it)));
         })?;
         Ok(links)

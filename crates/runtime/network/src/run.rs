@@ -12,6 +12,7 @@ use crate::attachment::Attachment;
 use crate::netlink::route::Counters;
 use crate::netlink::socket::NetlinkError;
 use crate::network::Restored;
+use crate::plan::names::Names;
 use crate::plan::pool::PoolError;
 use crate::plan::range::Range;
 use crate::routed::Routed;
@@ -57,6 +58,7 @@ impl Handle {
 /// The built-in network, from the moment somebody needs it.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    names: Names,
     ranges: Vec<Range>,
     unmasked: Vec<Range>,
     /// What is to be restored when it is opened.
@@ -64,9 +66,14 @@ pub(crate) struct Worker {
     routed: Option<Routed>,
 }
 
-pub(crate) fn start(ranges: Vec<Range>, unmasked: Vec<Range>) -> std::io::Result<Handle> {
+pub(crate) fn start(
+    name: &str,
+    ranges: Vec<Range>,
+    unmasked: Vec<Range>,
+) -> std::io::Result<Handle> {
+    let names = Names::of(name);
     let (sender, mut jobs) = mpsc::channel::<Job>(N_WAITING);
-    let mut worker = Worker { ranges, unmasked, records: Vec::new(), routed: None };
+    let mut worker = Worker { names, ranges, unmasked, records: Vec::new(), routed: None };
     std::thread::Builder::new().name("network".to_owned()).spawn(move || {
         while let Some(job) = jobs.blocking_recv() {
             let mut next = Some(job);
@@ -99,7 +106,7 @@ impl Worker {
     }
 
     fn open(&mut self) -> Result<Restored, NetlinkError> {
-        let mut routed = Routed::open(&self.ranges, &self.unmasked)?;
+        let mut routed = Routed::open(&self.names, &self.ranges, &self.unmasked)?;
         let restored = routed.restore(&self.records)?;
         self.records.clear();
         self.routed = Some(routed);

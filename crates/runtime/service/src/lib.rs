@@ -20,7 +20,7 @@ mod serve;
 pub mod streaming;
 mod upkeep;
 
-pub use images::{ImageServer, WallClock};
+pub use images::{BuiltIn, ImageServer, WallClock};
 pub use runtime::{
     Connection, Connector, HostPort, LoopbackOnly, NetworkCondition, NetworkError, PortProtocol,
     Runtime, RuntimeError, RuntimeSettings, SandboxIdentity, SandboxNetwork,

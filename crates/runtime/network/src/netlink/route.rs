@@ -24,8 +24,8 @@ const NEW_QUEUE: u16 = 36;
 const UP: u32 = 1;
 const INET: u8 = 2;
 const INET6: u8 = 10;
-/// Whose our routes and addresses are; `ip` shows it. No number that somebody else has.
-const OURS: u8 = 157;
+/// Whose our routes are, and addresses in pods; `ip` shows it. No number that somebody else has.
+pub(crate) const OURS: u8 = 157;
 const PERMANENT: u16 = 0x80;
 const MAIN_TABLE: u8 = 254;
 const SCOPE_LINK: u8 = 253;
@@ -205,24 +205,31 @@ fn counters(value: &[u8]) -> Counters {
 }
 
 /// An address of a link, alone in its network.
-pub(crate) fn add_address(index: u32, address: IpAddr) -> Message {
+pub(crate) fn add_address(index: u32, address: IpAddr, mark: u8) -> Message {
     let what = format!("add address {address}");
     let flags = F_CREATE | F_REPLACE;
-    address_message(what, NEW_ADDRESS, flags, index, address)
+    address_message(what, NEW_ADDRESS, flags, (index, mark), address)
 }
 
-pub(crate) fn delete_address(index: u32, address: IpAddr) -> Message {
-    address_message(format!("delete address {address}"), DELETE_ADDRESS, 0, index, address)
+pub(crate) fn delete_address(index: u32, address: IpAddr, mark: u8) -> Message {
+    let what = format!("delete address {address}");
+    address_message(what, DELETE_ADDRESS, 0, (index, mark), address)
 }
 
-fn address_message(what: String, kind: u16, flags: u16, index: u32, address: IpAddr) -> Message {
+fn address_message(
+    what: String,
+    kind: u16,
+    flags: u16,
+    (index, mark): (u32, u8),
+    address: IpAddr,
+) -> Message {
     let mut part = vec![family(address), bits(address), 0, 0];
     part.extend_from_slice(&index.to_ne_bytes());
     let mut message = Message::new(what, kind, flags, &part);
     message.attribute(2, &octets(address));
     message.attribute(1, &octets(address));
     message.number(8, NO_DETECTION);
-    message.attribute(11, &[OURS]);
+    message.attribute(11, &[mark]);
     message
 }
 
@@ -230,10 +237,10 @@ pub(crate) fn get_addresses() -> Message {
     Message::new("list addresses", GET_ADDRESS, 0, &[0; 8])
 }
 
-/// An address that is marked as ours, and its link.
-pub(crate) fn own_address(heard: Heard<'_>) -> Option<(u32, IpAddr)> {
+/// An address with this mark, and its link.
+pub(crate) fn own_address(heard: Heard<'_>, mark: u8) -> Option<(u32, IpAddr)> {
     let (index, rest) = (number(heard.body, 4)?, heard.body.get(8..)?);
-    if heard.kind != NEW_ADDRESS || find(rest, 11)? != [OURS] {
+    if heard.kind != NEW_ADDRESS || find(rest, 11)? != [mark] {
         return None;
     }
     let address = find(rest, 2).or_else(|| find(rest, 1))?;
@@ -339,7 +346,7 @@ mod tests {
         #[test]
         fn whatever_the_kernel_says_is_read_without_harm(kind in 16u16..30, body in prop::collection::vec(any::<u8>(), 0..300)) {
             let heard = Heard { kind, flags: 0, sequence: 0, body: &body };
-            let _ = (link(heard), own_address(heard), default_link(heard));
+            let _ = (link(heard), own_address(heard, OURS), default_link(heard));
         }
     }
 
@@ -349,10 +356,10 @@ mod tests {
             let bytes = message.finished(1, 0);
             let heard = messages(&bytes).next().unwrap();
             let expected = expected.map(|it| (3, it.parse().unwrap()));
-            assert_eq!(own_address(heard), expected);
+            assert_eq!(own_address(heard, OURS), expected);
         };
         for address in ["10.88.0.1", "fd00::1"] {
-            check(&add_address(3, address.parse().unwrap()), Some(address));
+            check(&add_address(3, address.parse().unwrap(), OURS), Some(address));
         }
         let mut foreign = Message::new("", NEW_ADDRESS, 0, &[2, 24, 0, 0, 3, 0, 0, 0]);
         foreign.attribute(2, &[192, 0, 2, 1]);

@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use super::message::{F_APPEND, F_CREATE, Heard, Message, attributes, find};
 use super::socket::{NetlinkError, Socket};
 use crate::plan::elements::{Element, Set, octets};
-use crate::plan::pod::{PREFIX, fnv};
+use crate::plan::names::Names;
+use crate::plan::pod::fnv;
 use crate::plan::range::{Range, merged};
 
-pub(crate) const TABLE: &str = "ferrolet";
 const INET: u8 = 1;
 
 const fn kind(number: u16) -> u16 {
@@ -103,12 +103,15 @@ fn part(what: impl Into<String>, kind: u16, flags: u16) -> Message {
 }
 
 /// What makes the table this release's: nothing if it is.
-pub(crate) fn replacement(socket: &mut Socket) -> Result<Vec<Message>, NetlinkError> {
-    let fixed = fixed();
+pub(crate) fn replacement(
+    socket: &mut Socket,
+    names: &Names,
+) -> Result<Vec<Message>, NetlinkError> {
+    let fixed = fixed(names);
     let mark = mark(&fixed);
     let mut found = None;
     let mut question = part("look up packet filter table", GET_TABLE, 0);
-    question.text(1, TABLE);
+    question.text(1, &names.table);
     let looked = socket.ask(&question, |heard| {
         found = heard.body.get(4..).and_then(|it| find(it, 6)).map(<[u8]>::to_vec);
     });
@@ -119,7 +122,7 @@ pub(crate) fn replacement(socket: &mut Socket) -> Result<Vec<Message>, NetlinkEr
     }
     let table = |kind, flags| {
         let mut message = part("create packet filter table", kind, flags);
-        message.text(1, TABLE);
+        message.text(1, &names.table);
         message
     };
     let mut marked = table(NEW_TABLE, F_CREATE);
@@ -131,9 +134,9 @@ pub(crate) fn replacement(socket: &mut Socket) -> Result<Vec<Message>, NetlinkEr
 }
 
 /// Takes the table away.
-pub(crate) fn remove(socket: &mut Socket) -> Result<(), NetlinkError> {
+pub(crate) fn remove(socket: &mut Socket, Names { table, .. }: &Names) -> Result<(), NetlinkError> {
     let mut message = part("delete packet filter table", DELETE_TABLE, 0);
-    message.text(1, TABLE);
+    message.text(1, table);
     match socket.transaction(&[message]) {
         Err(error) if error.errno == Errno::NOENT => Ok(()),
         done => done,
@@ -151,11 +154,12 @@ fn mark(fixed: &[Message]) -> Vec<u8> {
 }
 
 /// Sets, chains and rules, in the order in which they refer to one another.
-fn fixed() -> Vec<Message> {
-    let mut all = sets();
+fn fixed(names: &Names) -> Vec<Message> {
+    let table = &names.table;
+    let mut all = sets(table);
     let chain = |name: &str, hook: Option<(&str, u32, i32)>| {
         let mut message = part(format!("create chain {name}"), NEW_CHAIN, F_CREATE);
-        message.text(1, TABLE);
+        message.text(1, table);
         message.text(3, name);
         if let Some((kind, number, priority)) = hook {
             message.nest(4, |hook| {
@@ -175,8 +179,8 @@ fn fixed() -> Vec<Message> {
     all.push(chain("prerouting", Some(("nat", PREROUTING, -99))));
     all.push(chain("output", Some(("nat", OUTPUT, -99))));
     all.push(chain("postrouting", Some(("nat", POSTROUTING, 100))));
-    for (chain, expressions) in rules() {
-        all.push(rule(chain, &expressions));
+    for (chain, expressions) in rules(&names.prefix) {
+        all.push(rule(table, chain, &expressions));
     }
     all
 }
@@ -184,7 +188,7 @@ fn fixed() -> Vec<Message> {
 /// A set's name, flags, types of its key, and types of what a map leads to.
 type Shape<'a> = (&'a str, u32, &'a [u32], &'a [u32]);
 
-fn sets() -> Vec<Message> {
+fn sets(table: &str) -> Vec<Message> {
     const IP4: u32 = 7;
     const IP6: u32 = 8;
     const PROTOCOL: u32 = 12;
@@ -196,7 +200,7 @@ fn sets() -> Vec<Message> {
     let length = |types: &[u32]| types.iter().map(|it| if *it == IP6 { 16 } else { 4 }).sum();
     let set = |(n, (name, flags, key, value)): (u32, Shape<'_>)| {
         let mut message = part(format!("create set {name}"), NEW_SET, F_CREATE);
-        message.text(1, TABLE);
+        message.text(1, table);
         message.text(2, name);
         message.big(3, flags);
         message.big(4, joined(key));
@@ -225,7 +229,7 @@ fn sets() -> Vec<Message> {
     (1..).zip(all).map(set).collect()
 }
 
-fn rules() -> Vec<(&'static str, Vec<Expression>)> {
+fn rules(prefix: &str) -> Vec<(&'static str, Vec<Expression>)> {
     let family = |is| [Meta { key: META_FAMILY, to: A }, Equal { register: A, value: vec![is] }];
     let source = |is: u8, to| match is {
         IPV4 => Payload { base: 1, offset: 12, length: 4, to },
@@ -236,7 +240,7 @@ fn rules() -> Vec<(&'static str, Vec<Expression>)> {
         _ => Payload { base: 1, offset: 24, length: 16, to },
     };
     let ours =
-        |key| [Meta { key, to: A }, Equal { register: A, value: PREFIX.as_bytes().to_vec() }];
+        |key| [Meta { key, to: A }, Equal { register: A, value: prefix.as_bytes().to_vec() }];
     let port = |to| {
         [Meta { key: META_PROTOCOL, to }, Payload { base: 2, offset: 2, length: 2, to: to + 1 }]
     };
@@ -292,9 +296,9 @@ fn rules() -> Vec<(&'static str, Vec<Expression>)> {
     rules
 }
 
-fn rule(chain: &str, expressions: &[Expression]) -> Message {
+fn rule(table: &str, chain: &str, expressions: &[Expression]) -> Message {
     let mut message = part(format!("create rule in {chain}"), NEW_RULE, F_CREATE | F_APPEND);
-    message.text(1, TABLE);
+    message.text(1, table);
     message.text(2, chain);
     message.nest(4, |list| {
         for expression in expressions {
@@ -378,7 +382,8 @@ fn verdict(data: &mut Message, code: i32, chain: Option<&str>) {
 }
 
 /// Pods' ranges, and destinations to which they go under their own addresses, instead of those before.
-pub(crate) fn set_ranges(pods: &[Range], unmasked: &[Range]) -> Vec<Message> {
+pub(crate) fn set_ranges(names: &Names, pods: &[Range], unmasked: &[Range]) -> Vec<Message> {
+    let table = &names.table;
     let unmasked = [pods, unmasked].concat();
     let mut all = Vec::new();
     for (set, ranges, is_ipv6) in [
@@ -387,12 +392,12 @@ pub(crate) fn set_ranges(pods: &[Range], unmasked: &[Range]) -> Vec<Message> {
         ("unmasked4", unmasked.as_slice(), false),
         ("unmasked6", unmasked.as_slice(), true),
     ] {
-        all.push(element_message(DELETE_ELEMENT, 0, set));
+        all.push(element_message(table, DELETE_ELEMENT, 0, set));
         let merged = merged(ranges, is_ipv6);
         if merged.is_empty() {
             continue;
         }
-        let mut message = element_message(NEW_ELEMENT, F_CREATE, set);
+        let mut message = element_message(table, NEW_ELEMENT, F_CREATE, set);
         message.nest(3, |list| {
             for (first, last) in merged {
                 interval(list, first, last);
@@ -419,28 +424,28 @@ fn interval(list: &mut Message, first: IpAddr, last: IpAddr) {
     }
 }
 
-fn element_message(kind: u16, flags: u16, set: &str) -> Message {
+fn element_message(table: &str, kind: u16, flags: u16, set: &str) -> Message {
     let words = if kind == NEW_ELEMENT { "add to" } else { "take from" };
     let mut message = part(format!("{words} set {set}"), kind, flags);
-    message.text(1, TABLE);
+    message.text(1, table);
     message.text(2, set);
     message
 }
 
-pub(crate) fn add(elements: &[Element]) -> Vec<Message> {
-    change(NEW_ELEMENT, F_CREATE, elements)
+pub(crate) fn add(names: &Names, elements: &[Element]) -> Vec<Message> {
+    change(&names.table, NEW_ELEMENT, F_CREATE, elements)
 }
 
-pub(crate) fn take(elements: &[Element]) -> Vec<Message> {
-    change(DELETE_ELEMENT, 0, elements)
+pub(crate) fn take(names: &Names, elements: &[Element]) -> Vec<Message> {
+    change(&names.table, DELETE_ELEMENT, 0, elements)
 }
 
-fn change(kind: u16, flags: u16, elements: &[Element]) -> Vec<Message> {
+fn change(table: &str, kind: u16, flags: u16, elements: &[Element]) -> Vec<Message> {
     let mut all = Vec::new();
     for set in Set::ALL {
         let of_set: Vec<&Element> = elements.iter().filter(|it| it.set == set).collect();
         for piece in of_set.chunks(ELEMENTS) {
-            let mut message = element_message(kind, flags, set.name());
+            let mut message = element_message(table, kind, flags, set.name());
             message.nest(3, |list| {
                 for element in piece {
                     list.nest(1, |it| {
@@ -458,10 +463,13 @@ fn change(kind: u16, flags: u16, elements: &[Element]) -> Vec<Message> {
 }
 
 /// Every element that there is.
-pub(crate) fn present(socket: &mut Socket) -> Result<BTreeSet<Element>, NetlinkError> {
+pub(crate) fn present(
+    socket: &mut Socket,
+    names: &Names,
+) -> Result<BTreeSet<Element>, NetlinkError> {
     let mut all = BTreeSet::new();
     for set in Set::ALL {
-        let question = element_message(GET_ELEMENT, 0, set.name());
+        let question = element_message(&names.table, GET_ELEMENT, 0, set.name());
         socket.dump(&question, |heard| all.extend(read(set, heard)))?;
     }
     Ok(all)
@@ -481,6 +489,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn names() -> Names {
+        Names::of("ferrolet")
+    }
     use crate::netlink::message::messages;
 
     fn any_element() -> impl Strategy<Value = Element> {
@@ -495,7 +507,7 @@ mod tests {
         fn elements_are_read_as_they_were_written(elements in prop::collection::btree_set(any_element(), 0..900)) {
             let list: Vec<Element> = elements.iter().cloned().collect();
             let mut again = BTreeSet::new();
-            for message in add(&list) {
+            for message in add(&names(), &list) {
                 let bytes = message.finished(1, 0);
                 let heard = messages(&bytes).next().unwrap();
                 let name = crate::netlink::message::text(find(&heard.body[4..], 2).unwrap());
@@ -514,16 +526,16 @@ mod tests {
 
     #[test]
     fn the_mark_changes_with_the_rules() {
-        let (all, mut fewer) = (fixed(), fixed());
+        let (all, mut fewer) = (fixed(&names()), fixed(&names()));
         fewer.pop();
-        assert_eq!(mark(&all), mark(&fixed()));
+        assert_eq!(mark(&all), mark(&fixed(&names())));
         assert_ne!(mark(&all), mark(&fewer));
     }
 
     #[test]
     fn every_set_that_a_rule_names_is_made() {
-        let made: Vec<String> = sets().into_iter().map(|it| it.what).collect();
-        for (_, expressions) in rules() {
+        let made: Vec<String> = sets("ferrolet").into_iter().map(|it| it.what).collect();
+        for (_, expressions) in rules("frl") {
             for expression in expressions {
                 if let In { set, .. } | NotIn { set, .. } | Map { map: set, .. } = expression {
                     assert!(made.contains(&format!("create set {set}")), "{set}");

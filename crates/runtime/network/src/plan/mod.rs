@@ -9,6 +9,7 @@
 
 pub(crate) mod bandwidth;
 pub(crate) mod elements;
+pub(crate) mod names;
 pub(crate) mod pod;
 pub(crate) mod pool;
 pub(crate) mod ports;

@@ -2,17 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::attachment::Attachment;
+use crate::{attachment::Attachment, plan::names::Names};
 
-/// How the host end of every pod's link begins; what begins so is ours, and no other's.
-pub(crate) const PREFIX: &str = "frl";
 /// The pod's end.
 pub(crate) const POD_LINK: &str = "eth0";
 /// Where a pod sends everything: nobody has these addresses, both ends know the hardware behind them.
 pub(crate) const GATEWAY_4: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
 pub(crate) const GATEWAY_6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
-/// Names of links have at most 15 characters.
-const N_FROM_ID: usize = 12;
 
 /// A hardware address.
 pub(crate) type Mac = [u8; 6];
@@ -29,10 +25,10 @@ pub(crate) struct PodPlan {
 }
 
 impl PodPlan {
-    pub(crate) fn of(attachment: &Attachment) -> Self {
+    pub(crate) fn of(names: &Names, attachment: &Attachment) -> Self {
         let id = &attachment.sandbox;
         Self {
-            link: link_name(id),
+            link: names.link(id),
             host_mac: mac(id, 0x06),
             pod_mac: mac(id, 0x0a),
             addresses: attachment.ips().collect(),
@@ -50,20 +46,6 @@ impl PodPlan {
         let both = [(has_ipv4, GATEWAY_4), (self.has_ipv6(), GATEWAY_6)];
         both.into_iter().filter(|it| it.0).map(|it| it.1)
     }
-}
-
-/// The host end's name. Ids are 64 random hexadecimal digits; two that begin alike are refused by the kernel.
-pub(crate) fn link_name(sandbox: &str) -> String {
-    let start: String =
-        sandbox.chars().filter(char::is_ascii_alphanumeric).take(N_FROM_ID).collect();
-    format!("{PREFIX}{start}")
-}
-
-/// True for a name that [`link_name`] could have made.
-pub(crate) fn is_ours(link: &str) -> bool {
-    link.strip_prefix(PREFIX).is_some_and(|rest| {
-        rest.len() == N_FROM_ID && rest.bytes().all(|it| it.is_ascii_hexdigit())
-    })
 }
 
 /// A locally administered address; the first byte tells the ends apart.
@@ -87,24 +69,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_called_after_its_sandbox() {
-        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-        assert_eq!(link_name(id), "frl0123456789ab");
-        assert!(is_ours(&link_name(id)));
-        for other in ["eth0", "frl0", "frl0123456789xy", "frl0123456789abc", "", "lo"] {
-            assert!(!is_ours(other), "{other}");
-        }
-    }
-
-    #[test]
     fn a_plan_is_the_same_after_a_restart_and_no_others() {
         let attachment = |sandbox: &str| Attachment {
             sandbox: sandbox.to_owned(),
             addresses: vec!["10.88.0.2".to_owned(), "fd00::2".to_owned()],
             ..Attachment::default()
         };
-        let (a, b) = (PodPlan::of(&attachment("aaaa")), PodPlan::of(&attachment("bbbb")));
-        assert_eq!(a, PodPlan::of(&attachment("aaaa")));
+        let names = Names::of("ferrolet");
+        let plan = |sandbox| PodPlan::of(&names, &attachment(sandbox));
+        let (a, b) = (plan("aaaa"), plan("bbbb"));
+        assert_eq!(a, plan("aaaa"));
         assert_ne!((a.pod_mac, &a.link), (b.pod_mac, &b.link));
         assert_ne!(a.pod_mac, a.host_mac);
         // Local, and one station's.

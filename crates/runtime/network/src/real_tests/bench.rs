@@ -93,7 +93,7 @@ impl Bench {
             let mut requests = vec![route::up(index)];
             for (own, other) in own.iter().zip(other) {
                 let other: IpAddr = other.parse().unwrap();
-                requests.push(route::add_address(index, own.parse().unwrap()));
+                requests.push(route::add_address(index, own.parse().unwrap(), route::OURS));
                 requests.push(route::neighbour(index, other, mac));
                 requests.push(route::route_to(index, other));
                 requests.extend(other.is_ipv4().then(|| route::default_route(index, other)));
@@ -147,12 +147,17 @@ impl Bench {
             let loopback = index_of(&mut socket, "lo").unwrap();
             socket
                 .dump(&route::get_addresses(), |heard| {
-                    let own = route::own_address(heard).is_some_and(|it| it.0 == loopback);
+                    let own =
+                        route::own_address(heard, route::OURS).is_some_and(|it| it.0 == loopback);
                     addresses += usize::from(own);
                 })
                 .unwrap();
             let mut filter = Socket::netfilter().unwrap();
-            let elements = crate::netlink::tables::present(&mut filter).map_or(0, |it| it.len());
+            let elements = crate::netlink::tables::present(
+                &mut filter,
+                &crate::plan::names::Names::of("ferrolet"),
+            )
+            .map_or(0, |it| it.len());
             (links, addresses, elements)
         };
         within(self.node.as_fd(), count).unwrap()
@@ -174,7 +179,8 @@ fn start(nothing: &std::path::Path) -> Network {
         patience: PATIENCE,
     };
     let pod_ranges = vec!["10.88.0.0/16".parse().unwrap(), "fd00:88::/64".parse().unwrap()];
-    Network::start(Settings { pod_ranges, unmasked: Vec::new(), cni }).unwrap()
+    Network::start(Settings { name: "ferrolet".to_owned(), pod_ranges, unmasked: Vec::new(), cni })
+        .unwrap()
 }
 
 pub(super) fn port(protocol: Protocol, host_port: u32, host_address: &str) -> HostPort {

@@ -9,7 +9,7 @@ use crate::inside::within;
 use crate::netlink::route;
 use crate::netlink::socket::Socket;
 use crate::network::{PodNetwork as _, Restored, Status};
-use crate::plan::pod::link_name;
+use crate::plan::names::Names;
 use crate::{Attachment, Protocol};
 
 const NONE: (usize, usize, usize) = (0, 0, 0);
@@ -74,7 +74,7 @@ fn a_restart_changes_nothing_for_pods() {
         let taken = bench.try_pod(4, vec![port(Protocol::Tcp, 8080, "")], &[]).await;
         assert!(taken.is_err());
         // Somebody emptied the packet filter meanwhile.
-        crate::netlink::tables::remove(&mut filter(&bench)).unwrap();
+        crate::netlink::tables::remove(&mut filter(&bench), &Names::of("ferrolet")).unwrap();
         assert!(ask(&bench.stranger, NODE[0], 8080).is_err());
         bench.start_again();
         bench.network.restore(records).await.unwrap();
@@ -94,7 +94,7 @@ fn what_no_record_names_goes_and_what_is_lost_is_named() {
         let lost = bench.pod(3, vec![port(Protocol::Tcp, 8082, "")]).await;
         // Its link goes with its namespace, when a monitor dies.
         drop(lost.namespace);
-        let name = link_name(&lost.attachment.sandbox);
+        let name = Names::of("ferrolet").link(&lost.attachment.sandbox);
         let is_there = || index_of(&mut Socket::route().unwrap(), &name).is_some();
         let began = Instant::now();
         while within(bench.node.as_fd(), is_there).unwrap() {
@@ -106,7 +106,7 @@ fn what_no_record_names_goes_and_what_is_lost_is_named() {
         let restored = bench.network.restore(records).await.unwrap();
         let expected = Restored {
             lost: vec![lost.attachment.sandbox.clone()],
-            removed_links: vec![link_name(&orphan.attachment.sandbox)],
+            removed_links: vec![Names::of("ferrolet").link(&orphan.attachment.sandbox)],
             removed_elements: 12,
             removed_attachments: Vec::new(),
         };

@@ -96,13 +96,15 @@ fn what_pods_may_not_send_is_dropped() {
             let add = || {
                 let mut socket = Socket::route().unwrap();
                 let index = index_of(&mut socket, "eth0").unwrap();
-                socket.request(&[route::add_address(index, foreign)]).unwrap();
+                socket.request(&[route::add_address(index, foreign, route::OURS)]).unwrap();
             };
             within(a.namespace.as_fd(), add).unwrap();
             let route_back = || {
                 let mut socket = Socket::route().unwrap();
-                let index =
-                    index_of(&mut socket, &crate::plan::pod::link_name(&a.attachment.sandbox));
+                let index = index_of(
+                    &mut socket,
+                    &crate::plan::names::Names::of("ferrolet").link(&a.attachment.sandbox),
+                );
                 socket.request(&[route::route_to(index.unwrap(), foreign)]).unwrap();
             };
             within(bench.node.as_fd(), route_back).unwrap();

@@ -1,6 +1,7 @@
 //! CRI's image service, on the store and the puller.
 
 mod answer;
+mod built_in;
 #[cfg(test)]
 mod tests;
 
@@ -8,10 +9,15 @@ use std::{fmt, sync::Arc};
 
 use ferrolet_cri_proto::{self as cri, server::image_service_server::ImageService};
 use ferrolet_runtime_images::{Image, PullProgress, Puller, Reference, Store, StoreError};
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::{
+    sync::{Mutex, watch},
+    task::spawn_blocking,
+};
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{chain::chain, runtime::Runtime, upkeep::UpkeepHandle};
+pub use built_in::BuiltIn;
+
 use answer::{credentials, image, pull_code};
 
 /// Images in one message of a stream.
@@ -36,13 +42,46 @@ pub struct ImageServer {
     clock: WallClock,
     /// Whose containers write beside the images; none: nobody's.
     runtime: Option<Runtime>,
+    built_in: Option<BuiltIn>,
+    /// One at a time puts it there; the others find it.
+    loading: Arc<Mutex<()>>,
 }
 
 impl ImageServer {
     /// A service on a store, with a puller into the same.
     #[must_use]
     pub fn new(store: Store, puller: Arc<Puller>, upkeep: UpkeepHandle, clock: WallClock) -> Self {
-        Self { store, puller, upkeep, clock, runtime: None }
+        Self {
+            store,
+            puller,
+            upkeep,
+            clock,
+            runtime: None,
+            built_in: None,
+            loading: Arc::default(),
+        }
+    }
+
+    /// The same with an image that is not pulled from anywhere.
+    #[must_use]
+    pub fn with_built_in(self, built_in: BuiltIn) -> Self {
+        Self { built_in: Some(built_in), ..self }
+    }
+
+    /// The built-in image, put into the store, if it is the one that is meant.
+    async fn take_built_in(&self, reference: &Reference) -> Option<Result<String, Status>> {
+        let built_in = self.built_in.filter(|it| (it.is_meant)(&reference.to_string()))?;
+        let _turn = self.loading.lock().await;
+        if let Some(image) = self.store.find(&reference.to_string()) {
+            return Some(Ok(image.id.to_string()));
+        }
+        let store = self.store.clone();
+        let loaded = spawn_blocking(move || built_in.load(&store)).await;
+        Some(match loaded {
+            Ok(Ok(id)) => Ok(id.to_string()),
+            Ok(Err(error)) => Err(Status::internal(chain(&error))),
+            Err(lost) => Err(Status::internal(lost.to_string())),
+        })
     }
 
     /// Tells of what this runtime's containers write, too.
@@ -115,6 +154,10 @@ impl ImageService for ImageServer {
         let name = name(request.image)?;
         let reference =
             Reference::parse(&name).map_err(|error| Status::invalid_argument(chain(&error)))?;
+        if let Some(loaded) = self.take_built_in(&reference).await {
+            self.upkeep.wake();
+            return Ok(Response::new(cri::PullImageResponse { image_ref: loaded? }));
+        }
         let credentials = credentials(request.auth, &reference)?;
         let (progress, _) = watch::channel(PullProgress::default());
         // A caller that leaves ends its pull: the call is dropped with it.

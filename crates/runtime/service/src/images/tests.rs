@@ -41,7 +41,8 @@ async fn node() -> Node {
     let socket = place.path().join("runtime.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     tokio::spawn(upkeep.run());
-    tokio::spawn(serve(listener, server, None, std::future::pending()));
+    let incoming = crate::Incoming::outside(listener);
+    tokio::spawn(serve(incoming, server, None, std::future::pending()));
     let connect = move |_: Uri| {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
