@@ -93,6 +93,11 @@ pub(crate) fn agent_to_look_at(args: &ArgMatches) -> Result<PathBuf> {
     if args.contains_id("agent") {
         return agent(args);
     }
+    own_agent_to_look_at(args)
+}
+
+/// Ours even where `--agent` names another one, for what only ours can do.
+pub(crate) fn own_agent_to_look_at(args: &ArgMatches) -> Result<PathBuf> {
     own_agent(if args.get_flag("release") { Profile::Release } else { Profile::Lab })
 }
 

@@ -85,7 +85,12 @@ fn command() -> Command {
         )
         .subcommand(
             Command::new("run")
-                .about("A node on a private containerd with the pods of examples/pods, as a table")
+                .about("A node that is its own runtime with the pods of examples/pods, as a table")
+                .arg(
+                    option("runtime", "NAME", "The node's container runtime")
+                        .value_parser(run::RUNTIMES)
+                        .default_value(run::RUNTIMES[0]),
+                )
                 .arg(
                     Arg::new("release")
                         .long("release")

@@ -1,5 +1,6 @@
-//! `cargo xtask run`: a node on a private containerd, running `examples/pods`, as a live table.
+//! `cargo xtask run`: a node that is its own runtime, running `examples/pods`, as a live table.
 //!
+//! `--runtime containerd` puts it on a private containerd instead, which takes the examples' image out of the agent too.
 //! The node lives in a network of its own with an uplink, so pods and host ports can be reached
 //! from this machine at the addresses that the table shows. Each example names the state it should
 //! reach in the annotation `examples.ferrolet.dev/expect`. Ctrl-C ends everything.
@@ -7,16 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgMatches;
 use ferrolet_lab::node::Ports;
-use ferrolet_lab::{
-    Bench, Containerd, Network, Node, NodeOptions, PodView, Toolbox, isolation, parts,
-};
+use ferrolet_lab::process::output;
+use ferrolet_lab::{Bench, Containerd, Network, Node, NodeOptions, PodView, isolation, parts};
 
 use crate::build;
 use crate::span::brief;
@@ -24,37 +25,67 @@ use crate::span::brief;
 const EXPECT: &str = "examples.ferrolet.dev/expect";
 const REFRESH: Duration = Duration::from_millis(250);
 
+/// The examples' image, by the name that they use.
+const DEMO: &str = "ferrolet.dev/demo:1";
+
+/// Which runtime a node gets.
+pub(crate) const RUNTIMES: [&str; 2] = ["embedded", "containerd"];
+
 pub(crate) fn command(args: &ArgMatches) -> Result<u8> {
     let limit = args.get_one::<Duration>("for").copied();
-    if isolation::is_outer() {
+    let wants_containerd = args.get_one::<String>("runtime").is_some_and(|it| it == "containerd");
+    if isolation::is_outer() && wants_containerd {
         println!(
             "building the agent, then containerd and what it needs; a first time takes minutes, a second one seconds"
         );
+    } else if isolation::is_outer() {
+        println!("building the agent; a first time takes minutes, a second one seconds");
     }
     let agent = build::agent_to_look_at(args)?;
+    if !wants_containerd {
+        return isolation::run(Network::Uplink, |bench| {
+            let node = Node::prepare_embedded(bench, options(&agent))?;
+            show(bench, node, "the embedded runtime", limit)
+        });
+    }
     let tools = parts::toolbox().required()?;
-    isolation::run(Network::Uplink, |bench| show(bench, &tools, agent, limit))
+    let ours = build::own_agent_to_look_at(args)?;
+    isolation::run(Network::Uplink, |bench| {
+        let containerd = Containerd::start(bench, &tools, "containerd")?;
+        import_demonstration(&containerd, &ours)?;
+        let node = Node::prepare(bench, &containerd, options(&agent))?;
+        show(bench, node, &format!("containerd {}", tools.containerd.version), limit)
+    })
 }
 
-fn show(bench: &Bench, tools: &Toolbox, agent: PathBuf, limit: Option<Duration>) -> Result<u8> {
-    let containerd = Containerd::start(bench, tools, "containerd")?;
-    let mut options = NodeOptions::new("lab", &agent);
+fn options(agent: &Path) -> NodeOptions {
+    let mut options = NodeOptions::new("lab", agent);
     options.ports = Ports::Usual;
-    let mut node = Node::prepare(bench, &containerd, options)?;
+    options
+}
+
+/// Takes the examples' image out of the agent.
+fn import_demonstration(containerd: &Containerd, agent: &Path) -> Result<()> {
+    let archive = containerd.directory().join("demo.tar.gz");
+    output(Command::new(agent).args(["runtime", "demo"]).arg(&archive))?;
+    containerd.import_archive(&archive, DEMO)
+}
+
+fn show(bench: &Bench, mut node: Node, runtime: &str, limit: Option<Duration>) -> Result<u8> {
     let n_examples = put_examples(&node)?;
     let began = Instant::now();
     node.launch()?;
     node.wait_healthy()?;
-    println!("containerd {}, {n_examples} manifests from examples/pods", tools.containerd.version);
+    println!("{runtime}, {n_examples} manifests from examples/pods");
     println!(
         "pods as JSON: http://{}/pods   node address: {}   Ctrl-C ends",
         node.read_only_address(),
         bench.node_ip()
     );
     println!(
-        "try next, from another terminal: curl http://{}/pods; curl http://{}/metrics; then `cargo xtask cluster up`, \
+        "try next, from another terminal: curl http://{}:8088/; curl http://{}/pods; then `cargo xtask cluster up`, \
          a whole cluster for kubectl",
-        node.read_only_address(),
+        bench.node_ip(),
         node.read_only_address()
     );
 

@@ -175,6 +175,13 @@ impl Containerd {
         Ok(())
     }
 
+    /// Imports an archive that somebody else made, which holds the image of this name.
+    pub fn import_archive(&self, archive: &Path, name: &str) -> Result<()> {
+        self.ctr(&["images", "import", &archive.to_string_lossy()])
+            .with_context(|| format!("import {name}"))?;
+        self.wait_managed(name)
+    }
+
     /// Waits until the CRI side knows an image.
     fn wait_managed(&self, name: &str) -> Result<()> {
         wait_until(&format!("image {name} to be managed"), Duration::from_secs(10), || {

@@ -12,6 +12,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cgroups;
@@ -20,8 +21,13 @@ use crate::http;
 use crate::isolation::Bench;
 use crate::mounts;
 use crate::pods::{PodView, parse_list};
-use crate::process::Daemon;
+use crate::process::{Daemon, send_signal};
 use crate::wait::wait_until;
+
+/// The endpoint of an agent that is its own runtime.
+const EMBEDDED: &str = "embedded";
+/// A variable of the agent's environment, by which what it starts is known for its.
+const MARK: &str = "FERROLET_LAB_NODE";
 
 /// What differs between one agent and another.
 #[derive(Debug, Clone)]
@@ -104,6 +110,24 @@ impl Node {
         Node::prepare_on(bench, &containerd.endpoint(), options)
     }
 
+    /// An agent that is its own runtime, with directories and a range of pods' addresses of its own.
+    pub fn prepare_embedded(bench: &Bench, options: NodeOptions) -> Result<Node> {
+        let node = Node::prepare_on(bench, EMBEDDED, options)?;
+        let (_, subnet) = bench.next_subnet();
+        for sub in ["cni", "registries", "images"] {
+            fs::create_dir_all(node.directory.join(sub))?;
+        }
+        let file = json!({
+            "apiVersion": "runtime.ferrolet.dev/v1alpha1",
+            "kind": "RuntimeConfiguration",
+            "images": { "archiveDirectory": "images" },
+            "registries": { "hostsDirectory": "registries" },
+            "network": { "podCIDRs": [format!("{subnet}.0/24")], "cniConfigurationDirectory": "cni" },
+        });
+        fs::write(node.directory.join("runtime.yaml"), serde_json::to_vec_pretty(&file)?)?;
+        Ok(node)
+    }
+
     fn prepare_on(bench: &Bench, endpoint: &str, options: NodeOptions) -> Result<Node> {
         let directory = bench.directory(&format!("node-{}", options.name))?;
         let node = Node {
@@ -144,6 +168,7 @@ impl Node {
             .arg(self.directory.join("pki"))
             .arg(format!("--v={}", self.options.verbosity))
             .args(&self.options.arguments)
+            .env(MARK, &self.cgroup_root)
             .envs(self.options.environment.iter().cloned())
             .current_dir(&self.directory);
         self.daemon = Some(Daemon::spawn("agent", command, &self.log())?);
@@ -353,10 +378,20 @@ impl Node {
         &self.healthz
     }
 
+    /// How many processes of this name its containers have.
+    pub fn n_processes_named(&self, name: &str) -> Result<usize> {
+        let inside = cgroups::processes(&self.cgroup_root)?;
+        let is_named = |pid: &&u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name)
+        };
+        Ok(inside.iter().filter(is_named).count())
+    }
+
     /// Ends the agent and removes its directory and cgroups. Containers are the runtime's: destroy
-    /// that first.
+    /// that first, unless it is the embedded one.
     pub fn destroy(mut self) -> Result<()> {
         drop(self.daemon.take());
+        end_marked(&self.cgroup_root)?;
         cgroups::remove(&self.cgroup_root)?;
         mounts::remove_tree(&self.directory)
     }
@@ -404,4 +439,28 @@ impl Node {
         all.retain(|_, value| !value.is_null());
         Ok(configuration)
     }
+}
+
+/// Ends what an agent started and left running: monitors of the embedded runtime. Others have nothing of the kind.
+pub fn end_marked(cgroup_root: &str) -> Result<()> {
+    wait_until("what the agent left running to end", Duration::from_secs(10), || {
+        let left = marked(cgroup_root);
+        for pid in &left {
+            // It may have ended since the list was read.
+            let _ = send_signal(*pid, Signal::KILL);
+        }
+        Ok(left.is_empty().then_some(()))
+    })
+}
+
+/// Processes with an agent's mark.
+fn marked(cgroup_root: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={cgroup_root}");
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+    let is_marked = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes())
+    };
+    pids.filter(is_marked).collect()
 }
