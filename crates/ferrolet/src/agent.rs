@@ -10,13 +10,17 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{files::read_configuration, logging, wire};
+use crate::{
+    files::read_configuration,
+    logging,
+    wire::{self, Beside},
+};
 
 /// Enough for the few loops and many short tasks; each further one costs memory.
 const WORKER_THREADS: usize = 2;
 /// Those of the pools, those of the embedded runtime, and some for libraries that take one by themselves. A thread exists only while
 /// it is needed.
-const MOST_BLOCKING_THREADS: usize =
+pub(crate) const MOST_BLOCKING_THREADS: usize =
     ferrolet_linux::offload::ALL_THREADS + 8 + crate::runtime::MOST_BLOCKING_THREADS;
 
 /// What a shutdown may take beside the time of its pods: its record, and the cluster's ear.
@@ -44,7 +48,7 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
         .context("start the async runtime")?;
     let termination = loaded.flags.shutdown_on_sigterm.then(Termination::new);
     let ended = runtime.block_on(async {
-        let beside = (exporter, termination.as_ref());
+        let beside = Beside { exporter, termination: termination.as_ref(), visit: None };
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
             ended = wire::run(command_line, (&loaded, texts), verbosity, beside) => ended,

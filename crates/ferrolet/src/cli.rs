@@ -9,7 +9,7 @@ use std::{
 
 use ferrolet_config::{CommandLine, Invocation, VersionFormat, help_text, version_text};
 
-use crate::{agent, config_command, runtime};
+use crate::{agent, config_command, run_command, runtime};
 
 const HELP: &str = "\
 ferrolet: the Kubernetes node agent, in Rust
@@ -18,6 +18,7 @@ One executable. Called through a link named `kubelet` it is the kubelet, with up
 
 Usage:
   ferrolet kubelet [flags]     run the node agent; `ferrolet kubelet --help` lists the flags
+  ferrolet run POD.yaml        run one pod in the foreground, with nothing else; `ferrolet run --help` says more
   ferrolet runtime [flags]     run the embedded container runtime behind a socket; `ferrolet runtime --help` lists the flags
   ferrolet runtime check       say what this kernel can do for pods
   ferrolet config …            check, show or compare a configuration; `ferrolet config help` says more
@@ -51,6 +52,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         // Before anything starts a thread: what forks must be alone.
         Some(runtime::SPAWNER) => ferrolet_runtime_monitor::spawner::main(),
+        Some("run") => match words.get(1).map(String::as_str) {
+            Some("--help" | "-h" | "help") => print(run_command::HELP.trim_end()),
+            _ => {
+                run_command::run(&words[1..]).unwrap_or_else(|error| refuse(&format!("{error:#}")))
+            }
+        },
         Some("config") => config_command::run(&words[1..]),
         Some("--version" | "-V" | "version") => print(&version_text(VersionFormat::Short)),
         Some("--help" | "-h" | "help") => print(HELP.trim_end()),

@@ -23,7 +23,7 @@ use ferrolet_host::{
 use ferrolet_linux::{SystemClock, cgroups::CgroupLayout, mountinfo};
 use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::NodeHandle;
-use ferrolet_ports::Part;
+use ferrolet_ports::{Events, Part, StatusSink};
 use ferrolet_resources::{NodeCgroupPlace, node_cgroups};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
 use tokio::sync::watch;
@@ -75,22 +75,55 @@ struct Machine {
     node_name: String,
 }
 
+/// What is different where the agent is not the machine's, but somebody's who runs one pod for a while: it leaves the
+/// machine's own settings alone, and tells whoever started it.
+pub struct Visit {
+    /// Hears of pods' statuses.
+    pub sink: Arc<dyn StatusSink>,
+    /// Hears of events.
+    pub events: Arc<dyn Events>,
+}
+
+/// What an agent is run with beside its configuration.
+pub struct Beside<'a> {
+    /// What sends its traces.
+    pub exporter: Option<Exporter>,
+    /// How it hears that its own end is the machine's.
+    pub termination: Option<&'a Termination>,
+    /// For whom it runs, if not for the machine.
+    pub visit: Option<Visit>,
+}
+
 /// Runs the agent until something it cannot do without fails, or until pods that run once have come
 /// up.
 pub async fn run(
     command_line: &CommandLine,
     (loaded, texts): (&Loaded, ConfigurationTexts),
     verbosity: Verbosity,
-    (exporter, termination): (Option<Exporter>, Option<&Termination>),
+    beside: Beside<'_>,
 ) -> anyhow::Result<()> {
+    let Beside { exporter, termination, visit } = beside;
     let machine = Machine::read(loaded)?;
     // Before anything is touched, so that a second agent on one machine fails at once.
     let listeners = Listeners::bind(loaded).await?;
-    process::share_root(loaded);
-    let (adapters, platform) = platform::open(loaded, &machine, termination).await?;
-    process::tell_of_machine(&machine, platform.events.as_ref());
+    if visit.is_none() {
+        process::share_root(loaded);
+    }
+    let (adapters, platform) =
+        platform::open(loaded, &machine, (termination, visit.as_ref())).await?;
+    if visit.is_none() {
+        process::tell_of_machine(&machine, platform.events.as_ref());
+    }
     let (image_policy, policies) = watch::channel(settings::image_policy(loaded));
-    let settings = match ready(loaded, &machine, &adapters, &platform, policies).await {
+    let set_up = match visit {
+        None => process::set_up(loaded),
+        Some(_) => Ok(()),
+    };
+    let ready = match set_up {
+        Ok(()) => ready(loaded, &machine, &adapters, &platform, policies).await,
+        Err(error) => Err(error),
+    };
+    let settings = match ready {
         Ok(settings) => settings,
         Err(error) => return Err(process::give_up(platform, error).await),
     };
@@ -122,7 +155,7 @@ pub async fn run(
     Ok(running.await?)
 }
 
-/// Makes the process and the machine fit for pods.
+/// Settings that fit the machine, which has what they ask of it.
 async fn ready(
     loaded: &Loaded,
     machine: &Machine,
@@ -130,7 +163,6 @@ async fn ready(
     platform: &Platform,
     image_policies: watch::Receiver<ferrolet_reclaim::images::Policy>,
 ) -> anyhow::Result<Settings> {
-    process::set_up(loaded)?;
     let settings = settings::of(loaded, machine, adapters, image_policies)?;
     bound_daemons(&settings, platform).await?;
     Ok(settings)

@@ -5,7 +5,10 @@
 
 use std::{io, process::Stdio, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process, kill_process_group},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{Child, Command},
@@ -182,6 +185,15 @@ impl Drop for Group {
             // Nobody left is as good.
             let _ = kill_process_group(pid, Signal::KILL);
         }
+    }
+}
+
+/// Ends a process at once; one that is gone is no error.
+pub fn kill(process: u32) -> io::Result<()> {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    match process.map(|pid| kill_process(pid, Signal::KILL)) {
+        None | Some(Ok(()) | Err(Errno::SRCH)) => Ok(()),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 

@@ -35,7 +35,7 @@ use ferrolet_node::NodeSettings;
 use ferrolet_node_engine::look_up;
 use ferrolet_plugins::{DeviceRegistry, DriverRegistry, PodNews, Registry, Sockets, Takers};
 use ferrolet_ports::{
-    CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Power, Runtime as _,
+    CgroupDriver, Clock, Events, KernelLog, OfflineStore, Part, Power, Runtime as _, StatusSink,
 };
 use ferrolet_resources::ClassBounds;
 use ferrolet_server::RecentEvents;
@@ -44,8 +44,7 @@ use ferrolet_usage::{UsageReader, UsageSettings};
 use tokio::sync::watch;
 
 use super::{
-    Machine,
-    embedded,
+    Machine, Visit, embedded,
     local::DEVICE_PLUGINS,
     machine::{Description, LiveMachine},
     node_facts, pod_facts, process, pulls,
@@ -77,7 +76,7 @@ pub(super) struct Adapters {
 pub(super) async fn open(
     loaded: &Loaded,
     machine: &Machine,
-    termination: Option<&Termination>,
+    (termination, visit): (Option<&Termination>, Option<&Visit>),
 ) -> anyhow::Result<(Adapters, Platform)> {
     let (config, flags) = (&loaded.config, &loaded.flags);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -91,25 +90,34 @@ pub(super) async fn open(
         look_up(&node_settings, &ThisMachine),
     );
     let ((cgroups, driver), by_name) = (cgroups?, by_name.unwrap_or_default());
+    let container_links = match visit {
+        None => PathBuf::from(CONTAINER_LINKS),
+        Some(_) => flags.root_dir.join("container-links"),
+    };
     let files = NodeFiles::new(NodeFilesSettings {
         root: flags.root_dir.clone(),
         pod_logs: config.sources.pod_logs_dir.clone(),
-        container_links: PathBuf::from(CONTAINER_LINKS),
+        container_links: container_links.clone(),
     });
     files.prepare().await.context("make the node's directories")?;
     let mut parts = vec![runtime_part()];
     parts.extend(embedded);
     let cluster = join(loaded, machine, &clock, &mut parts)?;
-    let events: Arc<dyn Events> = match &cluster {
-        Some(cluster) => cluster.events(),
-        None => Arc::new(LogEvents),
+    let events: Arc<dyn Events> = match (&cluster, visit) {
+        (Some(cluster), _) => cluster.events(),
+        (None, Some(visit)) => visit.events.clone(),
+        (None, None) => Arc::new(LogEvents),
     };
     let recent_events = Arc::new(RecentEvents::new(events, clock.clone()));
     let pod_news = Arc::new(PodNews::default());
+    let mut sinks: Vec<Arc<dyn StatusSink>> = vec![pod_news.clone()];
+    sinks.extend(visit.map(|visit| visit.sink.clone()));
     let (plugins, devices) = plugins(loaded, &mut parts)?;
     let volumes = Arc::new(NodeVolumes::new(&flags.root_dir));
     let (daemons, systems) = Daemons::new(process::daemons(loaded, machine));
-    parts.push(Part::new("daemons").with_loop(daemons.keep()));
+    if visit.is_none() {
+        parts.push(Part::new("daemons").with_loop(daemons.keep()));
+    }
     let usage = usage(loaded, machine, driver, (&clock, systems));
     let platform = Platform {
         clock: clock.clone(),
@@ -137,10 +145,7 @@ pub(super) async fn open(
             &config.cgroups.root,
             driver,
         )),
-        logs: Arc::new(NodeLogStore::new(
-            config.sources.pod_logs_dir.clone(),
-            PathBuf::from(CONTAINER_LINKS),
-        )),
+        logs: Arc::new(NodeLogStore::new(config.sources.pod_logs_dir.clone(), container_links)),
         disks: Arc::new(NodeDisks),
         flex: Arc::new(NodeFlexDrivers::new(&config.volumes.plugin_dir, (*volumes).clone())),
         volume_files: volumes.clone(),
@@ -151,7 +156,7 @@ pub(super) async fn open(
         packet_filter: Arc::new(Iptables::of_node()),
         kernel_log: kernel_log(),
         cluster: cluster_doors(loaded, cluster.as_ref()).await,
-        sinks: vec![pod_news.clone()],
+        sinks,
         parts,
     };
     let adapters = Adapters {
