@@ -45,8 +45,8 @@ pub use config::{CgroupVersion, Config};
 pub use effect::{EFFECTIVE, MEANINGLESS_FIELDS, NOT_BUILT, fields_without_effect};
 pub use fault::{FieldError, LoadError};
 pub use flags::{
-    CommandLine, CommandLineError, Flags, Invocation, MEANINGLESS_FLAGS, flag_names, flag_values,
-    help_text, own_flag_names,
+    CommandLine, CommandLineError, Flags, Invocation, MEANINGLESS_FLAGS, Next, Shell, Word,
+    completion, ferrolet_page, flag_names, flag_values, help_text, kubelet_page, own_flag_names,
 };
 pub use gates::{FeatureGates, Gate, Lock, Stage, UNREAD, Unread};
 pub use load::{Loaded, NamedText, effective_json, load};

@@ -71,7 +71,7 @@ fn wrapped(text: &str) -> Vec<String> {
     lines
 }
 
-fn value_name(kind: Kind) -> &'static str {
+pub(super) fn value_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Bool => "",
         Kind::Int32 | Kind::Int64 | Kind::Uint32 => " N",
@@ -85,7 +85,7 @@ fn value_name(kind: Kind) -> &'static str {
     }
 }
 
-fn default_text(flag: &Flag, defaults: &RawConfig) -> String {
+pub(super) fn default_text(flag: &Flag, defaults: &RawConfig) -> String {
     match flag.target {
         Target::Own(default) if flag.kind == Kind::Version || default == "false" => String::new(),
         Target::Own(default) => default.to_owned(),

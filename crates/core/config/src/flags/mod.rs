@@ -5,7 +5,9 @@
 //! counts. Refuses unknown flags, with the nearest known one, and words that are not flags. Reads
 //! no environment and prints nothing.
 
+mod complete;
 mod help;
+mod man;
 mod own;
 mod table;
 mod value;
@@ -25,6 +27,8 @@ use crate::{
 };
 use table::{FLAGS, Flag, Future, Kind, Target};
 
+pub use complete::{Next, Shell, Word, completion};
+pub use man::{ferrolet_page, kubelet_page};
 pub use own::{Flags, MEANINGLESS_FLAGS};
 
 /// What the user wants.
