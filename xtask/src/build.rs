@@ -53,13 +53,18 @@ pub(crate) fn metadata() -> Result<serde_json::Value> {
     serde_json::from_str(&text).context("cargo metadata")
 }
 
-/// Where a package's executable is, without building it.
-pub(crate) fn executable(package: &str, profile: Profile) -> Result<PathBuf> {
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let target = metadata["target_directory"]
         .as_str()
         .context("cargo metadata names no target directory")?;
-    Ok(Path::new(target).join(profile.directory()).join(package))
+    Ok(PathBuf::from(target))
+}
+
+/// Where a package's executable is, without building it.
+pub(crate) fn executable(package: &str, profile: Profile) -> Result<PathBuf> {
+    Ok(target_directory()?.join(profile.directory()).join(package))
 }
 
 /// Builds a package's executable and gives its path; cargo's own messages go to the terminal.

@@ -11,6 +11,7 @@ mod cluster;
 mod conformance;
 mod critest;
 mod differential;
+mod dist;
 mod run;
 mod span;
 mod test;
@@ -112,6 +113,7 @@ fn command() -> Command {
         .subcommand(conformance::command(fast.clone(), agent.clone()))
         .subcommand(critest::command(fast.clone(), agent.clone()))
         .subcommand(differential::command(fast.clone(), agent.clone()))
+        .subcommand(dist::command(fast.clone()))
         .subcommand(bench::command(fast, agent))
 }
 
@@ -147,6 +149,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
         Some(("cluster", args)) => cluster::dispatch(args),
         Some(("critest", args)) => critest::dispatch(args),
         Some(("differential", args)) => differential::dispatch(args),
+        Some(("dist", args)) => dist::dispatch(args),
         Some(("bench", args)) => bench::dispatch(args),
         Some(("conformance", args)) => conformance::dispatch(args),
         _ => bail!("no such command"),

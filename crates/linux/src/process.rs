@@ -37,6 +37,21 @@ pub fn tune_allocator() -> Tuned {
     }
 }
 
+/// Has names of hosts looked up in `/etc/hosts` and by DNS only, where the C library lies inside the
+/// executable: a library's lookup modules (`/etc/nsswitch.conf`) must be of the very version that
+/// loads them, and an executable that stands alone does not know which one the machine has. Before
+/// the first thread starts.
+pub fn settle_name_service() -> Tuned {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        done_if(crate::sys::look_names_up_inside())
+    }
+    #[cfg(not(all(target_env = "gnu", target_feature = "crt-static")))]
+    {
+        Tuned::Unsupported
+    }
+}
+
 /// Gives the kernel back what is not in use: free memory, and pages of code that ran once. Costs a
 /// walk over the heap and a soft fault for each piece of code that runs again.
 pub fn trim_memory() -> Tuned {

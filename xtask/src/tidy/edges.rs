@@ -45,6 +45,8 @@ enum Floor {
     Executable,
     Testkit,
     Lab,
+    /// What makes packages out of files.
+    Dist,
     Sim,
     /// Tools that drive the agent from outside: xtask, the end-to-end tests and the differential
     /// judge.
@@ -195,13 +197,15 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
                 || (is_dev && to == Floor::Testkit)
         }
         Floor::Executable => {
-            let is_beside =
-                matches!(to, Floor::CriProto | Floor::Lab | Floor::Sim | Floor::Outside);
+            let is_beside = matches!(
+                to,
+                Floor::CriProto | Floor::Lab | Floor::Dist | Floor::Sim | Floor::Outside
+            );
             !is_beside && to != Floor::Executable && (to != Floor::Testkit || is_dev)
         }
-        Floor::Lab => false,
-        Floor::Sim => !matches!(to, Floor::Lab | Floor::Outside),
-        Floor::Outside => to == Floor::Lab,
+        Floor::Lab | Floor::Dist => false,
+        Floor::Sim => !matches!(to, Floor::Lab | Floor::Dist | Floor::Outside),
+        Floor::Outside => matches!(to, Floor::Lab | Floor::Dist),
     }
 }
 
@@ -233,6 +237,7 @@ fn floor(manifest: &str) -> Option<Floor> {
         ["crates", "ferrolet", ..] => Floor::Executable,
         ["crates", "testkit", ..] => Floor::Testkit,
         ["tests", "lab", ..] => Floor::Lab,
+        ["dist", ..] => Floor::Dist,
         ["tests", "sim", ..] => Floor::Sim,
         ["tests", "e2e" | "differential", ..] | ["xtask", ..] => Floor::Outside,
         _ => return None,

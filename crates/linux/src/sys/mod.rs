@@ -43,6 +43,21 @@ pub fn trim_allocator() -> bool {
     unsafe { libc::malloc_trim(0) == 1 }
 }
 
+/// Pins the lookup of hosts to what is built into glibc; `false` when it refused.
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+pub fn look_names_up_inside() -> bool {
+    unsafe extern "C" {
+        /// glibc's own; the `libc` crate does not declare it.
+        fn __nss_configure_lookup(
+            database: *const libc::c_char,
+            services: *const libc::c_char,
+        ) -> libc::c_int;
+    }
+    // SAFETY: both arguments are strings that end in a zero and live for ever; glibc copies what it
+    // keeps, and is called before any other thread could look something up.
+    unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) == 0 }
+}
+
 /// Unmaps the pages of a file's mapping until they are touched again; `false` when the kernel
 /// refused.
 pub(crate) fn unmap_pages(mapping: CleanMapping) -> bool {
