@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ferrolet_config::{CommandLine, Loaded, config::LogFormat, effective_json, flag_values, load};
+use ferrolet_config::{CommandLine, Loaded, effective_json, flag_values, load};
 use ferrolet_host::{LockFile, Termination};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     files::read_configuration,
-    logging,
+    own_log::OwnLog,
     wire::{self, Beside},
 };
 
@@ -29,15 +29,11 @@ const AFTER_PODS: Duration = Duration::from_secs(10);
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
     ferrolet_linux::process::tune_allocator();
+    ferrolet_linux::process::settle_name_service();
     let texts = read_configuration(command_line)?;
     let loaded = load(command_line, texts.0.clone(), &texts.1)?;
-    let format = match loaded.config.logging.format {
-        LogFormat::Text => logging::Format::Text,
-        LogFormat::Json => logging::Format::Json,
-    };
     let (traces, exporter) = wire::traces(&loaded)?.unzip();
-    let verbosity =
-        logging::init(format, loaded.config.logging.verbosity, traces).context("start logging")?;
+    let log = OwnLog::start(&loaded.config.logging, traces)?;
     announce(command_line, &loaded);
     let lock = lock(&loaded)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -51,12 +47,13 @@ pub(crate) fn run(command_line: &CommandLine) -> anyhow::Result<()> {
         let beside = Beside { exporter, termination: termination.as_ref(), visit: None };
         tokio::select! {
             // Dropping the agent leaves its pods running: leaving is not an end of pods.
-            ended = wire::run(command_line, (&loaded, texts), verbosity, beside) => ended,
+            ended = wire::run(command_line, (&loaded, texts), log.clone(), beside) => ended,
             stopped = leave(&loaded, termination.as_ref()) => stopped,
             wanted = give_way(&loaded, lock.as_ref()) => wanted,
         }
     });
     runtime.shutdown_background();
+    log.streams.flush();
     ended
 }
 

@@ -13,6 +13,7 @@ mod cli;
 mod config_command;
 mod files;
 pub mod logging;
+pub mod own_log;
 mod run_command;
 mod runtime;
 mod say;

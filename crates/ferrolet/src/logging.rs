@@ -1,26 +1,23 @@
 //! The agent's own log, in upstream's two formats.
 //!
-//! In: tracing events. Out: one line each to standard error, either klog's text
+//! In: tracing events. Out: one line each, as a rule to standard error, either klog's text
 //! (`I1115 21:19:18.123456   12345 file.rs:123] "Message" pod="ns/name"`) or JSON
 //! (`{"ts":1763241558123.456,"caller":"file.rs:123","msg":"Message","v":0,"pod":"ns/name"}`, milliseconds as upstream has them).
 //! Fields of the spans around an event come before its own, as klog's `WithValues` does; an error is printed with its whole
 //! chain of causes.
 //!
 //! Verbosity is klog's: warnings and errors always appear, other events when their `v` is at most
-//! the threshold (`-v N`). An event says its `v` as a field, which is not printed; without one,
+//! the threshold (`-v N`), or that of their source file (`--vmodule`). An event says its `v` as a field, which is not printed; without one,
 //! info counts as 0, debug as 4 and trace as 6. What other people's crates say counts 4 more, so
 //! that `-v 6` is about pods and not about HTTP frames.
 //!
 //! Spans with the target [`TRACED`] are for traces: with a layer for those in place they are
 //! opened, without one they are not, and they never appear here.
 //!
-//! Refuses: buffering, files, rotation: whoever runs the agent owns its standard error.
+//! Refuses: files, rotation: whoever runs the agent owns its streams.
 
 use std::error::Error;
 use std::fmt::{Debug, Write as _};
-use std::io::Write;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrolet_ports::TRACED;
 use ferrolet_traces::TraceLayer;
@@ -33,8 +30,13 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
+mod control;
+mod streams;
 #[cfg(test)]
 mod tests;
+
+pub use control::{LogControl, Rule};
+pub use streams::{LogStreams, Parting};
 
 /// The field that carries an event's verbosity; never printed.
 const VERBOSITY_FIELD: &str = "v";
@@ -50,83 +52,49 @@ pub enum Format {
     Json,
 }
 
-/// The threshold of verbosity. Cloning gives another handle to the same one.
-#[derive(Clone, Debug)]
-pub struct Verbosity(Arc<AtomicU32>);
-
-impl Verbosity {
-    /// A threshold of its own.
-    pub fn new(threshold: u32) -> Self {
-        Self(Arc::new(AtomicU32::new(threshold)))
-    }
-
-    /// Moves the threshold while the agent runs.
-    pub fn set(&self, threshold: u32) {
-        self.0.store(threshold, Ordering::Relaxed);
-        // Each place that logs remembers whether anybody listens; now the answer may differ.
-        tracing::callsite::rebuild_interest_cache();
-    }
-
-    /// The threshold now.
-    pub fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Sends every event of this process to standard error from now on. Call it once, first thing.
+/// Sends every event of this process to these streams from now on. Call it once, first thing.
 pub fn init(
-    format: Format,
-    threshold: u32,
+    control: &LogControl,
+    streams: &LogStreams,
     traces: Option<TraceLayer>,
-) -> Result<Verbosity, SetGlobalDefaultError> {
-    let verbosity = Verbosity::new(threshold);
+) -> Result<(), SetGlobalDefaultError> {
     let zone = TimeZone::system();
     let now = move || Timestamp::now().to_zoned(zone.clone());
-    let mut log = Log::new(format, verbosity.clone(), now, std::io::stderr());
+    let mut log = Log::new(control.clone(), now, streams.clone());
     let registry = tracing_subscriber::registry();
     match traces {
-        None => tracing::subscriber::set_global_default(registry.with(log))?,
+        None => tracing::subscriber::set_global_default(registry.with(log)),
         Some(traces) => {
             log.has_traces = true;
-            tracing::subscriber::set_global_default(registry.with(log).with(traces))?;
+            tracing::subscriber::set_global_default(registry.with(log).with(traces))
         }
     }
-    Ok(verbosity)
 }
 
 /// The layer that writes lines.
-pub struct Log<W> {
-    format: Format,
-    verbosity: Verbosity,
+pub struct Log {
+    control: LogControl,
     pid: u32,
     now: Box<dyn Fn() -> Zoned + Send + Sync>,
-    out: Mutex<W>,
+    streams: LogStreams,
     /// Somebody else wants the spans of traces.
     has_traces: bool,
 }
 
-impl<W: Write> Log<W> {
+impl Log {
     /// A log that asks `now` for the time, in the zone that text lines are to show, and writes to
-    /// `out`.
+    /// `streams`.
     pub fn new(
-        format: Format,
-        verbosity: Verbosity,
+        control: LogControl,
         now: impl Fn() -> Zoned + Send + Sync + 'static,
-        out: W,
+        streams: LogStreams,
     ) -> Self {
-        Self {
-            format,
-            verbosity,
-            pid: std::process::id(),
-            now: Box::new(now),
-            out: Mutex::new(out),
-            has_traces: false,
-        }
+        Self { control, pid: std::process::id(), now: Box::new(now), streams, has_traces: false }
     }
 
     fn is_loud_enough(&self, metadata: &Metadata<'_>, fields: &Fields) -> bool {
         let is_always = *metadata.level() <= Level::WARN;
-        is_always || verbosity_of(metadata, fields) <= u64::from(self.verbosity.get())
+        is_always || self.control.hears(verbosity_of(metadata, fields), metadata.file())
     }
 }
 
@@ -143,10 +111,9 @@ fn verbosity_of(metadata: &Metadata<'_>, fields: &Fields) -> u64 {
     if metadata.target().starts_with(OWN_TARGET) { by_level } else { by_level + 4 }
 }
 
-impl<S, W> Layer<S> for Log<W>
+impl<S> Layer<S> for Log
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
-    W: Write + Send + 'static,
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if metadata.target() == TRACED {
@@ -200,14 +167,11 @@ where
             }
         }
         fields.absorb(own);
-        let line = match self.format {
+        let line = match self.control.format() {
             Format::Text => text_line(event.metadata(), &fields, &(self.now)(), self.pid),
             Format::Json => json_line(event.metadata(), &fields, &(self.now)()),
         };
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // One write per line, so that lines of several processes do not mix; nobody is left to hear
-        // that it failed.
-        let _ = out.write_all(line.as_bytes());
+        self.streams.write(*event.metadata().level(), &line);
     }
 }
 

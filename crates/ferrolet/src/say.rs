@@ -20,10 +20,10 @@ impl Events for LogEvents {
 }
 
 /// The check `log` of upstream's list, which asks whether lines are stuck in a buffer. Here each is
-/// written as it comes.
-pub(crate) struct LogIsUnbuffered;
+/// written as it comes, or, where a buffer was asked for, when the loop beside it says so.
+pub(crate) struct LogMoves;
 
-impl HealthCheck for LogIsUnbuffered {
+impl HealthCheck for LogMoves {
     fn name(&self) -> &'static str {
         "log"
     }

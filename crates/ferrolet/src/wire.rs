@@ -45,7 +45,7 @@ mod serving;
 mod settings;
 
 use self::{listeners::Listeners, platform::Adapters, reload::Reload};
-use crate::logging::Verbosity;
+use crate::own_log::OwnLog;
 
 /// What only the start needed is given back to the kernel after this long.
 const FIRST_TRIM: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ pub struct Beside<'a> {
 pub async fn run(
     command_line: &CommandLine,
     (loaded, texts): (&Loaded, ConfigurationTexts),
-    verbosity: Verbosity,
+    log: OwnLog,
     beside: Beside<'_>,
 ) -> anyhow::Result<()> {
     let Beside { exporter, termination, visit } = beside;
@@ -129,10 +129,10 @@ pub async fn run(
     };
     let mut agent = assemble(settings, platform).await.context("use staticPodURL")?;
     let (shown, configz) = watch::channel(reload::configz(&loaded.raw, &[]));
-    let told = (loaded, command_line, verbosity.clone(), configz);
+    let told = (loaded, command_line, log.control.clone(), configz);
     servers::add(&mut agent, listeners, told, &machine, &adapters)?;
     let live = Live {
-        verbosity,
+        log: log.clone(),
         image_policy,
         node: agent.views.presented.clone(),
         cluster: adapters.cluster.clone(),
@@ -147,6 +147,7 @@ pub async fn run(
     agent.add(Part::new("configuration").with_loop(reload.run()));
     let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET"));
     agent.add(process(&agent, &notifier, exporter));
+    agent.add(Part::new("log").with_loop(log.run()));
     agent.add(process::place(loaded, &machine)?);
     let running = agent.run();
     if let Err(error) = notifier.ready() {
@@ -191,7 +192,7 @@ pub type ConfigurationTexts = (Option<NamedText>, Vec<NamedText>);
 
 /// Where settings go that may change while the agent runs.
 struct Live {
-    verbosity: Verbosity,
+    log: OwnLog,
     image_policy: watch::Sender<ferrolet_reclaim::images::Policy>,
     node: NodeHandle,
     cluster: Option<Arc<NodeCluster>>,
@@ -200,7 +201,7 @@ struct Live {
 impl Live {
     /// Has every live field of a configuration take effect.
     fn apply(&self, next: &Loaded) {
-        self.verbosity.set(next.config.logging.verbosity);
+        self.log.apply(&next.config.logging);
         let policy = settings::image_policy(next);
         self.image_policy.send_if_modified(|known| std::mem::replace(known, policy) != policy);
         let node = &next.config.node;

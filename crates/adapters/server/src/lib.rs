@@ -64,7 +64,7 @@ pub use auth::{Authentication, Authorization, Gate};
 pub use checkpoint::CheckpointDoors;
 pub use debug::DebugDoors;
 pub use main_routes::{MainDoors, main_router};
-pub use metrics::{Figures, Machine, Requests};
+pub use metrics::{Figures, Hidden, Machine, Requests};
 pub use page::{PageDoors, RecentEvents, page_router};
 pub use pages::{About, Pages};
 pub use routes::{Listener, Views, read_only_router, router};

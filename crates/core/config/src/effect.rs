@@ -1,10 +1,8 @@
 //! Which configuration fields do something today.
 //!
 //! All fields are decoded and checked from the start, so that a file written for the upstream
-//! kubelet is understood. Those without an effect yet are named in one warning at start. Giving a
-//! field its effect means adding it here. Every field is in one of three lists: it has an effect,
-//! it cannot have one, or it is not built yet; a test of the executable looks for the place that
-//! uses each of the first, and for each flag and gate.
+//! kubelet is understood. Every field has an effect, or is listed with the reason why it cannot have one, which
+//! is told at the start where somebody asked for it; a test of the executable looks for the place that uses each of the first, and for each flag and gate.
 
 use crate::RawConfig;
 
@@ -45,8 +43,8 @@ pub const EFFECTIVE: &[&str] = &[
     "imagePullCredentialsVerificationPolicy",
     "preloadedImagesVerificationAllowlist",
     "crashLoopBackOff",
-    "logging.format",
-    "logging.verbosity",
+    "logging",
+    "showHiddenMetricsForVersion",
     "failCgroupV1",
     "failSwapOn",
     "resolvConf",
@@ -138,7 +136,10 @@ pub const MEANINGLESS_FIELDS: &[(&str, &str)] = &[
         "the kernel's word of memory pressure is always asked for; it costs nothing",
     ),
     ("enableContentionProfiling", "profiles of lock contention are a facility of Go's own runtime"),
-    ("logging.flushFrequency", "every line is written as it comes, so there is nothing to flush"),
+    (
+        "contentType",
+        "requests to the API server are in JSON, which every one of them speaks; no answer says something else",
+    ),
     (
         "hairpinMode",
         "it was for a network plugin that no longer exists; upstream's kubelet only checks the word",
@@ -154,24 +155,14 @@ pub const MEANINGLESS_FIELDS: &[(&str, &str)] = &[
     ("runOnce", "true is refused, as upstream does; --run-once-within does what it once did"),
 ];
 
-/// Fields that are not built yet: named in a warning when they are set. Building one means taking
-/// it out here and putting it into [`EFFECTIVE`].
-pub const NOT_BUILT: &[&str] =
-    &["contentType", "logging.options", "logging.vmodule", "showHiddenMetricsForVersion"];
-
-/// Fields that were given a value other than the default and that do nothing yet.
-pub fn fields_without_effect(given: &RawConfig) -> Vec<String> {
+/// One remark for each field that was given a value other than the default and can do nothing, with
+/// the reason.
+pub fn remarks_on_fields(given: &RawConfig) -> Vec<String> {
     let defaults = RawConfig::defaults();
-    let paths = given.paths().into_iter();
-    paths.filter(|path| !is_effective(path) && given.get(path) != defaults.get(path)).collect()
-}
-
-fn is_effective(path: &str) -> bool {
-    let inside = |field: &str| {
-        path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let meaningless = MEANINGLESS_FIELDS.iter().map(|(field, _)| field);
-    EFFECTIVE.iter().chain(meaningless).any(|field| inside(field))
+    let asked = MEANINGLESS_FIELDS.iter().filter(|(field, _)| {
+        given.get(field).is_some_and(|value| Some(value) != defaults.get(field))
+    });
+    asked.map(|(field, why)| format!("{field} has no effect: {why}")).collect()
 }
 
 #[cfg(test)]
@@ -181,8 +172,7 @@ mod tests {
     #[test]
     fn each_field_is_listed_once() {
         let meaningless = MEANINGLESS_FIELDS.iter().map(|(field, _)| field);
-        let mut all: Vec<&str> =
-            EFFECTIVE.iter().chain(meaningless).chain(NOT_BUILT).copied().collect();
+        let mut all: Vec<&str> = EFFECTIVE.iter().chain(meaningless).copied().collect();
         all.sort_unstable();
         // What lies inside a field is listed by the field itself.
         let lies_inside = |outer: &str, inner: &str| {

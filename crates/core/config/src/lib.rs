@@ -42,7 +42,7 @@ mod yaml;
 pub use change::{Change, Effect, compare};
 pub use check::{Finding, Severity, check};
 pub use config::{CgroupVersion, Config};
-pub use effect::{EFFECTIVE, MEANINGLESS_FIELDS, NOT_BUILT, fields_without_effect};
+pub use effect::{EFFECTIVE, MEANINGLESS_FIELDS, remarks_on_fields};
 pub use fault::{FieldError, LoadError};
 pub use flags::{
     CommandLine, CommandLineError, Flags, Invocation, MEANINGLESS_FLAGS, Next, Shell, Word,

@@ -89,10 +89,7 @@ pub fn load(
     warnings.extend(remarks);
     warnings.extend(gates::remarks(&settings, &gates));
     warnings.extend(cgroup_remark(&config));
-    let idle = effect::fields_without_effect(&given);
-    if !idle.is_empty() {
-        warnings.push(format!("configuration fields that have no effect yet: {}", idle.join(", ")));
-    }
+    warnings.extend(effect::remarks_on_fields(&given));
     Ok(Loaded { flags: command_line.flags.clone(), raw, config, origins, warnings })
 }
 

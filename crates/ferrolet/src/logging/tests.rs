@@ -1,12 +1,21 @@
 //! Exact lines at an exact time.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
 use jiff::tz::Offset;
 
 use super::*;
 
 /// What was written, readable from outside.
 #[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -26,14 +35,15 @@ fn now() -> Zoned {
 
 /// Everything that `act` logs; the place that logged is written as `here`, since its line moves
 /// with this file.
-fn logged_with(format: Format, verbosity: &Verbosity, act: impl FnOnce()) -> String {
+fn logged_with(control: &LogControl, act: impl FnOnce()) -> String {
     let sink = Sink::default();
-    let mut log = Log::new(format, verbosity.clone(), now, sink.clone());
+    let streams =
+        LogStreams::new(Box::new(sink.clone()), Box::new(std::io::sink()), Parting::Together);
+    let mut log = Log::new(control.clone(), now, streams);
     log.pid = 12345;
     let subscriber = tracing_subscriber::registry().with(log);
     tracing::subscriber::with_default(subscriber, act);
-    let bytes = sink.0.lock().unwrap().clone();
-    let text = String::from_utf8(bytes).unwrap();
+    let text = sink.text();
     let mut pieces = text.split("tests.rs:");
     let mut cleaned = pieces.next().unwrap().to_owned();
     for piece in pieces {
@@ -44,7 +54,7 @@ fn logged_with(format: Format, verbosity: &Verbosity, act: impl FnOnce()) -> Str
 }
 
 fn logged(format: Format, threshold: u32, act: impl FnOnce()) -> String {
-    logged_with(format, &Verbosity::new(threshold), act)
+    logged_with(&LogControl::new(format, threshold), act)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -147,16 +157,42 @@ fn the_threshold_decides_by_v_then_level_then_origin() {
 
 #[test]
 fn the_threshold_can_move_while_the_agent_runs() {
-    let verbosity = Verbosity::new(0);
-    let text = logged_with(Format::Text, &verbosity, || {
+    let control = LogControl::new(Format::Text, 0);
+    let text = logged_with(&control, || {
         for threshold in [0, 4, 0, 5] {
-            verbosity.set(threshold);
+            control.set_threshold(threshold);
             tracing::debug!("at {threshold}");
         }
     });
     let heard: Vec<&str> = text.lines().filter_map(|it| it.split('"').nth(1)).collect();
     assert_eq!(heard, ["at 4", "at 5"]);
-    assert_eq!(verbosity.get(), 5);
+    assert_eq!(control.threshold(), 5);
+}
+
+#[test]
+fn some_files_can_be_louder_than_others() {
+    let control = LogControl::new(Format::Text, 0);
+    let rule = |pattern: &str| vec![Rule { pattern: pattern.to_owned(), threshold: 4 }];
+    let text = logged_with(&control, || {
+        for pattern in ["other", "logging/tests", "nothing", "t?sts"] {
+            control.set_rules(rule(pattern));
+            tracing::debug!("{pattern}");
+        }
+    });
+    let heard: Vec<&str> = text.lines().filter_map(|it| it.split('"').nth(1)).collect();
+    assert_eq!(heard, ["logging/tests", "t?sts"]);
+}
+
+#[test]
+fn the_format_can_change_while_the_agent_runs() {
+    let control = LogControl::new(Format::Text, 0);
+    let text = logged_with(&control, || {
+        tracing::info!("one");
+        control.set_format(Format::Json);
+        tracing::info!("two");
+    });
+    let starts: Vec<&str> = text.lines().map(|line| &line[..2]).collect();
+    assert_eq!(starts, ["I1", "{\""]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ use tokio::{
 use self::{logs::LogFollower, place::Place};
 use crate::{
     files::read_configuration,
-    logging,
+    own_log::{self, OwnLog},
     wire::{self, Beside, Visit},
 };
 
@@ -75,7 +75,7 @@ pub(crate) fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     }
     let manifest = read_manifest(&manifest)?;
     if let Some(verbosity) = verbosity {
-        logging::init(logging::Format::Text, verbosity, None).context("start logging")?;
+        own_log::start_plain(verbosity)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -184,8 +184,8 @@ async fn supervise(place: &Place) -> anyhow::Result<u8> {
     let (sender, seen) = watch::channel(Seen::default());
     let visit = Visit { sink: Arc::new(Watcher(sender)), events: Arc::new(Told) };
     let beside = Beside { exporter: None, termination: None, visit: Some(visit) };
-    let verbosity = logging::Verbosity::new(0);
-    let agent = wire::run(&command_line, (&loaded, texts), verbosity, beside);
+    let log = OwnLog::quiet(&loaded.config.logging);
+    let agent = wire::run(&command_line, (&loaded, texts), log, beside);
     let followed = tokio::select! {
         // Either ends the command: what is cancelled with the other was to end too.
         ended = agent => match ended {

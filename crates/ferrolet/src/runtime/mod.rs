@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use ferrolet_runtime_service::{Incoming, check};
 
 use self::engine::{Engine, EngineSettings, hierarchies, listen, ranges};
-use crate::{agent::told_to_stop, logging};
+use crate::{agent::told_to_stop, own_log};
 
 /// The first word by which this executable knows that it is the spawner.
 pub(crate) const SPAWNER: &str = "runtime-spawner";
@@ -67,7 +67,7 @@ pub(crate) fn main(words: &[String]) -> anyhow::Result<ExitCode> {
         return write_demonstration(&words[1..]);
     }
     let flags = parse(words)?;
-    logging::init(logging::Format::Text, flags.verbosity, None).context("start logging")?;
+    own_log::start_plain(flags.verbosity)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(MOST_BLOCKING_THREADS)

@@ -36,7 +36,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::logging::Verbosity;
+use crate::logging::LogControl;
 
 /// Authorities are read again this often even if no change is seen, as upstream does.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -131,13 +131,13 @@ pub(super) fn allocated(
 }
 
 /// What may be asked of the process itself, as configured.
-fn debugging(loaded: &Loaded, verbosity: Verbosity) -> DebugDoors {
+fn debugging(loaded: &Loaded, log: LogControl) -> DebugDoors {
     let server = &loaded.config.server;
     DebugDoors {
         profiler: server.profiling_handler.then(|| Arc::new(OwnProfiler) as Arc<dyn Profiler>),
-        set_verbosity: server
-            .debug_flags_handler
-            .then(|| Arc::new(move |level| verbosity.set(level)) as Arc<dyn Fn(u32) + Send + Sync>),
+        set_verbosity: server.debug_flags_handler.then(|| {
+            Arc::new(move |level| log.set_threshold(level)) as Arc<dyn Fn(u32) + Send + Sync>
+        }),
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     }
 }
@@ -160,7 +160,7 @@ pub(super) struct Inside {
 pub(super) fn doors(
     loaded: &Loaded,
     command_line: &CommandLine,
-    verbosity: Verbosity,
+    log: LogControl,
     inside: Inside,
     tasks: &mut JoinSet<()>,
 ) -> Arc<MainDoors> {
@@ -186,7 +186,7 @@ pub(super) fn doors(
         page: Some(inside.page),
         system_logs: Arc::new(SystemLogs::new("/var/log")),
         checkpoints: checkpoints(loaded, runtime),
-        debugging: debugging(loaded, verbosity),
+        debugging: debugging(loaded, log),
         pages: Pages {
             has_flagz: config.gates.enabled("ComponentFlagz"),
             has_statusz: config.gates.enabled("ComponentStatusz"),

@@ -6,20 +6,20 @@ use ferrolet_agent::Agent;
 use ferrolet_config::{CommandLine, Loaded};
 use ferrolet_linux::offload::PoolHealth;
 use ferrolet_ports::{HealthCheck, Part};
-use ferrolet_server::{Figures, Limits, PageDoors, Requests, Views, page_router};
+use ferrolet_server::{Figures, Hidden, Limits, PageDoors, Requests, Views, page_router};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{Machine, listeners::Listeners, local, main_server, platform::Adapters, serving};
-use crate::{logging::Verbosity, say::LogIsUnbuffered};
+use crate::{logging::LogControl, say::LogMoves};
 
 /// Puts the servers beside the agent's parts.
 pub(super) fn add(
     agent: &mut Agent,
     mut listeners: Listeners,
-    (loaded, command_line, verbosity, configuration): (
+    (loaded, command_line, log, configuration): (
         &Loaded,
         &CommandLine,
-        Verbosity,
+        LogControl,
         watch::Receiver<String>,
     ),
     machine: &Machine,
@@ -42,7 +42,7 @@ pub(super) fn add(
             started: adapters.started,
             configuration,
         };
-        let doors = main_server::doors(loaded, command_line, verbosity, inside, &mut tasks);
+        let doors = main_server::doors(loaded, command_line, log, inside, &mut tasks);
         if let Some(server) = listeners.page.take() {
             tracing::info!(address = %server.address(), "The node's page is served");
             let page = page_router(doors.clone());
@@ -70,7 +70,7 @@ pub(super) fn add(
 }
 
 fn views(agent: &Agent) -> Views {
-    let log = Arc::new(LogIsUnbuffered) as Arc<dyn HealthCheck>;
+    let log = Arc::new(LogMoves) as Arc<dyn HealthCheck>;
     let threads = Arc::new(PoolHealth) as Arc<dyn HealthCheck>;
     let checks: Vec<_> = [log, threads].into_iter().chain(agent.checks()).collect();
     Views { pods: agent.views.pods.clone(), checks: checks.into() }
@@ -86,5 +86,9 @@ fn figures(agent: &Agent, loaded: &Loaded, machine: &Machine, adapters: &Adapter
         clock: adapters.clock.clone(),
         sources: main_server::metrics_sources(loaded, &machine.layout, agent.metrics()),
         requests: Requests::default(),
+        hidden: match loaded.config.server.show_hidden_metrics_for {
+            Some(_) => Hidden::Shown,
+            None => Hidden::Away,
+        },
     }
 }

@@ -332,6 +332,7 @@ families! {
     Metrics REST_CLIENT_REQUEST_SIZE_BYTES "rest_client_request_size_bytes" Histogram(BYTES) Alpha ["host", "verb"] "Sizes of requests to the API server, in bytes.";
     Metrics REST_CLIENT_REQUESTS_TOTAL "rest_client_requests_total" Counter Alpha ["code", "host", "method"] "Requests to the API server, by answer.";
     Metrics REST_CLIENT_RESPONSE_SIZE_BYTES "rest_client_response_size_bytes" Histogram(BYTES) Alpha ["host", "verb"] "Sizes of answers of the API server, in bytes.";
+    Resource SCRAPE_ERROR "scrape_error" Gauge Alpha [] "(Deprecated since 1.29.0) 1 when the figures could not be read, else 0.";
     Metrics STORAGE_OPERATION_DURATION_SECONDS "storage_operation_duration_seconds" Histogram(VOLUMES) Beta ["migrated", "operation_name", "status", "volume_plugin"] "Time operations on volumes took, in seconds.";
     Metrics VOLUME_MANAGER_TOTAL_VOLUMES "volume_manager_total_volumes" Gauge Alpha ["plugin_name", "state"] "Volumes that pods should have, and volumes that they have.";
     Metrics VOLUME_OPERATION_TOTAL_SECONDS "volume_operation_total_seconds" Histogram(VOLUMES) Beta ["operation_name", "plugin_name"] "Time operations on volumes took from end to end, in seconds.";

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::rig::{Rig, Wish};
+use crate::Hidden;
 
 fn usage(cpu_nanos: u64) -> CgroupUsage {
     CgroupUsage {
@@ -76,6 +77,17 @@ async fn resource_metrics_are_those_of_known_pods_and_containers() {
     let (status, text) = rig.ask(Some(&admin), "GET", "/metrics/resource", "").await;
     assert_eq!(status, 200);
     assert!(text.ends_with("resource_scrape_error 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_figure_that_upstream_hides_is_shown_to_who_still_needs_it() {
+    let rig = Rig::new(Wish { hidden: Hidden::Shown, ..Wish::default() }).await;
+    let admin = rig.admin();
+    let (status, text) = rig.ask(Some(&admin), "GET", "/metrics/resource", "").await;
+    assert_eq!(status, 200);
+    let deprecated = "# HELP scrape_error [ALPHA] (Deprecated since 1.29.0) ";
+    assert!(text.contains(deprecated), "{text}");
+    assert!(text.ends_with("\nscrape_error 1\n"), "{text}");
 }
 
 #[tokio::test]

@@ -31,8 +31,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     About, Authentication, Authorization, CheckpointDoors, ClientAuthorities, DebugDoors, Figures,
-    Gate, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, RecentEvents, Requests, Server,
-    ServingCertificate, TlsOptions, Views, main_router, tls_setup,
+    Gate, Hidden, Limits, Machine, MainDoors, OldestTls, PageDoors, Pages, RecentEvents, Requests,
+    Server, ServingCertificate, TlsOptions, Views, main_router, tls_setup,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -190,6 +190,7 @@ pub(super) struct Rig {
     pub(super) reviews: FakeReviews,
     pub(super) logs: FakeLogs,
     pub(super) usage: FakeUsage,
+    pub(super) hidden: Hidden,
     pub(super) disk: FakeRuntimeDisk,
     pub(super) streams: FakeStreams,
     pub(super) verbosity: Arc<AtomicU32>,
@@ -236,6 +237,7 @@ impl Default for Wish {
             stream_idle_timeout: Duration::from_secs(3600),
             streams: FakeStreams::new(Ok("http://127.0.0.1:1/nobody".to_owned())),
             usage: FakeUsage::default(),
+            hidden: Hidden::Away,
             checkpoints: None,
         }
     }
@@ -296,6 +298,7 @@ impl Rig {
                 clock: world.clock(),
                 sources: Arc::new([]),
                 requests: Requests::default(),
+                hidden: wish.hidden,
             }),
             page: Some(PageDoors::new(
                 Arc::new(NodeOne),

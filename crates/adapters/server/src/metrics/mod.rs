@@ -74,6 +74,18 @@ pub struct Figures {
     pub sources: Arc<[Arc<dyn Measured>]>,
     /// What the listeners were asked; all of them share it.
     pub requests: Requests,
+    /// What becomes of figures that upstream takes away.
+    pub hidden: Hidden,
+}
+
+/// Whether figures are shown that upstream has deprecated and hides before it removes them
+/// (`showHiddenMetricsForVersion`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// They are not.
+    Away,
+    /// Somebody still needs them.
+    Shown,
 }
 
 /// What is told about the machine.
@@ -169,7 +181,7 @@ pub(crate) async fn resources(State(doors): State<FigureDoors>) -> Response {
         tracing::warn!(err = %error, "Usage cannot be read");
     }
     let mut exposition = Exposition::default();
-    resource::write(snapshot.as_deref().ok(), &pods, &mut exposition);
+    resource::write(snapshot.as_deref().ok(), &pods, doors.figures.hidden, &mut exposition);
     answer(exposition)
 }
 

@@ -8,6 +8,7 @@ use ferrolet_ports::{
 };
 use ferrolet_types::{Pod, Timestamp};
 
+use super::Hidden;
 use super::text::Exposition;
 use crate::target::running_names;
 
@@ -52,7 +53,12 @@ fn of_pods() -> [Shown; 3] {
     ]
 }
 
-pub(super) fn write(snapshot: Option<&UsageSnapshot>, pods: &[Pod], out: &mut Exposition) {
+pub(super) fn write(
+    snapshot: Option<&UsageSnapshot>,
+    pods: &[Pod],
+    hidden: Hidden,
+    out: &mut Exposition,
+) {
     if let Some(snapshot) = snapshot {
         let known: HashMap<&str, &Pod> =
             pods.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod))).collect();
@@ -67,10 +73,12 @@ pub(super) fn write(snapshot: Option<&UsageSnapshot>, pods: &[Pod], out: &mut Ex
         families(&of_node(), &[node], out);
         families(&of_pods(), &pod_rows, out);
     }
-    let error = metrics::RESOURCE_SCRAPE_ERROR.family();
-    out.head(error);
     let value = if snapshot.is_none() { 1.0 } else { 0.0 };
-    out.number(error, &[], value, None);
+    let old_name = (hidden == Hidden::Shown).then(|| metrics::SCRAPE_ERROR.family());
+    for error in std::iter::once(metrics::RESOURCE_SCRAPE_ERROR.family()).chain(old_name) {
+        out.head(error);
+        out.number(error, &[], value, None);
+    }
 }
 
 fn rows<'a>(

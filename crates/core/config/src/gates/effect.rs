@@ -48,7 +48,6 @@ pub const UNREAD: &[(&str, Unread)] = &[
     ("InformerResourceVersion", Meaningless(CLIENT)),
     ("KubeletSeparateDiskGC", AlwaysOn),
     ("KubeletServiceAccountTokenForCredentialProviders", AlwaysOn),
-    ("LoggingAlphaOptions", NotBuilt),
     ("LoggingBetaOptions", Meaningless("the options it opens are open")),
     ("NativeHistograms", NotBuilt),
     ("PodAndContainerStatsFromCRI", NotBuilt),

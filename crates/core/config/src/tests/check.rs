@@ -48,8 +48,10 @@ fn faults_are_told_with_file_line_and_nearest_name() {
 #[test]
 fn what_would_only_be_remarked_on_is_a_warning() {
     assert_eq!(
-        found("contentType: application/json", None),
-        ["warning: configuration fields that have no effect yet: contentType"]
+        found("enableContentionProfiling: true", None),
+        [
+            "warning: enableContentionProfiling has no effect: profiles of lock contention are a facility of Go's own runtime"
+        ]
     );
     assert_eq!(found("maxPods: 9", None), [""; 0]);
 }

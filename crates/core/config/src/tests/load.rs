@@ -115,15 +115,18 @@ fn a_fault_in_a_flags_value_is_the_command_lines() {
 }
 
 #[test]
-fn one_warning_names_the_fields_that_do_nothing_yet() {
+fn each_field_that_can_do_nothing_is_told_with_the_reason() {
     let loaded = load_file(
-        "maxPods: 9\ncontentType: application/json\nport: 10250\nlogging: {verbosity: 2, vmodule: [{filePattern: a, verbosity: 3}]}",
+        "maxPods: 9\niptablesDropBit: 3\nport: 10250\nlogging: {vmodule: [{filePattern: a, verbosity: 3}]}",
     )
     .unwrap();
     assert_eq!(
         loaded.warnings,
-        ["configuration fields that have no effect yet: contentType, logging.vmodule"]
+        [
+            "iptablesDropBit has no effect: nothing is marked by it any more; upstream's kubelet only checks the number"
+        ]
     );
+    assert_eq!(load_file("iptablesDropBit: 15").unwrap().warnings, [""; 0]);
     assert_eq!(load_file("maxPods: 9").unwrap().warnings, [""; 0]);
 }
 
