@@ -72,6 +72,14 @@ pub struct EmptyDir {
     pub group: Option<u32>,
     /// The file system is to keep account of what is in it, where it can.
     pub is_metered: bool,
+    /// Its permissions when it is made, sticky bit included; the file system of a medium in memory
+    /// brings its own.
+    pub mode: u32,
+}
+
+impl EmptyDir {
+    /// Whoever asks for nothing gets a directory that is open to everybody.
+    pub const OPEN_TO_ALL: u32 = 0o777;
 }
 
 /// What a volume lives on.

@@ -154,7 +154,10 @@ async fn rotate(file: &str, node: &str, directory: &str) -> Outcome<()> {
         type_: "InternalIP".to_owned(),
         address: "127.0.0.1".to_owned(),
     };
-    let wishes = [Some(Wanted::client(node)), certificates::serving_for(node, &[address])];
+    let wishes = [
+        Some(Wanted::client(node)),
+        certificates::serving_for(node, &[address], certificates::Least::Address),
+    ];
     for wanted in wishes.into_iter().flatten() {
         let name = wanted.name;
         let (_wish, wanted) = watch::channel(Some(wanted));

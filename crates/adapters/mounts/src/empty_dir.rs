@@ -25,7 +25,6 @@ use super::{
 
 const READY: &str = "ready";
 const OPEN: u32 = 0o755;
-const EVERYONE: u32 = 0o777;
 
 /// Makes the volume's directory, on its medium and with its group.
 pub(super) fn ensure(pods: &Rooted, place: &VolumePlace, directory: &EmptyDir) -> io::Result<()> {
@@ -42,7 +41,7 @@ pub(super) fn ensure(pods: &Rooted, place: &VolumePlace, directory: &EmptyDir) -
         return Ok(());
     }
     if there.is_none() {
-        make_open_to_all(&plugin, name)?;
+        plugin.ensure_directory(name, directory.mode)?;
         if directory.is_metered && directory.medium == Medium::Disk {
             let whole_name = format!("{}/{name}", place.uid);
             if let Err(cause) = meter(&plugin.directory(name)?, &whole_name) {
@@ -73,11 +72,6 @@ fn is_on(plugin: &Rooted, name: &str, medium: Medium) -> io::Result<bool> {
             "something else is mounted on the volume's directory",
         )),
     }
-}
-
-fn make_open_to_all(plugin: &Rooted, name: &str) -> io::Result<()> {
-    plugin.ensure_directory(name, EVERYONE)?;
-    Ok(())
 }
 
 fn mount(directory: &Rooted, medium: Medium) -> io::Result<()> {

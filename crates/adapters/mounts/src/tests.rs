@@ -53,7 +53,13 @@ fn place(plugin: &str, name: &str) -> VolumePlace {
 }
 
 fn disk(marker: &str, group: Option<u32>) -> EmptyDir {
-    EmptyDir { marker: marker.to_owned(), medium: Medium::Disk, group, is_metered: true }
+    EmptyDir {
+        marker: marker.to_owned(),
+        medium: Medium::Disk,
+        group,
+        is_metered: true,
+        mode: EmptyDir::OPEN_TO_ALL,
+    }
 }
 
 fn payload_of(files: &[(&str, &str)]) -> Payload {

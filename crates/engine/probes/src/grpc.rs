@@ -1,6 +1,6 @@
 //! The gRPC health check, version 1: well when the service says `SERVING`.
 //!
-//! Like upstream's blocking dial, a connection that cannot be made is tried again until the time is
+//! In the clear, or over TLS that trusts anybody (`mode: TLS`). Like upstream's blocking dial, a connection that cannot be made is tried again until the time is
 //! over.
 
 use std::error::Error as _;
@@ -11,7 +11,9 @@ use std::time::Duration;
 use ::http::uri::PathAndQuery;
 use ferrolet_types::format_go_duration;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{self, Instant};
+use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -20,6 +22,7 @@ use tonic_prost::ProstCodec;
 use crate::VERSION;
 use crate::dial::{Dialer, join_host_port};
 use crate::heard::Heard;
+use crate::http::{Tls, is_http2};
 use crate::prober::Outcome;
 
 /// Pause before the next try to connect, as gRPC's first back-off.
@@ -41,77 +44,123 @@ struct HealthCheckResponse {
 
 const SERVING: i32 = 1;
 
-pub(crate) async fn probe(
-    dialer: &Dialer,
-    host: &str,
-    port: u16,
-    service: &str,
-    timeout: Duration,
-) -> Outcome {
-    let address = join_host_port(host, port);
-    let deadline = Instant::now() + timeout;
-    let limit = format_go_duration(timeout);
-    let no_connection = || {
-        Outcome::Failure(format!(
-            "timeout: failed to connect service {address:?} within {limit}: context deadline exceeded"
-        ))
-    };
-    loop {
-        let is_heard = Arc::new(AtomicBool::new(false));
-        let connected = connected(dialer, (host, port), &address, &is_heard);
-        let Ok(channel) = time::timeout_at(deadline, connected).await else {
-            return no_connection();
+/// What a health check is carried by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The bare connection.
+    Clear,
+    /// TLS, and nobody asks with whom.
+    Tls,
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    pub(crate) carrier: Carrier,
+}
+
+/// Asks servers. Keeps no connection.
+pub(crate) struct Client {
+    dialer: Dialer,
+    tls: Tls,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Client {
+    pub(crate) fn new(dialer: Dialer) -> Self {
+        Self { dialer, tls: Tls::new() }
+    }
+
+    pub(crate) async fn probe(
+        &self,
+        server: Server<'_>,
+        service: &str,
+        timeout: Duration,
+    ) -> Outcome {
+        let address = join_host_port(server.host, server.port);
+        let deadline = Instant::now() + timeout;
+        let limit = format_go_duration(timeout);
+        let no_connection = || {
+            Outcome::Failure(format!(
+                "timeout: failed to connect service {address:?} within {limit}: context deadline exceeded"
+            ))
         };
-        let asked = time::timeout_at(deadline, check(channel, service)).await;
-        return match asked {
-            Ok(Ok(SERVING)) => Outcome::Success,
-            Ok(Ok(status)) => Outcome::Failure(format!(
-                "service unhealthy (responded with \"{}\")",
-                status_name(status)
-            )),
-            // The connection broke before it was one, as far as gRPC is concerned.
-            Ok(Err(status)) if status.source().is_some() => {
-                if time::timeout_at(deadline, time::sleep(PAUSE)).await.is_err() {
-                    return no_connection();
+        loop {
+            let is_heard = Arc::new(AtomicBool::new(false));
+            let connected = self.connected(server, &address, &is_heard);
+            let Ok(channel) = time::timeout_at(deadline, connected).await else {
+                return no_connection();
+            };
+            let asked = time::timeout_at(deadline, check(channel, service)).await;
+            return match asked {
+                Ok(Ok(SERVING)) => Outcome::Success,
+                Ok(Ok(status)) => Outcome::Failure(format!(
+                    "service unhealthy (responded with \"{}\")",
+                    status_name(status)
+                )),
+                // The connection broke before it was one, as far as gRPC is concerned.
+                Ok(Err(status)) if status.source().is_some() => {
+                    if time::timeout_at(deadline, time::sleep(PAUSE)).await.is_err() {
+                        return no_connection();
+                    }
+                    continue;
                 }
-                continue;
-            }
-            Ok(Err(status)) => Outcome::Failure(refusal(&status, &limit)),
-            // A server of HTTP/2 speaks up before it is asked anything.
-            Err(_) if !is_heard.load(Ordering::Relaxed) => no_connection(),
-            Err(_) => Outcome::Failure(late(&limit)),
+                Ok(Err(status)) => Outcome::Failure(refusal(&status, &limit)),
+                // A server of HTTP/2 speaks up before it is asked anything.
+                Err(_) if !is_heard.load(Ordering::Relaxed) => no_connection(),
+                Err(_) => Outcome::Failure(late(&limit)),
+            };
+        }
+    }
+
+    /// Connects, however often it takes.
+    async fn connected(
+        &self,
+        server: Server<'_>,
+        address: &str,
+        is_heard: &Arc<AtomicBool>,
+    ) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .and_then(|it| it.user_agent(format!("kube-probe/{VERSION}")))
+            .map_err(|error| tracing::debug!(address, error = %error, "Not an address for gRPC"));
+        let Ok(endpoint) = endpoint else {
+            // An address that is none is never connected to.
+            return std::future::pending().await;
         };
+        let Server { port, carrier, .. } = server;
+        loop {
+            let doors = (self.dialer.clone(), self.tls.clone());
+            let order = (doors, server.host.to_owned(), is_heard.clone());
+            let connector = tower::service_fn(move |_| {
+                let ((dialer, tls), host, is_heard) = order.clone();
+                async move {
+                    let stream = dialer.dial(&host, port).await.map_err(std::io::Error::other)?;
+                    let stream = Heard::telling(stream, is_heard);
+                    let stream: Box<dyn Stream> = match carrier {
+                        Carrier::Clear => Box::new(stream),
+                        Carrier::Tls => Box::new(secured(&tls, &host, stream).await?),
+                    };
+                    Ok::<_, std::io::Error>(TokioIo::new(stream))
+                }
+            });
+            match endpoint.connect_with_connector(connector).await {
+                Ok(channel) => return channel,
+                Err(_) => time::sleep(PAUSE).await,
+            }
+        }
     }
 }
 
-/// Connects, however often it takes.
-async fn connected(
-    dialer: &Dialer,
-    (host, port): (&str, u16),
-    address: &str,
-    is_heard: &Arc<AtomicBool>,
-) -> Channel {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .and_then(|it| it.user_agent(format!("kube-probe/{VERSION}")))
-        .map_err(|error| tracing::debug!(address, error = %error, "Not an address for gRPC"));
-    let Ok(endpoint) = endpoint else {
-        // An address that is none is never connected to.
-        return std::future::pending().await;
-    };
-    loop {
-        let order = (dialer.clone(), host.to_owned(), is_heard.clone());
-        let connector = tower::service_fn(move |_| {
-            let (dialer, host, is_heard) = order.clone();
-            async move {
-                let stream = dialer.dial(&host, port).await;
-                let stream = stream.map_err(std::io::Error::other)?;
-                Ok::<_, std::io::Error>(TokioIo::new(Heard::telling(stream, is_heard)))
-            }
-        });
-        match endpoint.connect_with_connector(connector).await {
-            Ok(channel) => return channel,
-            Err(_) => time::sleep(PAUSE).await,
-        }
+/// A connection on which both sides agreed to speak HTTP/2, as gRPC demands.
+async fn secured(tls: &Tls, host: &str, stream: Heard) -> std::io::Result<TlsStream<Heard>> {
+    let stream = tls.connect(host, stream).await.map_err(std::io::Error::other)?;
+    match is_http2(&stream) {
+        true => Ok(stream),
+        false => Err(std::io::Error::other("the server does not speak HTTP/2")),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::dial::Dialer;
 use crate::http::{Client, Request};
 use crate::plan::{Count, Target};
 use crate::run::Probe;
-use crate::{exec, grpc, rule, tcp};
+use crate::{exec, grpc, grpc::Carrier, rule, tcp};
 
 /// How often a probe is tried that does not work.
 const N_TRIES: usize = 3;
@@ -57,6 +57,7 @@ pub(crate) struct Prober {
     tally: Arc<Tally>,
     dialer: Dialer,
     http: Client,
+    grpc: grpc::Client,
 }
 
 impl Prober {
@@ -66,7 +67,8 @@ impl Prober {
         outbound: Arc<dyn Outbound>,
     ) -> Self {
         let dialer = Dialer::new(outbound);
-        Self { runtime, tally, http: Client::new(dialer.clone()), dialer }
+        let (http, grpc) = (Client::new(dialer.clone()), grpc::Client::new(dialer.clone()));
+        Self { runtime, tally, http, grpc, dialer }
     }
 
     async fn try_once(&self, target: &Target, container: &Container, probe: &Spec) -> Outcome {
@@ -86,7 +88,10 @@ impl Prober {
         };
         if let Some(action) = &probe.http_get {
             match Request::new(action, container, &host, "probe") {
-                Ok(request) => self.http.probe(request, timeout).await,
+                Ok(request) => {
+                    let request = request.speaking(action.protocol.as_deref());
+                    self.http.probe(request, timeout).await
+                }
                 Err(cause) => Outcome::unknown(cause),
             }
         } else if let Some(action) = &probe.tcp_socket {
@@ -98,7 +103,12 @@ impl Prober {
             match u16::try_from(action.port) {
                 Ok(port) => {
                     let service = action.service.as_deref().unwrap_or_default();
-                    grpc::probe(&self.dialer, &host, port, service, timeout).await
+                    let carrier = match action.mode.as_deref() {
+                        Some("TLS") => Carrier::Tls,
+                        _ => Carrier::Clear,
+                    };
+                    let server = grpc::Server { host: &host, port, carrier };
+                    self.grpc.probe(server, service, timeout).await
                 }
                 Err(_) => Outcome::unknown(format!("invalid port number: {}", action.port)),
             }

@@ -96,12 +96,13 @@ impl VolumeEngine {
                 self.check_host_path(path, expected).await?;
                 Ok(VolumeMount::at(path.clone(), false, false))
             }
-            Desired::EmptyDir { medium } => {
+            Desired::EmptyDir { medium, mode } => {
                 let directory = EmptyDir {
                     marker: volume.name.clone(),
                     medium: *medium,
                     group: plan.group,
                     is_metered: plan.has_own_users && self.doors.meters_volumes,
+                    mode: *mode,
                 };
                 let place = self.make_directory(plan, volume, &directory).await?;
                 Ok(VolumeMount::at(self.path_of(&place), false, true))
@@ -116,6 +117,7 @@ impl VolumeEngine {
                     medium: *medium,
                     group: plan.group,
                     is_metered: false,
+                    mode: EmptyDir::OPEN_TO_ALL,
                 };
                 let place = self.make_directory(plan, volume, &directory).await?;
                 let payload =

@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use ferrolet_ports::{
-    CertificateAsk, FsGroupChangePolicy, HostPathType, Medium, ObjectKind, PayloadFile, TokenAsk,
-    TrustAsk, VolumePlace, VolumeSpec,
+    CertificateAsk, EmptyDir, FsGroupChangePolicy, HostPathType, Medium, ObjectKind, PayloadFile,
+    TokenAsk, TrustAsk, VolumePlace, VolumeSpec,
 };
 use ferrolet_resources::Amounts;
 use ferrolet_types::{PodKey, PodUid, pod::PodView as _};
@@ -122,6 +122,8 @@ pub enum Desired {
     EmptyDir {
         /// What it lives on.
         medium: Medium,
+        /// Its permissions.
+        mode: u32,
     },
     /// A path of the node.
     HostPath {
@@ -343,6 +345,11 @@ fn id_of(id: i64) -> Option<u32> {
     u32::try_from(id).ok()
 }
 
+/// The permissions of an `emptyDir`; what is beyond the sticky bit is nobody's wish.
+fn open_mode(given: Option<i32>) -> u32 {
+    given.and_then(|mode| u32::try_from(mode).ok()).map_or(EmptyDir::OPEN_TO_ALL, |it| it & 0o1777)
+}
+
 fn mode_of(mode: Option<i32>) -> u32 {
     u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default() & 0o7777
 }
@@ -361,7 +368,7 @@ impl Planner<'_> {
         }
         if let Some(source) = &volume.empty_dir {
             return match empty_dir_medium(self.pod, source, self.allocatable) {
-                Ok(medium) => Desired::EmptyDir { medium },
+                Ok(medium) => Desired::EmptyDir { medium, mode: open_mode(source.mode) },
                 Err(why) => Desired::Impossible(why),
             };
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use ferrolet_cluster::certificates::{ServingDoors, ServingSettings, Signer, serving_pair};
+use ferrolet_cluster::certificates::{Least, ServingDoors, ServingSettings, Signer, serving_pair};
 use ferrolet_config::Loaded;
 use ferrolet_host::OperatorFiles;
 use ferrolet_ports::Clock;
@@ -26,6 +26,10 @@ pub(super) fn start(
         certificate: tls.cert_file.clone(),
         key: tls.private_key_file.clone(),
         follows_files: loaded.config.gates.enabled("ReloadKubeletServerCertificateFile"),
+        least: match loaded.config.gates.enabled("AllowDNSOnlyNodeCSR") {
+            true => Least::Name,
+            false => Least::Address,
+        },
     };
     let doors = ServingDoors {
         store: Arc::new(certificates(loaded)?),

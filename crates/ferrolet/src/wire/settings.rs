@@ -116,6 +116,9 @@ fn ignored_fields(gates: &FeatureGates) -> Vec<IgnoredField> {
     let fields = [
         (gates.enabled("ContainerRestartRules"), IgnoredField::RestartRules),
         (gates.enabled("EnvFiles"), IgnoredField::EnvFiles),
+        (gates.enabled("H2CContainerProbe"), IgnoredField::ProbesOverHttp2),
+        (gates.enabled("GRPCContainerProbeTLS"), IgnoredField::ProbesOverTls),
+        (gates.enabled("EmptyDirVolumeMode"), IgnoredField::EmptyDirMode),
     ];
     let closed = fields.into_iter().filter(|(is_open, _)| !is_open);
     closed.map(|(_, field)| field).collect()

@@ -27,7 +27,7 @@ pub use issue::IssueError;
 pub use metrics::CertificateMetrics;
 pub use rotate::{Rotation, RotationOutcome};
 pub use serving::{ServingDoors, ServingError, ServingSettings, Signer, serving_pair};
-pub use wanted::{Wanted, self_signed, serving_for};
+pub use wanted::{Least, Wanted, self_signed, serving_for};
 
 /// Has files read and written where nobody else waits: a disk takes its time to keep something.
 async fn off_thread<T: Send + 'static>(

@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use super::{
-    CertificateFacts, Rotation, RotationOutcome, Wanted, self_signed, serving_for,
+    CertificateFacts, Least, Rotation, RotationOutcome, Wanted, self_signed, serving_for,
     wanted::certificate_for,
 };
 use crate::{
@@ -56,6 +56,8 @@ pub struct ServingSettings {
     pub key: Option<PathBuf>,
     /// The two files are read again when they change.
     pub follows_files: bool,
+    /// From when on the cluster is asked.
+    pub least: Least,
 }
 
 /// What the search for the certificate needs.
@@ -132,12 +134,12 @@ pub fn serving_pair(
     tasks: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<Option<Pair>>, ServingError> {
     let prepare = || doors.store.prepare().map_err(ServingError::Directory);
-    let ServingSettings { is_requested, certificate, key, follows_files } = settings;
+    let ServingSettings { is_requested, certificate, key, follows_files, least } = settings;
     let files = Files::configured(certificate, key, &doors.files)?;
     match (is_requested, files) {
         (true, files) => {
             prepare()?;
-            Ok(requested(doors, files, node_name, tasks))
+            Ok(requested(doors, files, (node_name, least), tasks))
         }
         (false, Some(files)) => {
             let first = files.read()?;
@@ -159,7 +161,7 @@ pub fn serving_pair(
 fn requested(
     doors: ServingDoors,
     files: Option<Files>,
-    node_name: &str,
+    (node_name, least): (&str, Least),
     tasks: &mut JoinSet<()>,
 ) -> watch::Receiver<Option<Pair>> {
     let ServingDoors { store, signer, clock, .. } = doors;
@@ -193,7 +195,7 @@ fn requested(
     let node_name = node_name.to_owned();
     tasks.spawn(async move {
         loop {
-            let now = wish_of(&node_name, node.borrow_and_update().object.as_deref());
+            let now = wish_of(&node_name, node.borrow_and_update().object.as_deref(), least);
             wish.send_if_modified(|wish| {
                 // A node that lost its addresses for a moment keeps the certificate for those it
                 // had.
@@ -211,9 +213,9 @@ fn requested(
     pairs
 }
 
-fn wish_of(node_name: &str, node: Option<&Node>) -> Option<Wanted> {
+fn wish_of(node_name: &str, node: Option<&Node>, least: Least) -> Option<Wanted> {
     let addresses = node?.status.as_ref()?.addresses.as_deref()?;
-    serving_for(node_name, addresses)
+    serving_for(node_name, addresses, least)
 }
 
 /// The node's own pair: found, or made.
@@ -450,10 +452,14 @@ mod tests {
             let node = serde_json::json!({"metadata": {}, "status": {"addresses": addresses}});
             serde_json::from_value(node).unwrap()
         };
-        let check = |node: Option<Node>, expected: Option<usize>| {
-            let wish = wish_of("me", node.as_ref());
-            assert_eq!(wish.map(|it| it.addresses.len()), expected);
+        let found = |node: Option<&Node>, least: Least| {
+            wish_of("me", node, least).map(|it| it.addresses.len())
         };
+        let check = |node: Option<Node>, expected: Option<usize>| {
+            assert_eq!(found(node.as_ref(), Least::Address), expected);
+        };
+        assert_eq!(found(Some(&node(&[("Hostname", "me")])), Least::Name), Some(0));
+        assert_eq!(found(Some(&node(&[])), Least::Name), None);
         check(None, None);
         check(Some(node(&[])), None);
         check(Some(node(&[("Hostname", "me")])), None);

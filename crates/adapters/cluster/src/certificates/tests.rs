@@ -133,7 +133,7 @@ fn serving_certificates_are_for_the_nodes_addresses_once_it_has_an_ip() {
                 address: (*address).to_owned(),
             })
             .collect();
-        let wanted = serving_for("n", &addresses);
+        let wanted = serving_for("n", &addresses, Least::Address);
         let expected = expected.map(|(dns, ips)| Wanted {
             name: PairName::Server,
             common_name: "system:node:n".to_owned(),
@@ -240,7 +240,7 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
     tokio::spawn(rotation.run());
     let addresses = |ip: &str| {
         let address = NodeAddress { type_: "InternalIP".to_owned(), address: ip.to_owned() };
-        serving_for("me", &[address])
+        serving_for("me", &[address], Least::Address)
     };
     for ip in ["10.0.0.1", "10.0.0.2"] {
         wish.send_replace(addresses(ip));

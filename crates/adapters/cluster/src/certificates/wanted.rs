@@ -91,9 +91,17 @@ impl Wanted {
     }
 }
 
-/// The serving certificate for a node with these addresses; `None` until it has an IP, as with
-/// upstream.
-pub fn serving_for(node_name: &str, addresses: &[NodeAddress]) -> Option<Wanted> {
+/// What a node must have before it asks for a serving certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Least {
+    /// An IP address, as a rule.
+    Address,
+    /// A name will do (gate `AllowDNSOnlyNodeCSR`).
+    Name,
+}
+
+/// The serving certificate for a node with these addresses; `None` until it has what it must have.
+pub fn serving_for(node_name: &str, addresses: &[NodeAddress], least: Least) -> Option<Wanted> {
     let mut wanted = Wanted { name: PairName::Server, ..Wanted::client(node_name) };
     for address in addresses.iter().filter(|it| !it.address.is_empty()) {
         match (address.type_.as_str(), address.address.parse::<IpAddr>()) {
@@ -106,7 +114,9 @@ pub fn serving_for(node_name: &str, addresses: &[NodeAddress]) -> Option<Wanted>
             _ => {}
         }
     }
-    (!wanted.addresses.is_empty()).then_some(wanted)
+    let is_enough =
+        !wanted.addresses.is_empty() || (least == Least::Name && !wanted.dns_names.is_empty());
+    is_enough.then_some(wanted)
 }
 
 /// A serving certificate that only says who we are, for a node without a signer: good for a year

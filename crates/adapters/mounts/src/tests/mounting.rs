@@ -50,6 +50,7 @@ fn memory(marker: &str, size: u64) -> ferrolet_ports::EmptyDir {
         medium: Medium::Memory { size: Some(size) },
         group: Some(GROUP),
         is_metered: false,
+        mode: ferrolet_ports::EmptyDir::OPEN_TO_ALL,
     }
 }
 
@@ -384,6 +385,7 @@ fn huge_pages_are_mounted_once_with_their_size() {
         medium: Medium::HugePages { page_size: PAGE },
         group: Some(GROUP),
         is_metered: false,
+        mode: ferrolet_ports::EmptyDir::OPEN_TO_ALL,
     };
     let top = node.path("volumes/kubernetes.io~empty-dir/huge");
     for _ in 0..2 {

@@ -26,7 +26,6 @@ const WINDOWS: &str = "for Windows";
 /// Gates that nothing here reads, sorted by name.
 #[rustfmt::skip]
 pub const UNREAD: &[(&str, Unread)] = &[
-    ("AllowDNSOnlyNodeCSR", NotBuilt),
     ("AtomicFIFO", Meaningless(CLIENT)),
     ("AtomicWriteVolumeUserFields", NotBuilt),
     ("CRIListStreaming", NotBuilt),
@@ -35,10 +34,7 @@ pub const UNREAD: &[(&str, Unread)] = &[
     ("ClientsPreferCBOR", NotBuilt),
     ("ContextualLogging", Meaningless("about how upstream's code hands its logger on")),
     ("DRANodeAllocatableResources", NotBuilt),
-    ("EmptyDirVolumeMode", NotBuilt),
     ("EventedPLEG", AlwaysOn),
-    ("GRPCContainerProbeTLS", NotBuilt),
-    ("H2CContainerProbe", NotBuilt),
     ("ImageVolumeWithDigest", NotBuilt),
     ("InPlacePodLevelResourcesVerticalScaling", AlwaysOn),
     ("InPlacePodVerticalScalingExclusiveCPUs", NotBuilt),

@@ -10,11 +10,21 @@ use hyper_util::rt::TokioExecutor;
 use prost::Message as _;
 use tokio::net::TcpListener;
 
-use super::{probe as probe_with, *};
+use super::*;
+use crate::http::tests::server_config;
 
 async fn probe(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
-    let dialer = Dialer::new(Arc::new(FakeOutbound::default()));
-    probe_with(&dialer, host, port, service, timeout).await
+    probe_over(Carrier::Clear, (host, port), service, timeout).await
+}
+
+async fn probe_over(
+    carrier: Carrier,
+    (host, port): (&str, u16),
+    service: &str,
+    timeout: Duration,
+) -> Outcome {
+    let client = Client::new(Dialer::new(Arc::new(FakeOutbound::default())));
+    client.probe(Server { host, port, carrier }, service, timeout).await
 }
 
 const ENOUGH: Duration = Duration::from_secs(5);
@@ -60,19 +70,50 @@ type Body = http_body_util::combinators::WithTrailers<
 >;
 
 async fn server(says: Says) -> u16 {
+    server_over(says, None).await
+}
+
+async fn server_over(says: Says, tls: Option<rustls::ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
+    let tls = tls.map(|it| tokio_rustls::TlsAcceptor::from(Arc::new(it)));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let service = hyper::service::service_fn(move |request| async move {
-                Ok::<_, Infallible>(answer(says, request).await)
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let stream: Box<dyn Stream> = match tls {
+                    None => Box::new(stream),
+                    Some(tls) => match tls.accept(stream).await {
+                        Ok(stream) => Box::new(stream),
+                        Err(_) => return,
+                    },
+                };
+                let service = hyper::service::service_fn(move |request| async move {
+                    Ok::<_, Infallible>(answer(says, request).await)
+                });
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await
+                    .ok();
             });
-            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(serving);
         }
     });
     port
+}
+
+#[tokio::test]
+async fn a_server_may_be_asked_over_tls_by_whatever_name_it_has() {
+    let port = server_over(Says::Status(1), Some(server_config(&["h2"]))).await;
+    let at = ("127.0.0.1", port);
+    assert_eq!(probe_over(Carrier::Tls, at, "web", ENOUGH).await, Outcome::Success);
+    let short = Duration::from_millis(300);
+    let says = |outcome: Outcome| format!("{outcome:?}");
+    let clear = says(probe_over(Carrier::Clear, at, "web", short).await);
+    assert!(clear.contains("timeout: "), "{clear}");
+    // Without HTTP/2 there is no gRPC.
+    let port = server_over(Says::Status(1), Some(server_config(&["http/1.1"]))).await;
+    let old = says(probe_over(Carrier::Tls, ("127.0.0.1", port), "web", short).await);
+    assert!(old.contains("failed to connect service"), "{old}");
 }
 
 /// Grpc.
@@ -130,10 +171,11 @@ async fn a_port_that_nobody_serves_is_tried_until_the_time_is_over() {
 #[tokio::test]
 async fn the_connection_of_a_call_is_forgotten_soon() {
     let outbound = Arc::new(FakeOutbound::default());
-    let dialer = Dialer::new(outbound.clone());
+    let client = Client::new(Dialer::new(outbound.clone()));
     let port = server(Says::Status(1)).await;
     for _ in 0..5 {
-        let outcome = probe_with(&dialer, "127.0.0.1", port, "web", ENOUGH).await;
+        let server = Server { host: "127.0.0.1", port, carrier: Carrier::Clear };
+        let outcome = client.probe(server, "web", ENOUGH).await;
         assert_eq!(outcome, Outcome::Success);
     }
     assert_eq!(outbound.n_told(), 5);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::client::TlsStream;
 
 use super::client::Fault;
-use super::request::Request;
+use super::request::{Clear, Request};
 use super::tls::{Tls, is_http2};
 use super::url::Scheme;
 use crate::MAX_OUTPUT;
@@ -44,10 +44,12 @@ pub(crate) async fn exchange(
     let url = &request.url;
     let stream = by(deadline, dialer.dial(&url.host, url.port)).await?;
     let stream = stream.map_err(Fault::no_answer)?;
-    if url.scheme == Scheme::Http {
-        return over_http1(stream, request, deadline).await;
+    match (url.scheme, request.in_the_clear) {
+        (Scheme::Http, Clear::Http1) => return over_http1(stream, request, deadline).await,
+        (Scheme::Http, Clear::Http2) => return over_http2(stream, request, deadline).await,
+        (Scheme::Https, _) => {}
     }
-    let stream = by(deadline, tls.connect(&url.host, stream)).await?;
+    let stream = by(deadline, tls.connect(&url.host, Heard::new(stream))).await?;
     let stream = stream.map_err(Fault::no_answer)?;
     if is_http2(&stream) {
         over_http2(stream, request, deadline).await

@@ -12,6 +12,7 @@ mod url;
 
 pub(crate) use client::Client;
 pub(crate) use request::Request;
+pub(crate) use tls::{Tls, is_http2};
 
 #[cfg(test)]
 pub(crate) mod tests;

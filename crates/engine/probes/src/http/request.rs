@@ -13,10 +13,21 @@ use crate::prober::resolve_port;
 /// Headers that Go's client writes itself or not at all.
 const OURS: [&str; 4] = ["host", "content-length", "transfer-encoding", "trailer"];
 
+/// A protocol without TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clear {
+    /// As everybody expects.
+    Http1,
+    /// Known beforehand, not agreed on.
+    Http2,
+}
+
 /// A GET request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) url: Url,
+    /// What is spoken where no TLS is there to agree on it.
+    pub(crate) in_the_clear: Clear,
     /// The `Host` header, when it is not the URL's.
     host: Option<String>,
     headers: Vec<(String, String)>,
@@ -59,7 +70,7 @@ impl Request {
         if accept.is_none() {
             headers.push((ACCEPT.to_string(), "*/*".to_owned()));
         }
-        Ok(Self { url, host, headers, referer: None })
+        Ok(Self { url, in_the_clear: Clear::Http1, host, headers, referer: None })
     }
 
     /// The request that follows a redirect.
@@ -67,11 +78,20 @@ impl Request {
         // A page that was fetched securely is not named in the open.
         let is_secret = self.url.scheme == Scheme::Https && to.scheme == Scheme::Http;
         Self {
+            in_the_clear: self.in_the_clear,
             host: self.host.clone().filter(|_| is_relative),
             headers: self.headers.clone(),
             referer: (!is_secret).then(|| self.url.to_string()),
             url: to,
         }
+    }
+
+    /// The same request in the protocol that a probe names.
+    pub(crate) fn speaking(mut self, protocol: Option<&str>) -> Self {
+        if protocol == Some("HTTP2") {
+            self.in_the_clear = Clear::Http2;
+        }
+        self
     }
 
     /// The same request over plain HTTP, without what was meant for a secure connection.
@@ -95,7 +115,11 @@ impl Request {
     /// The request in HTTP/2's form, or why it cannot be sent.
     pub(crate) fn for_http2(&self) -> Result<::http::Request<Empty<Bytes>>, String> {
         let host = self.host.as_deref().unwrap_or(self.url.authority());
-        let uri = format!("https://{host}{}", self.url.request_target());
+        let scheme = match self.url.scheme {
+            Scheme::Https => "https",
+            Scheme::Http => "http",
+        };
+        let uri = format!("{scheme}://{host}{}", self.url.request_target());
         finish(::http::Request::get(uri), self.header_map()?)
     }
 

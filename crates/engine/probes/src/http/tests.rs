@@ -108,7 +108,8 @@ fn get(port: u16, path: &str) -> HTTPGetAction {
 
 fn request(action: &HTTPGetAction) -> Request {
     let host = action.host.as_deref().unwrap_or("127.0.0.1");
-    Request::new(action, &Container::default(), host, "probe").unwrap()
+    let request = Request::new(action, &Container::default(), host, "probe").unwrap();
+    request.speaking(action.protocol.as_deref())
 }
 
 fn client() -> Client {
@@ -263,7 +264,7 @@ async fn redirects_are_followed_on_the_same_host_only() {
     assert_eq!(endless.asked().len(), 10);
 }
 
-fn server_config(protocols: &[&str]) -> rustls::ServerConfig {
+pub(crate) fn server_config(protocols: &[&str]) -> rustls::ServerConfig {
     let own = rcgen::generate_simple_self_signed(["wrong.example".to_owned()]).unwrap();
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
     let provider = rustls::crypto::ring::default_provider();
@@ -289,28 +290,48 @@ async fn certificates_are_not_looked_at() {
     }
 }
 
+/// Answers one request by HTTP/2.
+async fn answer_by_http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let service = hyper::service::service_fn(async |request: ::http::Request<_>| {
+        let _: &hyper::body::Incoming = request.body();
+        let is_ours = request.headers()["user-agent"] == "kube-probe/1.37";
+        let status = if is_ours { 201 } else { 500 };
+        let response = ::http::Response::builder().status(status);
+        response.body(http_body_util::Full::new(hyper::body::Bytes::new()))
+    });
+    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .ok();
+}
+
 #[tokio::test]
 async fn secure_servers_may_speak_http2() {
-    use hyper_util::rt::{TokioExecutor, TokioIo};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let tls = tokio_rustls::TlsAcceptor::from(Arc::new(server_config(&["h2"])));
     tokio::spawn(async move {
         let stream = listener.accept().await.unwrap().0;
-        let stream = tls.accept(stream).await.unwrap();
-        let service = hyper::service::service_fn(async |request: ::http::Request<_>| {
-            let _: &hyper::body::Incoming = request.body();
-            let is_ours = request.headers()["user-agent"] == "kube-probe/1.37";
-            let status = if is_ours { 201 } else { 500 };
-            let response = ::http::Response::builder().status(status);
-            response.body(http_body_util::Full::new(hyper::body::Bytes::new()))
-        });
-        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(stream), service)
-            .await
+        answer_by_http2(tls.accept(stream).await.unwrap()).await;
     });
     let mut action = get(port, "/");
     action.scheme = Some("HTTPS".to_owned());
+    assert_eq!(probe(&action).await, Outcome::Success);
+}
+
+#[tokio::test]
+async fn http2_is_spoken_in_the_clear_to_who_asks_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer_by_http2(stream));
+        }
+    });
+    let mut action = get(port, "/");
+    assert_ne!(probe(&action).await, Outcome::Success);
+    action.protocol = Some("HTTP2".to_owned());
     assert_eq!(probe(&action).await, Outcome::Success);
 }
 

@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::dial::{Guest, in_words};
+use crate::dial::in_words;
 use crate::heard::Heard;
 
 /// Makes connections secure, and offers HTTP/2 on them.
@@ -36,11 +36,11 @@ impl Tls {
     pub(crate) async fn connect(
         &self,
         host: &str,
-        stream: Guest,
+        stream: Heard,
     ) -> Result<TlsStream<Heard>, String> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| format!("tls: invalid server name {host:?}"))?;
-        let greeting = self.0.connect(name, Heard::new(stream)).into_fallible().await;
+        let greeting = self.0.connect(name, stream).into_fallible().await;
         greeting.map_err(|(error, heard)| complaint(&error, heard.first()))
     }
 }

@@ -423,6 +423,7 @@ async fn volumes_of_plugins_we_do_not_know_are_never_deleted() {
             medium: ferrolet_ports::Medium::Disk,
             group: None,
             is_metered: false,
+            mode: EmptyDir::OPEN_TO_ALL,
         };
         disk.empty_dirs.insert(place.clone(), room);
     });

@@ -24,12 +24,26 @@ fn desired(volume: Value, more: Value) -> Desired {
 }
 
 #[test]
+fn an_empty_dir_has_the_permissions_that_the_pod_asks_for() {
+    let check = |source: Value, expected: u32| {
+        let volume = json!({"name": "v", "emptyDir": source});
+        let expected = Desired::EmptyDir { medium: Medium::Disk, mode: expected };
+        assert_eq!(desired(volume.clone(), json!({})), expected, "{volume}");
+    };
+    check(json!({}), 0o777);
+    check(json!({"mode": 0}), 0);
+    check(json!({"mode": 0o1750}), 0o1750);
+    check(json!({"mode": 0o6755}), 0o755);
+    check(json!({"mode": -1}), 0o777);
+}
+
+#[test]
 fn empty_dirs_live_on_what_the_pod_asks_for() {
     let check = |source: Value, resources: Value, expected: Result<Medium, &str>| {
         let volume = json!({"name": "v", "emptyDir": source});
         let more = json!({"spec": {"containers": [{"resources": resources}]}});
         let expected = match expected {
-            Ok(medium) => Desired::EmptyDir { medium },
+            Ok(medium) => Desired::EmptyDir { medium, mode: 0o777 },
             Err(why) => Desired::Impossible(why.to_owned()),
         };
         assert_eq!(desired(volume.clone(), more), expected, "{volume}");
