@@ -12,7 +12,6 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use ferrolet_agent::{Agent, Platform, Settings, assemble};
-use ferrolet_cluster::node_cluster::NodeCluster;
 use ferrolet_config::{CgroupVersion, CommandLine, Loaded, NamedText};
 use ferrolet_host::{
     Termination,
@@ -21,8 +20,6 @@ use ferrolet_host::{
     watchdog::{self, watchdog_pace},
 };
 use ferrolet_linux::{SystemClock, cgroups::CgroupLayout, mountinfo};
-use ferrolet_node::NodeSettings;
-use ferrolet_node_engine::NodeHandle;
 use ferrolet_ports::{Events, Part, StatusSink};
 use ferrolet_resources::{NodeCgroupPlace, node_cgroups};
 use ferrolet_traces::{Exporter, TraceLayer, TraceSettings};
@@ -30,6 +27,7 @@ use tokio::sync::watch;
 
 mod embedded;
 mod listeners;
+mod live;
 mod local;
 mod machine;
 mod main_server;
@@ -44,7 +42,7 @@ mod servers;
 mod serving;
 mod settings;
 
-use self::{listeners::Listeners, platform::Adapters, reload::Reload};
+use self::{listeners::Listeners, live::Live, platform::Adapters, reload::Reload};
 use crate::own_log::OwnLog;
 
 /// What only the start needed is given back to the kernel after this long.
@@ -114,13 +112,13 @@ pub async fn run(
     if visit.is_none() {
         process::tell_of_machine(&machine, platform.events.as_ref());
     }
-    let (image_policy, policies) = watch::channel(settings::image_policy(loaded));
+    let live = Live::new(loaded);
     let set_up = match visit {
         None => process::set_up(loaded),
         Some(_) => Ok(()),
     };
     let ready = match set_up {
-        Ok(()) => ready(loaded, &machine, &adapters, &platform, policies).await,
+        Ok(()) => ready(loaded, &machine, &adapters, &platform, &live).await,
         Err(error) => Err(error),
     };
     let settings = match ready {
@@ -131,9 +129,9 @@ pub async fn run(
     let (shown, configz) = watch::channel(reload::configz(&loaded.raw, &[]));
     let told = (loaded, command_line, log.control.clone(), configz);
     servers::add(&mut agent, listeners, told, &machine, &adapters)?;
-    let live = Live {
+    let listeners = live::Listeners {
+        live,
         log: log.clone(),
-        image_policy,
         node: agent.views.presented.clone(),
         cluster: adapters.cluster.clone(),
     };
@@ -141,7 +139,7 @@ pub async fn run(
         command_line,
         (loaded, texts),
         machine.cgroup_version(),
-        Box::new(move |next| live.apply(next)),
+        Box::new(move |next| listeners.apply(next)),
         (adapters.recent_events.clone(), shown),
     );
     agent.add(Part::new("configuration").with_loop(reload.run()));
@@ -162,9 +160,9 @@ async fn ready(
     machine: &Machine,
     adapters: &Adapters,
     platform: &Platform,
-    image_policies: watch::Receiver<ferrolet_reclaim::images::Policy>,
+    live: &Live,
 ) -> anyhow::Result<Settings> {
-    let settings = settings::of(loaded, machine, adapters, image_policies)?;
+    let settings = settings::of(loaded, machine, adapters, live)?;
     bound_daemons(&settings, platform).await?;
     Ok(settings)
 }
@@ -189,32 +187,6 @@ async fn bound_daemons(settings: &Settings, platform: &Platform) -> anyhow::Resu
 
 /// The texts that a configuration was made of.
 pub type ConfigurationTexts = (Option<NamedText>, Vec<NamedText>);
-
-/// Where settings go that may change while the agent runs.
-struct Live {
-    log: OwnLog,
-    image_policy: watch::Sender<ferrolet_reclaim::images::Policy>,
-    node: NodeHandle,
-    cluster: Option<Arc<NodeCluster>>,
-}
-
-impl Live {
-    /// Has every live field of a configuration take effect.
-    fn apply(&self, next: &Loaded) {
-        self.log.apply(&next.config.logging);
-        let policy = settings::image_policy(next);
-        self.image_policy.send_if_modified(|known| std::mem::replace(known, policy) != policy);
-        let node = &next.config.node;
-        self.node.retell(Arc::new(NodeSettings {
-            max_pods: node.max_pods,
-            pods_per_core: node.pods_per_core,
-            ..(*self.node.state().settings).clone()
-        }));
-        if let Some(cluster) = &self.cluster {
-            cluster.set_event_rate(platform::event_rate(next));
-        }
-    }
-}
 
 /// What serves the process itself: traces, memory, the service manager.
 fn process(agent: &Agent, notifier: &Notifier, exporter: Option<Exporter>) -> Part {

@@ -113,12 +113,13 @@ fn settings(world: &World) -> Settings {
         },
         reclaim: ferrolet_reclaim::Settings {
             images: watch::channel(anything).1,
-            logs: Some(logs::Policy {
+            logs: watch::channel(Some(logs::Policy {
                 max_size: 10 << 20,
                 max_files: 5,
                 max_workers: 1,
                 interval: Duration::from_secs(10),
-            }),
+            }))
+            .1,
             containers: containers::Policy {
                 minimum_age: Duration::ZERO,
                 per_container: Some(1),
@@ -128,9 +129,12 @@ fn settings(world: &World) -> Settings {
         },
         shutdown: ferrolet_shutdown::Settings { groups: Vec::new(), keeps_record: false },
         eviction: ferrolet_eviction_engine::Settings {
-            thresholds: Vec::new(),
-            transition: Duration::from_secs(300),
-            max_pod_grace: None,
+            policy: watch::channel(ferrolet_eviction_engine::Policy {
+                thresholds: Vec::new(),
+                transition: Duration::from_secs(300),
+                max_pod_grace: None,
+            })
+            .1,
             is_pods_enforced: true,
             huge_page_bytes: 0,
         },

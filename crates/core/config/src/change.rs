@@ -10,8 +10,18 @@ use crate::RawConfig;
 
 /// Fields that take effect at a reload. All others wait for the next start.
 pub(crate) const LIVE: &[&str] = &[
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
     "eventBurst",
     "eventRecordQPS",
+    "evictionHard",
+    "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim",
+    "evictionPressureTransitionPeriod",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
     "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent",
     "imageMaximumGCAge",
@@ -25,6 +35,7 @@ pub(crate) const LIVE: &[&str] = &[
     "logging.verbosity",
     "logging.vmodule",
     "maxPods",
+    "mergeDefaultEvictionSettings",
     "podsPerCore",
 ];
 

@@ -27,4 +27,4 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use part::{Doors, Settings, build};
+pub use part::{Doors, Policy, Settings, build};

@@ -14,14 +14,21 @@ use tokio::sync::{mpsc, watch};
 use crate::run::Watch;
 
 /// When pods are put out.
-#[derive(Clone, Debug)]
-pub struct Settings {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
     /// The configured thresholds.
     pub thresholds: Vec<Threshold>,
     /// How long a pressure condition outlives its cause.
     pub transition: Duration,
     /// The longest grace given to a pod at a soft threshold; `None` for the pod's own.
     pub max_pod_grace: Option<Duration>,
+}
+
+/// How the watch goes about it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// When pods are put out; may change while the agent runs.
+    pub policy: watch::Receiver<Policy>,
     /// What pods may use together is enforced, so that it can run short by itself.
     pub is_pods_enforced: bool,
     /// Memory that is set aside in huge pages and therefore not available.

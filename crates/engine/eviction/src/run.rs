@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    Doors, Settings,
+    Doors, Policy, Settings,
     candidates::{Measured, candidate, is_active},
     lines::lines,
     observe::{layout, observations},
@@ -48,6 +48,8 @@ const WALK_WAIT: Duration = Duration::from_secs(60);
 /// The watch over the node's means.
 pub(crate) struct Watch {
     settings: Settings,
+    /// What is in force of the settings.
+    policy: Policy,
     doors: Doors,
     pressure: watch::Sender<Pressure>,
     tally: Arc<Tally>,
@@ -78,7 +80,9 @@ impl Watch {
         pressure: watch::Sender<Pressure>,
         tally: Arc<Tally>,
     ) -> Self {
+        let policy = settings.policy.borrow().clone();
         Self {
+            policy,
             settings,
             doors,
             pressure,
@@ -95,13 +99,19 @@ impl Watch {
 
     /// Watches until nobody takes orders any more.
     pub(crate) async fn run(mut self) {
-        if self.settings.thresholds.is_empty() {
-            tracing::info!(
-                "No eviction thresholds are set: nothing is evicted for the node's sake"
-            );
-            return std::future::pending().await;
-        }
         while !self.doors.evictions.is_closed() {
+            self.take_policy();
+            if self.policy.thresholds.is_empty() {
+                tracing::info!(
+                    "No eviction thresholds are set: nothing is evicted for the node's sake"
+                );
+                self.memory = Memory::default();
+                self.show(&BTreeSet::new());
+                if self.settings.policy.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+                continue;
+            }
             match self.look().await {
                 Looked::Done => self.rest().await,
                 Looked::TooEarly => sleep(TAKING_OVER_POLL).await,
@@ -110,10 +120,22 @@ impl Watch {
         }
     }
 
+    /// Follows a configuration that was read again.
+    fn take_policy(&mut self) {
+        let news = self.settings.policy.borrow_and_update().clone();
+        if news != self.policy {
+            self.policy = news;
+            // The kernel is to ring at other amounts.
+            self.armed = None;
+        }
+    }
+
     async fn rest(&mut self) {
         tokio::select! {
-            // Both lose nothing: a timer, and an alarm that remembers that it rang.
+            // All lose nothing: a timer, an alarm that remembers that it rang, and a policy that
+            // remembers that it changed.
             () = sleep(PERIOD) => {}
+            Ok(()) = self.settings.policy.changed() => {}
             () = self.doors.alarm.rings() => {
                 tracing::info!("The kernel says that memory runs short");
                 sleep(ALARM_PAUSE).await;
@@ -128,13 +150,13 @@ impl Watch {
         };
         self.learn_layout(&reading);
         let thresholds = effective_thresholds(
-            &self.settings.thresholds,
+            &self.policy.thresholds,
             self.layout,
             self.settings.is_pods_enforced,
         );
         let seen = observations(&reading, self.settings.huge_page_bytes);
         let now = self.doors.clock.now();
-        let outlook = look(&thresholds, self.settings.transition, &self.memory, &seen, now);
+        let outlook = look(&thresholds, self.policy.transition, &self.memory, &seen, now);
         self.memory = outlook.memory.clone();
         self.show(&outlook.pressures);
         self.arm(&thresholds, &reading).await;
@@ -179,7 +201,7 @@ impl Watch {
             tracing::error!(%resource, "Unable to evict any pods from the node");
             return Looked::Done;
         };
-        let limits = GraceLimits { max_pod: self.settings.max_pod_grace };
+        let limits = GraceLimits { max_pod: self.policy.max_pod_grace };
         let verdict = verdict(victim, threshold, &outlook.due, seen, limits);
         tracing::warn!(pod = victim.name, pod_uid = %victim.uid, why = verdict.message, "Evicting pod");
         let annotations = verdict.annotations.into_iter();

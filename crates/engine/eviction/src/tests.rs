@@ -14,7 +14,7 @@ use ferrolet_types::{ContainerId, Eviction, Pod, PodUid, Quantity, Timestamp, po
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
-use crate::{Doors, Settings, run::Watch};
+use crate::{Doors, Policy, Settings, run::Watch};
 
 const MI: u64 = 1 << 20;
 
@@ -67,6 +67,7 @@ struct Bench {
     pods: Pods,
     evictions: mpsc::Receiver<Eviction>,
     pressure: watch::Receiver<Pressure>,
+    policy: watch::Sender<Policy>,
     tally: Arc<Tally>,
 }
 
@@ -95,13 +96,12 @@ fn bench(thresholds: Vec<Threshold>, pods: Vec<Pod>) -> Bench {
     }));
     let (sender, evictions) = mpsc::channel(4);
     let (pressure_sender, pressure) = watch::channel(Pressure::default());
-    let settings = Settings {
+    let (policy, followed) = watch::channel(Policy {
         thresholds,
         transition: Duration::from_secs(300),
         max_pod_grace: Some(Duration::from_secs(20)),
-        is_pods_enforced: false,
-        huge_page_bytes: 0,
-    };
+    });
+    let settings = Settings { policy: followed, is_pods_enforced: false, huge_page_bytes: 0 };
     let bench = Bench {
         alarm: FakeAlarm::default(),
         usage: FakeUsage::default(),
@@ -110,6 +110,7 @@ fn bench(thresholds: Vec<Threshold>, pods: Vec<Pod>) -> Bench {
         pods: Pods(Arc::new(Mutex::new(pods))),
         evictions,
         pressure,
+        policy,
         tally: Arc::default(),
         means,
         world,
@@ -222,6 +223,30 @@ async fn the_pod_furthest_above_its_request_goes_first_and_then_it_is_measured_a
     assert_eq!(evictions.labels, ["memory.available"]);
     assert_eq!(evictions.value, SampleValue::Number(2.0));
     assert!(counted.iter().any(|it| it.is_of(metrics::KUBELET_EVICTION_STATS_AGE_SECONDS)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn thresholds_may_change_come_and_go_while_the_node_runs() {
+    let pods = vec![pod("greedy", 0, 0), pod("other", 0, 0)];
+    let mut bench = bench(vec![], pods);
+    bench.use_memory(&[("greedy", 200), ("other", 100)]);
+    bench.leave_memory(90);
+    assert_eq!(bench.next(60).await, None, "nobody watches");
+    let hold = |bench: &Bench, mebibytes: u64| {
+        bench
+            .policy
+            .send_modify(|it| it.thresholds = vec![hard(Signal::MemoryAvailable, mebibytes)]);
+    };
+    hold(&bench, 50);
+    assert_eq!(bench.next(30).await, None, "enough is left");
+    hold(&bench, 100);
+    assert_eq!(bench.next(2).await.unwrap().uid.as_str(), "greedy", "at once");
+    assert!(bench.pressure.borrow().memory);
+    bench.end("greedy", &[("other", 100)]);
+    bench.leave_memory(500);
+    bench.policy.send_modify(|it| it.thresholds.clear());
+    assert_eq!(bench.next(30).await, None);
+    assert!(!bench.pressure.borrow().memory, "what nobody watches is not short");
 }
 
 #[tokio::test(start_paused = true)]

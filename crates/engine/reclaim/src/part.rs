@@ -17,7 +17,7 @@ pub struct Settings {
     /// Images that nobody needs.
     pub images: watch::Receiver<images::Policy>,
     /// Logs that grew too big; `None` leaves them alone.
-    pub logs: Option<logs::Policy>,
+    pub logs: watch::Receiver<Option<logs::Policy>>,
     /// Remains of containers.
     pub containers: containers::Policy,
     /// Pods that break their limits on local storage have to go.
@@ -71,15 +71,13 @@ pub fn build(settings: Settings, doors: Doors) -> (Arc<dyn Collectors>, Part) {
     let policy = *settings.images.borrow();
     let collector = Arc::new(Mutex::new(images::Collector::new(image_doors, policy)));
     part.add_loop(images::run(collector.clone(), settings.images));
-    if let Some(policy) = settings.logs {
-        let log_doors = logs::Doors {
-            store: logs.clone(),
-            runtime: runtime.clone(),
-            reopen: doors.reopen,
-            clock: clock.clone(),
-        };
-        part.add_loop(logs::run(log_doors, policy));
-    }
+    let log_doors = logs::Doors {
+        store: logs.clone(),
+        runtime: runtime.clone(),
+        reopen: doors.reopen,
+        clock: clock.clone(),
+    };
+    part.add_loop(logs::run(log_doors, settings.logs));
     if settings.keeps_storage_limits {
         let tally = part.tally();
         part.add_loop(storage::run(storage::Doors {

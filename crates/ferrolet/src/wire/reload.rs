@@ -32,8 +32,8 @@ const REST: Duration = Duration::from_millis(200);
 /// Files that never rest are taken as they are after so many looks.
 const MOST_LOOKS: u32 = 25;
 
-/// What applies the live fields of a configuration.
-pub(super) type Apply = Box<dyn Fn(&Loaded) + Send + Sync>;
+/// What applies the live fields of a configuration, or says why it cannot be used.
+pub(super) type Apply = Box<dyn Fn(&Loaded) -> Result<(), String> + Send + Sync>;
 
 /// What a reload needs.
 pub(super) struct Reload {
@@ -129,13 +129,14 @@ impl Reload {
         });
         match next {
             Ok(next) => self.take(&next).await,
-            Err(fault) => {
-                tracing::error!(fault, "The new configuration cannot be used; the old one stays");
-                let message =
-                    format!("the new configuration cannot be used, the old one stays: {fault}");
-                self.say(EventKind::Warning, "ConfigRejected", message);
-            }
+            Err(fault) => self.reject(&fault),
         }
+    }
+
+    fn reject(&self, fault: &str) {
+        tracing::error!(fault, "The new configuration cannot be used; the old one stays");
+        let message = format!("the new configuration cannot be used, the old one stays: {fault}");
+        self.say(EventKind::Warning, "ConfigRejected", message);
     }
 
     /// Applies what can change now, and tells what cannot.
@@ -151,7 +152,9 @@ impl Reload {
             of.map(|it: &Change| it.path.clone()).collect()
         };
         let (applied, waiting) = (named(Effect::Now), named(Effect::AfterRestart));
-        (self.apply)(next);
+        if let Err(fault) = (self.apply)(next) {
+            return self.reject(&fault);
+        }
         self.running = self.running.with_live_fields_of(&next.raw);
         self.shown.send_replace(configz(&self.running, &waiting));
         self.record().await;
@@ -248,6 +251,9 @@ mod tests {
 
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
+    /// More than this machine can do with.
+    const TOO_MANY: u32 = 1000;
+
     #[derive(Default)]
     struct Heard(Mutex<Vec<(String, String)>>);
 
@@ -282,8 +288,13 @@ mod tests {
         let heard = Arc::new(Heard::default());
         let applied = Arc::new(Mutex::new(Vec::new()));
         let noted = applied.clone();
-        let apply: Apply =
-            Box::new(move |next| noted.lock().unwrap().push(next.config.node.max_pods));
+        let apply: Apply = Box::new(move |next| match next.config.node.max_pods {
+            TOO_MANY => Err("too many".to_owned()),
+            n => {
+                noted.lock().unwrap().push(n);
+                Ok(())
+            }
+        });
         let (shown_sender, shown) = watch::channel(configz(&loaded.raw, &[]));
         let reload = Reload::new(
             &command_line,
@@ -339,6 +350,15 @@ mod tests {
         assert_eq!(rig.reasons(), ["ConfigRejected", "ConfigRejected"]);
         rig.put("maxPods: 9").await;
         assert_eq!(*rig.applied.lock().unwrap(), [9]);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_the_machine_changes_nothing_either() {
+        let mut rig = rig();
+        rig.put("maxPods: 1000\nport: 1234").await;
+        assert_eq!(rig.reasons(), ["ConfigRejected"]);
+        assert_eq!(rig.shown()["kubeletconfig"]["maxPods"], 5);
+        assert_eq!(rig.shown().get("ferrolet"), None);
     }
 
     #[tokio::test]

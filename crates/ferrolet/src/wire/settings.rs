@@ -23,31 +23,32 @@ use ferrolet_shutdown::ShutdownGroup;
 use ferrolet_sources::{FileSettings, HttpSettings, IgnoredField};
 use ferrolet_types::Amounts;
 use ferrolet_volumes::{ProjectionGates, SelinuxNode, VolumeStats};
-use tokio::sync::watch;
 
 use super::{
-    Machine, machine::Description, node_facts, placement, platform::Adapters, pod_facts, pulls,
+    Machine, live::Live, machine::Description, node_facts, placement, platform::Adapters,
+    pod_facts, pulls,
 };
 
 /// How often drivers are asked for the health of volumes where usage is never measured.
 const HEALTH_PERIOD: Duration = Duration::from_secs(60);
+
+/// What is wrong when nothing is left for pods.
+pub(super) const TOO_MUCH_KEPT: &str =
+    "systemReserved, kubeReserved and evictionHard keep more than the machine has";
 
 /// Cuts the configuration.
 pub(super) fn of(
     loaded: &Loaded,
     machine: &Machine,
     adapters: &Adapters,
-    image_policies: watch::Receiver<images::Policy>,
+    live: &Live,
 ) -> anyhow::Result<Settings> {
     let (name, clock) = (&machine.node_name, adapters.clock.as_ref());
     let addresses = HostAddresses { by_name: adapters.by_name.clone(), ..ThisMachine.addresses() };
     let described = node_facts::describe(&Description::of(loaded), &machine.facts, None);
     let faults = reservation_faults(&adapters.node_settings, &described);
     if !faults.is_empty() {
-        bail!(
-            "systemReserved, kubeReserved and evictionHard keep more than the machine has: {}",
-            faults.join(" ")
-        );
+        bail!("{TOO_MUCH_KEPT}: {}", faults.join(" "));
     }
     let facts = NodeFacts::at_start(described, addresses, clock.now());
     // The node as it would register; with a cluster, the API's copy takes its place.
@@ -67,9 +68,9 @@ pub(super) fn of(
         placement: placement::settings(loaded, &state)?,
         volumes: volumes(loaded, name, state.allocatable.clone()),
         rare_volumes: rare_volumes(loaded, name),
-        reclaim: reclaim(loaded, image_policies),
+        reclaim: reclaim(loaded, live),
         shutdown: shutdown(loaded),
-        eviction: eviction(loaded, &state),
+        eviction: eviction(loaded, &state, live),
         keeps_chains: loaded.config.kernel.iptables.util_chains,
         node: NodeSlice {
             state,
@@ -196,18 +197,26 @@ pub(super) fn image_policy(loaded: &Loaded) -> images::Policy {
     }
 }
 
-fn reclaim(loaded: &Loaded, images: watch::Receiver<images::Policy>) -> ferrolet_reclaim::Settings {
+/// When containers' logs are rotated; none where they are left alone.
+pub(super) fn log_policy(loaded: &Loaded) -> Option<logs::Policy> {
+    let rotation = &loaded.config.container_logs;
+    rotation.max_size.map(|max_size| logs::Policy {
+        max_size,
+        max_files: count(rotation.max_files),
+        max_workers: count(rotation.max_workers),
+        interval: rotation.monitor_interval,
+    })
+}
+
+fn count(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+fn reclaim(loaded: &Loaded, live: &Live) -> ferrolet_reclaim::Settings {
     let (config, flags) = (&loaded.config, &loaded.flags);
-    let rotation = &config.container_logs;
-    let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     ferrolet_reclaim::Settings {
-        images,
-        logs: rotation.max_size.map(|max_size| logs::Policy {
-            max_size,
-            max_files: count(rotation.max_files),
-            max_workers: count(rotation.max_workers),
-            interval: rotation.monitor_interval,
-        }),
+        images: live.images.subscribe(),
+        logs: live.logs.subscribe(),
         containers: containers::Policy {
             minimum_age: flags.minimum_container_ttl,
             per_container: flags.maximum_dead_containers_per_container.map(count),
@@ -217,7 +226,17 @@ fn reclaim(loaded: &Loaded, images: watch::Receiver<images::Policy>) -> ferrolet
     }
 }
 
-fn eviction(loaded: &Loaded, node: &NodeState) -> ferrolet_eviction_engine::Settings {
+/// When pods are put out for the node's sake.
+pub(super) fn eviction_policy(loaded: &Loaded) -> ferrolet_eviction_engine::Policy {
+    let eviction = &loaded.config.eviction;
+    ferrolet_eviction_engine::Policy {
+        thresholds: eviction.thresholds.clone(),
+        transition: eviction.pressure_transition_period,
+        max_pod_grace: eviction.max_pod_grace_period,
+    }
+}
+
+fn eviction(loaded: &Loaded, node: &NodeState, live: &Live) -> ferrolet_eviction_engine::Settings {
     let config = &loaded.config;
     let machine = node.facts.machine.as_ref();
     let huge_pages = machine.map(|it| it.huge_pages.as_slice()).unwrap_or_default();
@@ -226,9 +245,7 @@ fn eviction(loaded: &Loaded, node: &NodeState) -> ferrolet_eviction_engine::Sett
         .map(|it| it.page_bytes.saturating_mul(it.n_pages))
         .fold(0, u64::saturating_add);
     ferrolet_eviction_engine::Settings {
-        thresholds: config.eviction.thresholds.clone(),
-        transition: config.eviction.pressure_transition_period,
-        max_pod_grace: config.eviction.max_pod_grace_period,
+        policy: live.eviction.subscribe(),
         is_pods_enforced: config.reservations.enforce.contains(&Enforcement::Pods),
         huge_page_bytes: match config.gates.enabled("HugepageAwareEviction") {
             true => huge_page_bytes,

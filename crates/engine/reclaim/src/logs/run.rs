@@ -11,7 +11,7 @@ use ferrolet_ports::{Clock, HostError, LogReopen, LogStore, Runtime, RuntimeErro
 use ferrolet_types::{ContainerId, PodUid};
 use futures::{StreamExt as _, stream};
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -57,8 +57,28 @@ enum Outcome {
     Failed,
 }
 
-/// Rotates logs for ever.
-pub async fn run(doors: Doors, policy: Policy) {
+/// Rotates logs for ever, by the policy that is in force; none leaves them alone.
+pub async fn run(doors: Doors, mut policies: watch::Receiver<Option<Policy>>) {
+    let doors = Arc::new(doors);
+    loop {
+        let policy = *policies.borrow_and_update();
+        match policy {
+            Some(policy) => rotate_by(policy, doors.clone(), &mut policies).await,
+            None => {
+                if policies.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+}
+
+/// Rotates logs until there is another policy. What is being compressed then is waited for.
+async fn rotate_by(
+    policy: Policy,
+    doors: Arc<Doors>,
+    policies: &mut watch::Receiver<Option<Policy>>,
+) {
     let rotator = Arc::new(Rotator {
         doors,
         policy,
@@ -123,12 +143,20 @@ pub async fn run(doors: Doors, policy: Policy) {
         }
         let since_all = looked_at_all.map_or(policy.interval, |at| at.elapsed());
         let until_all = policy.interval.saturating_sub(since_all);
-        sleep(if hot.is_empty() { next } else { next.min(until_all) }).await;
+        let pause = if hot.is_empty() { next } else { next.min(until_all) };
+        // Both are cancel-safe: a pause, and a change that is remembered.
+        tokio::select! {
+            () = sleep(pause) => {}
+            Ok(()) = policies.changed() => {
+                while work.join_next().await.is_some() {}
+                return;
+            }
+        }
     }
 }
 
 struct Rotator {
-    doors: Doors,
+    doors: Arc<Doors>,
     policy: Policy,
     /// Logs whose older files are being compressed.
     compressing: Mutex<BTreeSet<String>>,

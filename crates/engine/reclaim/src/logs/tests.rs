@@ -5,6 +5,7 @@ use std::time::Duration;
 use ferrolet_ports::Runtime as _;
 use ferrolet_testkit::{FakeLogStore, World, container_spec, pod, sandbox_spec};
 use ferrolet_types::pod::PodView as _;
+use tokio::sync::watch;
 
 use super::*;
 
@@ -40,7 +41,7 @@ async fn a_full_log_moves_aside_older_ones_are_compressed_and_the_oldest_go() {
     let (world, store) = (World::new(), FakeLogStore::default());
     let path = with_container(&world).await;
     store.set_size(&path, 10);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     for round in 1..=4_usize {
         store.set_size(&path, 1500);
         tokio::time::sleep(Duration::from_secs(11)).await;
@@ -59,7 +60,7 @@ async fn a_fast_writer_is_caught_before_the_interval_is_over() {
     let (world, store) = (World::new(), FakeLogStore::default());
     let path = with_container(&world).await;
     store.set_size(&path, 0);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     let mut largest = 0;
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -77,7 +78,7 @@ async fn a_log_goes_back_when_the_runtime_does_not_move_on() {
     let path = with_container(&world).await;
     store.set_size(&path, 2000);
     store.refuse_reopen(true);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(store.size(&path), Some(2000));
     assert!(store.names_beside(&path).is_empty());
@@ -92,7 +93,7 @@ async fn a_log_that_nobody_writes_is_left_alone() {
     let (world, store) = (World::new(), FakeLogStore::default());
     let path = "/logs/default_web_uid-9/main/0.log";
     store.set_size(path, 2000);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(store.names_beside(path).is_empty());
     task.abort();
@@ -103,7 +104,7 @@ async fn a_log_that_somebody_removed_is_begun_anew_while_its_container_runs() {
     let (world, store) = (World::new(), FakeLogStore::default());
     let path = with_container(&world).await;
     store.set_size(&path, 10);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     tokio::time::sleep(Duration::from_secs(2)).await;
     store.refuse_reopen(true);
     store.lose(&path);
@@ -120,10 +121,33 @@ async fn a_log_that_went_with_its_container_stays_gone() {
     let (world, store) = (World::new(), FakeLogStore::default());
     let path = "/logs/default_web_uid-9/main/0.log";
     store.set_size(path, 10);
-    let task = tokio::spawn(run(doors(&world, &store), POLICY));
+    let task = tokio::spawn(run(doors(&world, &store), watch::channel(Some(POLICY)).1));
     tokio::time::sleep(Duration::from_secs(2)).await;
     store.lose(path);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(store.size(path), None);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bound_may_change_come_and_go_while_logs_grow() {
+    let (world, store) = (World::new(), FakeLogStore::default());
+    let path = with_container(&world).await;
+    let (policy, followed) = watch::channel(None);
+    let task = tokio::spawn(run(doors(&world, &store), followed));
+    let rest = || tokio::time::sleep(Duration::from_secs(11));
+    store.set_size(&path, 1500);
+    rest().await;
+    assert_eq!(store.size(&path), Some(1500), "nobody bounds it");
+    policy.send_replace(Some(Policy { max_size: 2000, ..POLICY }));
+    rest().await;
+    assert_eq!(store.size(&path), Some(1500));
+    policy.send_replace(Some(POLICY));
+    rest().await;
+    assert_eq!(store.size(&path), Some(0));
+    policy.send_replace(None);
+    store.set_size(&path, 1500);
+    rest().await;
+    assert_eq!(store.size(&path), Some(1500), "nobody bounds it any more");
     task.abort();
 }
