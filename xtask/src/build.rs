@@ -79,6 +79,21 @@ pub(crate) fn build(package: &str, profile: Profile) -> Result<PathBuf> {
     executable(package, profile)
 }
 
+/// Has the test that holds `docs/metrics.md` against its tables write the page.
+pub(crate) fn write_metrics_page() -> Result<u8> {
+    let mut command = cargo();
+    command
+        .args(["test", "--package", "ferrolet-server", "--lib"])
+        .arg("the_page_of_figures_is_of_these_tables")
+        .env("FERROLET_WRITE_PAGES", "1");
+    say(&command);
+    let status = command.status().context("start cargo")?;
+    if !status.success() {
+        bail!("the page could not be written");
+    }
+    Ok(0)
+}
+
 /// The agent that a command's arguments ask for: `--agent PATH`, or ours, with `--fast` in the lab
 /// profile.
 ///

@@ -46,14 +46,7 @@ fn command() -> Command {
         .about("Chores of the Ferrolet workspace; each installs or builds what it needs")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(
-            Command::new("tidy")
-                .about("Check the house rules: crate edges, I/O in core, unsafe, leftovers, sizes"),
-        )
-        .subcommand(
-            Command::new("map")
-                .about("Draw crates and edges into ARCHITECTURE.md, as the workspace has them"),
-        )
+        .subcommands(about_the_tree())
         .subcommand(
             Command::new("test")
                 .about("Everything that must hold; ends with `N passed, N failed, N skipped`")
@@ -117,6 +110,18 @@ fn command() -> Command {
         .subcommand(bench::command(fast, agent))
 }
 
+/// Commands without arguments, about the files of this tree.
+fn about_the_tree() -> [Command; 3] {
+    [
+        Command::new("tidy")
+            .about("Check the house rules: crate edges, I/O in core, unsafe, leftovers, sizes"),
+        Command::new("map")
+            .about("Draw crates and edges into ARCHITECTURE.md, as the workspace has them"),
+        Command::new("metrics")
+            .about("Write docs/metrics.md anew, from the tables of figures that the agent serves"),
+    ]
+}
+
 fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
@@ -144,6 +149,7 @@ fn dispatch(matches: &ArgMatches) -> Result<u8> {
     match matches.subcommand() {
         Some(("tidy", _)) => tidy::command(),
         Some(("map", _)) => tidy::map::command(),
+        Some(("metrics", _)) => build::write_metrics_page(),
         Some(("test", args)) => test::command(args),
         Some(("run", args)) => run::command(args),
         Some(("cluster", args)) => cluster::dispatch(args),

@@ -106,7 +106,7 @@ fn write(directory: &Path, agent: &Path, version: &str) -> Result<PathBuf> {
         changelog: "# Changelog\n".to_owned(),
     };
     let path = directory.join(debian::file_name(&release));
-    fs::write(&path, debian::package(&release, Squeeze::Hardly)?)?;
+    fs::write(&path, debian::package(&release, Squeeze::Not)?)?;
     Ok(path)
 }
 

@@ -190,7 +190,6 @@ pub(super) struct Rig {
     pub(super) reviews: FakeReviews,
     pub(super) logs: FakeLogs,
     pub(super) usage: FakeUsage,
-    pub(super) hidden: Hidden,
     pub(super) disk: FakeRuntimeDisk,
     pub(super) streams: FakeStreams,
     pub(super) verbosity: Arc<AtomicU32>,
@@ -215,6 +214,7 @@ pub(super) struct Wish {
     pub(super) stream_idle_timeout: Duration,
     pub(super) streams: FakeStreams,
     pub(super) usage: FakeUsage,
+    pub(super) hidden: Hidden,
     /// Who writes checkpoints instead of the streams.
     pub(super) checkpoints: Option<Arc<dyn Checkpoints>>,
 }

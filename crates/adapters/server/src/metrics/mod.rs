@@ -7,6 +7,8 @@
 //! true or absent: a family nobody measures is not shown.
 
 mod cadvisor;
+#[cfg(test)]
+mod catalogue;
 mod forms;
 mod http;
 mod layers;
