@@ -99,7 +99,8 @@ pub(crate) fn claimed_spec(
             Some((text, bytes))
         }),
     };
-    let spec = VolumeSpec { claim: Some(bound), ..persistent_spec(volume, claim_use.is_read_only) };
+    let spec = persistent_spec(volume, claim_use.is_read_only).map_err(process)?;
+    let spec = VolumeSpec { claim: Some(bound), ..spec };
     let mode = spec.mode.word();
     if uses.as_files && spec.mode != VolumeMode::Filesystem {
         return Err(format!(

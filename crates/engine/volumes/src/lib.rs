@@ -32,6 +32,7 @@ mod host_path;
 mod left_over;
 mod local;
 mod medium;
+mod migrated;
 mod mount;
 mod nested;
 mod nfs;

@@ -15,6 +15,8 @@ use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeSpec, Volume,
 };
 
+use crate::migrated::{access_modes, migrated};
+
 /// The annotation by which an administrator lends a volume's group to its users.
 const GROUP_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
 /// The annotation that mount options had before they had a field.
@@ -59,8 +61,12 @@ pub(crate) fn inline_spec(volume: &Volume) -> Option<VolumeSpec> {
     })
 }
 
-/// What a persistent volume is, for a pod that may only want to read it.
-pub(crate) fn persistent_spec(volume: &PersistentVolume, is_read_only: bool) -> VolumeSpec {
+/// What a persistent volume is, for a pod that may only want to read it; or why that cannot be said
+/// of one that a driver took over.
+pub(crate) fn persistent_spec(
+    volume: &PersistentVolume,
+    is_read_only: bool,
+) -> Result<VolumeSpec, String> {
     let empty = PersistentVolumeSpec::default();
     let spec = volume.spec.as_ref().unwrap_or(&empty);
     let annotation = |key: &str| volume.metadata.annotations.as_ref()?.get(key);
@@ -70,13 +76,19 @@ pub(crate) fn persistent_spec(volume: &PersistentVolume, is_read_only: bool) -> 
         .map(str::to_owned)
         .chain(spec.mount_options.iter().flatten().cloned());
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let (source, is_source_read_only) = source_of(spec, name);
-    VolumeSpec {
+    let (source, is_source_read_only) = match migrated(volume) {
+        Some(found) => {
+            let found = found?;
+            (VolumeSource::Csi(found.volume), found.is_read_only)
+        }
+        None => source_of(spec, name),
+    };
+    Ok(VolumeSpec {
         name: volume.metadata.name.clone().unwrap_or_default(),
         source,
         is_read_only: is_read_only || is_source_read_only,
         mount_options: options.collect(),
-        access_modes: spec.access_modes.clone().unwrap_or_default(),
+        access_modes: access_modes(spec),
         group: annotation(GROUP_ANNOTATION).and_then(|text| text.parse().ok()),
         capacity: spec
             .capacity
@@ -90,7 +102,7 @@ pub(crate) fn persistent_spec(volume: &PersistentVolume, is_read_only: bool) -> 
         },
         claim: None,
         affinity_fault: None,
-    }
+    })
 }
 
 fn source_of(spec: &PersistentVolumeSpec, name: &str) -> (VolumeSource, bool) {
