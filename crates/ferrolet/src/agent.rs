@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ferrolet_config::{CommandLine, Loaded, effective_json, flag_values, load};
+use ferrolet_config::{CommandLine, Loaded, effective_yaml, flag_values, load};
 use ferrolet_host::{LockFile, Termination};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -95,7 +95,7 @@ fn announce(command_line: &CommandLine, loaded: &Loaded) {
     for (name, value) in flag_values(command_line) {
         tracing::info!(v = 1, "FLAG: --{name}={value:?}");
     }
-    tracing::debug!(configuration = %effective_json(&loaded.raw), "Effective configuration");
+    tracing::info!(config = effective_yaml(&loaded.raw), "Effective KubeletConfiguration");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

@@ -38,6 +38,7 @@ mod suggest;
 mod tests;
 mod version;
 mod yaml;
+mod yaml_text;
 
 pub use change::{Change, Effect, compare};
 pub use check::{Finding, Severity, check};
@@ -49,7 +50,7 @@ pub use flags::{
     completion, ferrolet_page, flag_names, flag_values, help_text, kubelet_page, own_flag_names,
 };
 pub use gates::{FeatureGates, Gate, Lock, Stage, UNREAD, Unread};
-pub use load::{Loaded, NamedText, effective_json, load};
+pub use load::{Loaded, NamedText, effective_json, effective_yaml, load};
 pub use origins::{Origin, Origins};
 pub use raw::{RawConfig, field_names, is_known_field};
 pub use runtime_file::{RUNTIME_FILE, RuntimeFile};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::config::{EMBEDDED, PullConcurrency, Shutdown};
 use crate::{
     CommandLine, Config, FeatureGates, FieldError, Flags, LoadError, RawConfig, doors, effect,
-    gates, origins::Origins, raw::is_zero,
+    gates, origins::Origins, raw::is_zero, yaml_text::yaml_text,
 };
 
 /// A text and the name to call it by: the absolute path of the file it was read from.
@@ -149,7 +149,12 @@ fn cgroup_remark(config: &Config) -> Option<String> {
         .then(|| format!("kubeletCgroups = {kubelet} is not inside kubeReservedCgroup = {kube}"))
 }
 
-/// The effective configuration for the start-up log, with the headers of the pod source masked.
+/// [`effective_json`] as YAML, for the start-up log.
+pub fn effective_yaml(raw: &RawConfig) -> String {
+    yaml_text(&effective_json(raw))
+}
+
+/// The effective configuration, with the headers of the pod source masked.
 /// [`RawConfig::to_json`] is the same without the mask.
 pub fn effective_json(raw: &RawConfig) -> Value {
     let mut json = raw.to_json();
