@@ -26,9 +26,9 @@ mod table;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use ferrolet_lab::{Network, isolation, parts};
+use ferrolet_lab::{CgroupView, Network, isolation, parts};
 
 use crate::{build, count, given, option};
 use judge::Judge;
@@ -64,7 +64,7 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                 "WHICH",
                 "Which of upstream's suites: that of clusters, or that of nodes",
             )
-            .value_parser(Judge::ALL.map(Judge::name))
+            .value_parser(Judge::SUITES.map(Judge::name))
             .default_value(Judge::Cluster.name()),
         )
         .arg(
@@ -78,6 +78,7 @@ pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
                 .requires("focus"),
         )
         .arg(count("procs", "N", "Tests at a time").default_value("6"))
+        .arg(flag("serial", "With --suite node: the tests that want the node for themselves"))
         .arg(flag("again", "Only what did not pass in the last full run, and lay it over that run"))
         .arg(flag(
             "write",
@@ -96,10 +97,16 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
     }
     let tools = parts::toolbox().required()?;
     let binaries = parts::control_plane().required()?;
-    let judge = args
+    let suite = args
         .get_one::<String>("suite")
         .and_then(|name| Judge::parse(name))
         .context("the parser knows the names")?;
+    let judge = match (suite, args.get_flag("serial")) {
+        (judge, false) => judge,
+        (Judge::Node, true) => Judge::Serial,
+        (_, true) => bail!("--serial goes with --suite node"),
+    };
+    let logind = judge.is_serial().then(|| parts::logind().required()).transpose()?;
     let suite = parts::suite(judge.program()).required()?;
     let kubelet = args
         .get_one::<String>("kubelet")
@@ -114,10 +121,16 @@ pub(crate) fn dispatch(args: &ArgMatches) -> Result<u8> {
         kubelet,
         focus: args.get_one::<String>("focus").cloned(),
         is_any: args.get_flag("any"),
-        n_procs: given(args, "procs"),
+        n_procs: if judge.is_serial() { 1 } else { given(args, "procs") },
         is_again: args.get_flag("again"),
         is_page_wanted: args.get_flag("write"),
     };
-    let scene = run::Scene { tools, binaries, suite, plan };
-    isolation::run(Network::Private, |bench| run::run(bench, &scene))
+    let scene = run::Scene { tools, binaries, suite, logind, plan };
+    let view = match judge.is_serial() {
+        // Its tests look for the node's cgroups where they are on a machine, and put the whole of it
+        // short of memory.
+        true => CgroupView::Corner,
+        false => CgroupView::Machine,
+    };
+    isolation::run_seeing(view, Network::Private, |bench| run::run(bench, &scene))
 }

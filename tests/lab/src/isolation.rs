@@ -63,6 +63,16 @@ impl Network {
     }
 }
 
+/// What of the machine's cgroups a run sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupView {
+    /// All of them; it has a corner for itself.
+    Machine,
+    /// Its corner, as if that were all: for programs that look where a machine's own node has its
+    /// cgroups, and that take the top for the whole machine. Cgroup v1 only.
+    Corner,
+}
+
 /// Names and numbers that belong to one run.
 #[derive(Debug, Clone)]
 pub struct RunId {
@@ -143,8 +153,17 @@ impl Bench {
 /// Runs `body` in a world of its own and gives its exit code; a leftover turns success into
 /// failure.
 pub fn run(network: Network, body: impl FnOnce(&Bench) -> Result<u8>) -> Result<u8> {
+    run_seeing(CgroupView::Machine, network, body)
+}
+
+/// The same with a choice of what it sees.
+pub fn run_seeing(
+    view: CgroupView,
+    network: Network,
+    body: impl FnOnce(&Bench) -> Result<u8>,
+) -> Result<u8> {
     match std::env::var(STAGE).as_deref() {
-        Ok("init") => inside::init(),
+        Ok("init") => inside::init(view),
         Ok("inner") => inside::inner(body),
         Ok(other) => bail!("{STAGE} is {other:?}"),
         Err(_) => outer(network),

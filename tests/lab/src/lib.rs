@@ -43,7 +43,7 @@ pub mod wait;
 
 pub use cluster::{Cluster, ClusterNode, ClusterOptions};
 pub use containerd::Containerd;
-pub use isolation::{Bench, Network};
+pub use isolation::{Bench, CgroupView, Network};
 pub use logind::Logind;
 pub use node::{Node, NodeOptions};
 pub use parts::{Part, Toolbox};

@@ -14,7 +14,7 @@ use ferrolet_lab::process::{Daemon, call, output};
 use ferrolet_lab::{Bench, Cluster, Containerd, Node};
 
 use super::judge::Judge;
-use super::run::Scene;
+use super::run::{Extras, Scene};
 use super::services::Services;
 use super::{list, report};
 use crate::span::brief;
@@ -63,6 +63,7 @@ pub(super) struct Stage<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) containerd: &'a Containerd,
     pub(super) node: &'a Node,
+    pub(super) extras: &'a Extras,
 }
 
 /// The command that runs these tests, by the suite's own names; everything that it writes is below
@@ -89,7 +90,7 @@ pub(super) fn command(
     command.arg(&program).arg("--");
     match judge {
         Judge::Cluster => through_the_cluster(&mut command, stage.cluster),
-        Judge::Node => beside_the_node(&mut command, stage, directory)?,
+        Judge::Node | Judge::Serial => beside_the_node(&mut command, stage, directory)?,
     }
     Ok(command)
 }
@@ -103,7 +104,7 @@ fn through_the_cluster(command: &mut Command, cluster: &Cluster) {
 
 /// It would start a control plane and a kubelet of its own, unless it is told where there are some.
 fn beside_the_node(command: &mut Command, stage: &Stage<'_>, directory: &Path) -> Result<()> {
-    let Stage { cluster, containerd, node } = stage;
+    let Stage { cluster, containerd, node, extras } = stage;
     let system = directory.join("system.json");
     fs::write(&system, SYSTEM)?;
     fs::create_dir_all(ROOT)?;
@@ -118,6 +119,15 @@ fn beside_the_node(command: &mut Command, stage: &Stage<'_>, directory: &Path) -
         .arg(format!("--bearer-token={}", token(cluster)?))
         .arg(format!("--container-runtime-endpoint={}", containerd.endpoint()))
         .arg(format!("--system-spec-file={}", system.display()));
+    command.envs(extras.environment.iter().cloned());
+    if let Some(drop_ins) = &extras.drop_ins {
+        command.arg(format!("--config-dir={}", drop_ins.display()));
+        // Upstream's program leaves the kubelet's log there, and one of its tests reads it.
+        let reports = directory.join("reports");
+        fs::create_dir_all(&reports)?;
+        symlink(node.log(), reports.join("kubelet.log"))?;
+        command.arg(format!("--report-dir={}", reports.display()));
+    }
     Ok(())
 }
 

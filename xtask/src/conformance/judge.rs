@@ -1,9 +1,11 @@
-//! Upstream's two test programs that judge a node, and what differs between them. Pure.
+//! Who judges a node: upstream's two test programs, one of them twice, and what differs between them.
+//! Pure.
 //!
 //! | judge | upstream's directory | looks at the node |
 //! | --- | --- | --- |
 //! | cluster | `test/e2e` | through the API server |
 //! | node | `test/e2e_node` | also from beside it: its files, its local ports, the runtime |
+//! | serial | `test/e2e_node` | one test at a time, which has the node for itself and mostly configures it anew |
 
 use serde_json::{Value, json};
 
@@ -14,15 +16,20 @@ use super::results::Kubelet;
 pub(super) enum Judge {
     Cluster,
     Node,
+    Serial,
 }
 
 impl Judge {
-    pub(super) const ALL: [Judge; 2] = [Judge::Cluster, Judge::Node];
+    pub(super) const ALL: [Judge; 3] = [Judge::Cluster, Judge::Node, Judge::Serial];
+
+    /// Those that have a program each; the others are ways of it.
+    pub(super) const SUITES: [Judge; 2] = [Judge::Cluster, Judge::Node];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Judge::Cluster => "cluster",
             Judge::Node => "node",
+            Judge::Serial => "serial",
         }
     }
 
@@ -34,7 +41,7 @@ impl Judge {
     pub(super) fn program(self) -> &'static str {
         match self {
             Judge::Cluster => "e2e.test",
-            Judge::Node => "e2e_node.test",
+            Judge::Node | Judge::Serial => "e2e_node.test",
         }
     }
 
@@ -43,6 +50,7 @@ impl Judge {
         match self {
             Judge::Cluster => include_str!("../../../tests/conformance/list.txt"),
             Judge::Node => include_str!("../../../tests/conformance/node.txt"),
+            Judge::Serial => include_str!("../../../tests/conformance/serial.txt"),
         }
     }
 
@@ -50,7 +58,7 @@ impl Judge {
     pub(super) fn label(self, kubelet: Kubelet) -> String {
         match self {
             Judge::Cluster => kubelet.name().to_owned(),
-            Judge::Node => format!("node-{}", kubelet.name()),
+            Judge::Node | Judge::Serial => format!("{}-{}", self.name(), kubelet.name()),
         }
     }
 
@@ -60,7 +68,31 @@ impl Judge {
             Judge::Cluster => json!({}),
             // It asks on localhost, and looks for logs where they are by default.
             Judge::Node => json!({ "address": "0.0.0.0", "podLogsDir": "/var/log/pods" }),
+            // And, as upstream has it for them, conditions that end soon.
+            Judge::Serial => json!({
+                "address": "0.0.0.0",
+                "podLogsDir": "/var/log/pods",
+                "cgroupRoot": "/",
+                "volumeStatsAggPeriod": "10s",
+                "serializeImagePulls": false,
+                "fileCheckFrequency": "10s",
+                "evictionPressureTransitionPeriod": "30s",
+            }),
         }
+    }
+
+    /// The controllers beside the API server. Who has the node for himself expects nobody to taint it
+    /// for the conditions that his tests bring about.
+    pub(super) fn controllers(self) -> &'static str {
+        match self {
+            Judge::Cluster | Judge::Node => "*",
+            Judge::Serial => "*,-node-lifecycle-controller",
+        }
+    }
+
+    /// Whether a test has the node for itself.
+    pub(super) fn is_serial(self) -> bool {
+        self == Judge::Serial
     }
 
     /// The title of its chapter.
@@ -68,6 +100,7 @@ impl Judge {
         match self {
             Judge::Cluster => "The cluster suite",
             Judge::Node => "The node suite",
+            Judge::Serial => "The node suite, one by one",
         }
     }
 
@@ -83,6 +116,11 @@ impl Judge {
                 "The tests of upstream's `test/e2e_node` that run beside others, and some of those that restart the kubelet, without what it\n\
                  shares with the cluster suite. What upstream's kubelet cannot pass here, and what is left out for another reason, is named in\n\
                  [node.txt](../tests/conformance/node.txt)."
+            }
+            Judge::Serial => {
+                "Tests of upstream's `test/e2e_node` that want the node for themselves: they configure it anew, put it short of something, or let\n\
+                 the machine go down, with a stand-in for logind. What is left out, and why, is named in\n\
+                 [serial.txt](../tests/conformance/serial.txt)."
             }
         }
     }

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn each_list_has_every_name_once() {
-        for (judge, n_names) in [(Judge::Cluster, 271), (Judge::Node, 202)] {
+        for (judge, n_names) in [(Judge::Cluster, 271), (Judge::Node, 202), (Judge::Serial, 21)] {
             let names = names(judge);
             assert_eq!(names.len(), n_names, "{}", judge.name());
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), n_names);

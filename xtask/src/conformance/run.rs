@@ -17,7 +17,7 @@ use ferrolet_lab::parts::{ControlPlane, Suite};
 use ferrolet_lab::process::{keep, output};
 use ferrolet_lab::registry::Registry;
 use ferrolet_lab::{
-    Bench, Cluster, ClusterNode, ClusterOptions, Containerd, NodeOptions, Toolbox, suite,
+    Bench, Cluster, ClusterNode, ClusterOptions, Containerd, Logind, NodeOptions, Toolbox, suite,
 };
 
 use super::report::{self, Spec};
@@ -33,6 +33,8 @@ pub(super) struct Scene {
     pub(super) tools: Toolbox,
     pub(super) binaries: ControlPlane,
     pub(super) suite: Suite,
+    /// The program that stands in for logind, where tests let the machine go down.
+    pub(super) logind: Option<PathBuf>,
     pub(super) plan: Plan,
 }
 
@@ -59,12 +61,23 @@ pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
         plan.n_procs
     );
 
-    let cluster = Cluster::start(bench, &scene.binaries, &ClusterOptions::default())?;
+    let controllers = plan.judge.controllers().to_owned();
+    let options = ClusterOptions { controllers, ..ClusterOptions::default() };
+    let cluster = Cluster::start(bench, &scene.binaries, &options)?;
     let containerd = Containerd::start(bench, &scene.tools, "containerd")?;
     let missing_images = import_images(&containerd, scene)?;
-    let mut node = join(bench, &containerd, &cluster, plan)?;
+    let bus = bench.directory("bus")?;
+    let logind = scene.logind.as_deref().map(|it| Logind::start(it, &bus)).transpose()?;
+    let extras = Extras {
+        // Tests write drop-ins there; a node that runs beside others has none.
+        drop_ins: plan.judge.is_serial().then(|| directory.join("kubelet.conf.d")),
+        environment: logind.iter().map(Logind::environment).collect(),
+    };
+    let mut node = join(bench, &containerd, &cluster, plan, &extras)?;
     let names = &chosen.suite_names;
-    let stage = ginkgo::Stage { cluster: &cluster, containerd: &containerd, node: &node.node };
+    let (cluster, node_of_stage) = (&cluster, &node.node);
+    let stage =
+        ginkgo::Stage { cluster, containerd: &containerd, node: node_of_stage, extras: &extras };
     let command = ginkgo::command(scene, &stage, names, &directory)?;
     let is_complete = ginkgo::drive(bench, command, names.len(), &mut node.node, &directory)?;
     keep(&node.node.log(), &directory.join("agent.log"))?;
@@ -93,6 +106,14 @@ pub(super) fn run(bench: &Bench, scene: &Scene) -> Result<u8> {
         verdicts: report::verdicts(&chosen.names, &specs, &missing_images),
     };
     conclude(plan, results, &specs, &directory)
+}
+
+/// What a node and its judge share beside files and ports.
+pub(super) struct Extras {
+    /// The directory of configuration drop-ins.
+    pub(super) drop_ins: Option<PathBuf>,
+    /// Where the bus is.
+    pub(super) environment: Vec<(String, String)>,
 }
 
 /// The right to write below `target/conformance`, as long as it is held.
@@ -201,13 +222,23 @@ fn join(
     containerd: &Containerd,
     cluster: &Cluster,
     plan: &Plan,
+    extras: &Extras,
 ) -> Result<ClusterNode> {
     let mut options = NodeOptions::new(NODE, &plan.agent);
+    options.environment.extend(extras.environment.iter().cloned());
+    if let Some(directory) = &extras.drop_ins {
+        fs::create_dir_all(directory)?;
+        options.arguments.push(format!("--config-dir={}", directory.display()));
+    }
     options.ports = Ports::Usual;
     options.configuration = plan.judge.configuration();
     let mut node = ClusterNode::prepare(bench, containerd, cluster, options, &Access::Certificate)?;
     node.node.launch()?;
     node.wait_ready(cluster)?;
+    if plan.judge.is_serial() {
+        // The API server gives it to every new node, and nobody is there who would take it away.
+        cluster.kubectl(&["taint", "node", NODE, "node.kubernetes.io/not-ready:NoSchedule-"])?;
+    }
     Ok(node)
 }
 

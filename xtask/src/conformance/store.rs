@@ -36,6 +36,11 @@ pub(super) fn load(judge: Judge, kubelet: Kubelet) -> Result<Option<Results>> {
     Ok(None)
 }
 
+/// Whether there was a full run, here or elsewhere.
+fn is_known(judge: Judge, kubelet: Kubelet) -> bool {
+    cached(judge, kubelet).is_ok_and(|it| it.exists()) || kept(judge, kubelet).exists()
+}
+
 /// Keeps a full run in the cache.
 pub(super) fn save(judge: Judge, kubelet: Kubelet, results: &Results) -> Result<()> {
     write(&cached(judge, kubelet)?, &text_of(results)?)
@@ -46,6 +51,13 @@ pub(super) fn save(judge: Judge, kubelet: Kubelet, results: &Results) -> Result<
 pub(super) fn write_page() -> Result<()> {
     let mut chapters = Vec::new();
     for judge in Judge::ALL {
+        if judge.is_serial() && Kubelet::ALL.iter().any(|it| !is_known(judge, *it)) {
+            println!(
+                "no chapter of the {} suite: it has no full run of both kubelets",
+                judge.name()
+            );
+            continue;
+        }
         let of = |kubelet: Kubelet| {
             load(judge, kubelet)?.with_context(|| {
                 format!(

@@ -38,6 +38,8 @@ pub struct ClusterOptions {
     pub api_port: Option<u16>,
     /// How long certificates live that the controller manager signs, as its flag takes it.
     pub signing_duration: String,
+    /// Which controllers run, as the controller manager's flag takes it.
+    pub controllers: String,
 }
 
 impl Default for ClusterOptions {
@@ -46,6 +48,7 @@ impl Default for ClusterOptions {
             name: "cluster".to_owned(),
             api_port: None,
             signing_duration: "8760h".to_owned(),
+            controllers: "*".to_owned(),
         }
     }
 }
@@ -85,6 +88,7 @@ impl Cluster {
             scheduler_port: http::free_port()?,
             proxy_port: http::free_port()?,
             signing_duration: options.signing_duration.clone(),
+            controllers: options.controllers.clone(),
         };
         let authority = Authority::new("ferrolet-lab")?;
         let tokens = format!(

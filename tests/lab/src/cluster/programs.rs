@@ -25,6 +25,7 @@ pub(super) struct Layout {
     pub(super) scheduler_port: u16,
     pub(super) proxy_port: u16,
     pub(super) signing_duration: String,
+    pub(super) controllers: String,
 }
 
 /// Where the controller manager looks for volume drivers.
@@ -171,6 +172,7 @@ impl Layout {
             .arg(flag_path("--cluster-signing-cert-file", &self.path("ca.crt")))
             .arg(flag_path("--cluster-signing-key-file", &self.path("ca.key")))
             .arg(format!("--cluster-signing-duration={}", self.signing_duration))
+            .arg(format!("--controllers={}", self.controllers))
             .arg(format!("--cluster-cidr=10.{}.0.0/16", self.block))
             .arg(format!("--service-cluster-ip-range={}", self.services()))
             .arg(format!("--secure-port={}", self.manager_port))

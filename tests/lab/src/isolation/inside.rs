@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-    mount_move, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, mount_move, unmount,
 };
 use rustix::process::{Signal, WaitOptions, wait};
 
-use super::{Bench, STAGE, arguments, clean, network, own_run};
+use super::{Bench, CgroupView, STAGE, arguments, clean, network, own_run};
 use crate::cgroups;
 use crate::process::{call, send_signal};
 use crate::wait::wait_until;
 
 /// The namespace's first process: makes the place private, starts the inner process and reaps until
 /// that ends.
-pub(super) fn init() -> Result<u8> {
+pub(super) fn init(view: CgroupView) -> Result<u8> {
     let run = own_run()?;
     cover_shared_paths(&run.directory())?;
     show_own_links(&run.directory())?;
@@ -33,7 +33,11 @@ pub(super) fn init() -> Result<u8> {
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
         .context("share mounts")?;
     call("ip", &["link", "set", "lo", "up"])?;
-    let inner = Command::new(std::env::current_exe()?)
+    let mut inner = match view {
+        CgroupView::Machine => Command::new(std::env::current_exe()?),
+        CgroupView::Corner => into_corner(&run.cgroup())?,
+    };
+    let inner = inner
         .args(arguments())
         .env(STAGE, "inner")
         // Temporary files of Go programs and of ours end with the run.
@@ -47,11 +51,41 @@ pub(super) fn init() -> Result<u8> {
         };
         if gone.as_raw_nonzero().get() == pid {
             end_everybody()?;
+            if view == CgroupView::Corner {
+                leave_corner()?;
+            }
             detach_cover(&run.directory())?;
             clean(&run)?;
             return Ok(status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
     }
+}
+
+/// Enters the cgroup that it starts in, and makes that the top of what its children see.
+const ENTER: &str = r#"for tasks in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$tasks" || exit 1; done
+exec unshare --cgroup -- "$@""#;
+
+/// Lets the corner take the place of every hierarchy; gives this program as it is started in there.
+fn into_corner(group: &str) -> Result<Command> {
+    ensure!(!cgroups::is_v2(), "one's own corner for a machine is for cgroup v1");
+    let world = format!("{group}/world");
+    cgroups::create(&world)?;
+    for hierarchy in cgroups::hierarchies()? {
+        let corner = hierarchy.join(world.trim_start_matches('/'));
+        mount_bind(&corner, &hierarchy)
+            .with_context(|| format!("put {} in its place", corner.display()))?;
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", ENTER, "sh"]).arg(std::env::current_exe()?);
+    Ok(command)
+}
+
+fn leave_corner() -> Result<()> {
+    for hierarchy in cgroups::hierarchies()? {
+        unmount(&hierarchy, UnmountFlags::DETACH)
+            .with_context(|| format!("uncover {}", hierarchy.display()))?;
+    }
+    Ok(())
 }
 
 /// Kills and reaps every other process of the namespace, so that nobody writes while files are
