@@ -39,6 +39,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::{count, number, option, span};
 
 /// The command line of `bench`.
+// tidy: a table, one argument after another
 pub(crate) fn command(fast: Arg, agent: Arg) -> Command {
     let flag = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)

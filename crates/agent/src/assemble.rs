@@ -22,6 +22,7 @@ use crate::{
 const NO_CSI_NODE: &str = "CSINode is not yet initialized";
 
 /// Puts an agent together. Nothing runs yet.
+// tidy: a table, the list of the parts with what each is handed
 pub async fn assemble(settings: Settings, mut platform: Platform) -> Result<Agent, ClientError> {
     let mut parts = std::mem::take(&mut platform.parts);
     let (node, mut node_part) =

@@ -155,43 +155,9 @@ impl Books {
                 }
                 self.attempts.insert(id.clone(), place);
             }
-            Act::ContainerStarted { id, name } => {
-                self.note_life(id);
-                self.may_start(uid, at, name.as_str())?;
-                let place = (uid.clone(), name.clone());
-                let other = self.running.iter().find(|(_, other)| **other == place);
-                if let Some((other, _)) = other {
-                    return Err(format!("{name} starts as {id} while {other} runs"));
-                }
-                self.comes_in_turn(uid, name)?;
-                self.running.insert(id.clone(), place.clone());
-                // A sidecar is done when it runs and its probe says so, as far as others wait for
-                // it; an init container when it succeeded.
-                let is_held = self.gated.contains(&place) && self.sick.contains(name.as_str());
-                if name.as_str().starts_with("side") && !is_held {
-                    self.done.insert(place.clone());
-                }
-                if is_ephemeral(name) && !self.debugged.insert(place) {
-                    return Err(format!("the ephemeral {name} starts again"));
-                }
-            }
+            Act::ContainerStarted { id, name } => self.started(uid, at, id, name)?,
             Act::ContainerFailedToStart { id, .. } => self.note_life(id),
-            Act::ContainerSignalled { id, name, grace } => {
-                // Who was about to be restarted in a hurry gets the whole grace when the pod ends
-                // instead, as upstream has it.
-                let is_ending = self.ended.contains_key(uid);
-                let before = self.graces.insert(id.clone(), (*grace, is_ending));
-                let before = before.filter(|before| before.1 == is_ending);
-                if before.is_some_and(|before| before.0 < *grace) {
-                    return Err(format!("{name}'s grace grows from {before:?} to {grace:?}"));
-                }
-                if self.calm.contains(uid) && !self.ended.contains_key(uid) {
-                    return Err(format!("{name} ({id}) is stopped without a reason"));
-                }
-                if self.adopted.contains(id) {
-                    return Err(format!("{name} ({id}) is stopped by an agent that came back"));
-                }
-            }
+            Act::ContainerSignalled { id, name, grace } => self.signalled(uid, id, name, *grace)?,
             Act::ContainerExited { id, name, code } => {
                 self.running.remove(id);
                 if *code == 0 {
@@ -223,6 +189,58 @@ impl Books {
             | Act::DirectoriesRemoved
             | Act::VolumesReady
             | Act::VolumesReleased => {}
+        }
+        Ok(())
+    }
+
+    fn started(
+        &mut self,
+        uid: &PodUid,
+        at: Timestamp,
+        id: &ContainerId,
+        name: &ContainerName,
+    ) -> Result<(), String> {
+        self.note_life(id);
+        self.may_start(uid, at, name.as_str())?;
+        let place = (uid.clone(), name.clone());
+        let other = self.running.iter().find(|(_, other)| **other == place);
+        if let Some((other, _)) = other {
+            return Err(format!("{name} starts as {id} while {other} runs"));
+        }
+        self.comes_in_turn(uid, name)?;
+        self.running.insert(id.clone(), place.clone());
+        // A sidecar is done when it runs and its probe says so, as far as others wait for it; an init
+        // container when it succeeded.
+        let is_held = self.gated.contains(&place) && self.sick.contains(name.as_str());
+        if name.as_str().starts_with("side") && !is_held {
+            self.done.insert(place.clone());
+        }
+        if is_ephemeral(name) && !self.debugged.insert(place) {
+            return Err(format!("the ephemeral {name} starts again"));
+        }
+        Ok(())
+    }
+
+    fn signalled(
+        &mut self,
+        uid: &PodUid,
+        id: &ContainerId,
+        name: &ContainerName,
+        grace: GracePeriod,
+    ) -> Result<(), String> {
+        // Who was about to be restarted in a hurry gets the whole grace when the pod ends instead, as
+        // upstream has it.
+        let is_ending = self.ended.contains_key(uid);
+        let before = self.graces.insert(id.clone(), (grace, is_ending));
+        let before = before.filter(|before| before.1 == is_ending);
+        if before.is_some_and(|before| before.0 < grace) {
+            return Err(format!("{name}'s grace grows from {before:?} to {grace:?}"));
+        }
+        if self.calm.contains(uid) && !self.ended.contains_key(uid) {
+            return Err(format!("{name} ({id}) is stopped without a reason"));
+        }
+        if self.adopted.contains(id) {
+            return Err(format!("{name} ({id}) is stopped by an agent that came back"));
         }
         Ok(())
     }

@@ -104,6 +104,7 @@ pub(super) enum Outcome {
 }
 
 /// Every figure of a race with these bursts, in the order of the table.
+// tidy: a table, one figure after another
 pub(super) fn catalogue(bursts: &[usize], n_rate: usize) -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |key: String, label: String, unit: Unit, goal: Option<Goal>| {

@@ -1,11 +1,12 @@
 //! House rules as a test: what `cargo xtask tidy` checks and how it reports.
 //!
 //! Four kinds: edges between crates, read from `cargo metadata` ([`edges`]), their drawing ([`map`]),
-//! rules on the text of each source file ([`text`]), and files that must be copies of one another
+//! rules on the text of each source file ([`text`], [`lengths`]), and files that must be copies of one another
 //! ([`copies`]). Each finding is `path:line: message`. It changes nothing.
 
 mod copies;
 mod edges;
+mod lengths;
 pub(crate) mod map;
 mod scrub;
 mod text;

@@ -1,6 +1,7 @@
 //! Rules on the text of one source file.
 
 use super::Finding;
+use super::lengths;
 use super::scrub::scrub;
 
 /// No file is longer than this; tests and generated code apart.
@@ -92,6 +93,15 @@ pub(super) fn check(path: &str, source: &str) -> Vec<Finding> {
             }
         }
     }
+    if !is_test_file(path) && !source.contains("@generated") {
+        for it in lengths::too_long(source, &lines, n_code_lines) {
+            let (name, n_lines, limit) = (it.name, it.n_lines, lengths::MAX_LINES);
+            report(
+                it.index + 1,
+                format!("{name} has {n_lines} lines: split it (limit {limit}, tables apart)"),
+            );
+        }
+    }
     if is_root(path)
         && !UNSAFE_CRATES.iter().any(|it| path.starts_with(it))
         && !lines.iter().any(|it| it.contains("#![forbid(unsafe_code)]"))
@@ -153,7 +163,7 @@ fn tests_begin(lines: &[String]) -> Option<usize> {
 
 fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs")
-        || path.split('/').skip(1).any(|part| part == "tests")
+        || path.split('/').skip(1).any(|part| part == "tests" || part.ends_with("_tests"))
         || path.starts_with("tests/e2e")
 }
 

@@ -31,8 +31,6 @@ impl Places {
         let mut buffer = Vec::new();
         let proc = Directory::open(Path::new("/proc")).ok();
         let own = proc.as_ref().and_then(|proc| proc.child(std::process::id().to_string()));
-        let mut networks =
-            Networks { own: own.as_ref().and_then(|own| own.link("ns/net")), last: None };
         let wanted = Wanted::by(detail);
         let breadth = wanted.hierarchies;
         let devices = match breadth {
@@ -41,8 +39,12 @@ impl Places {
         };
         let node = self.node(at, &mut buffer)?;
         let mut cgroups: Vec<CgroupFigures> = Vec::new();
-        // The pod whose network a summary knows already: all of its containers share it.
-        let mut connected: Option<PodUid> = None;
+        let mut processes = Processes {
+            proc: proc.as_ref(),
+            breadth,
+            networks: Networks { own: own.as_ref().and_then(|own| own.link("ns/net")), last: None },
+            connected: None,
+        };
         self.walk(&wanted, &mut |visited| {
             let is_known = match &visited.whose {
                 Whose::Container(_, id) => detail.has_usage_of(id),
@@ -54,39 +56,15 @@ impl Places {
                 (nothing(at), Details::default())
             };
             let pids = visited.cgroup.pids(&mut buffer);
-            let mut processes = ProcessFigures::default();
-            let mut interfaces = match (&visited.whose, &own) {
-                (Whose::Node, Some(own)) => interfaces(own, &mut buffer),
-                _ => Vec::new(),
-            };
             let pod = match &visited.whose {
                 Whose::Container(uid, _) => Some(uid),
                 _ => None,
             };
-            for (n, pid) in pids.iter().enumerate() {
-                // A container's network is that of its first process.
-                let has_network = n == 0 && pod.is_some();
-                let is_wanted = match breadth {
-                    Breadth::All => true,
-                    Breadth::Basic => has_network && connected.as_ref() != pod,
-                };
-                let process = proc.as_ref().filter(|_| is_wanted);
-                let process = process.and_then(|proc| proc.child(pid.to_string()));
-                match (&process, breadth) {
-                    // Of processes a summary wants only that they are there.
-                    (_, Breadth::Basic) => processes.n_processes += 1,
-                    (Some(process), Breadth::All) => {
-                        add_process(&mut processes, process, &mut buffer);
-                    }
-                    (None, Breadth::All) => {}
-                }
-                if let (Some(process), true) = (&process, has_network)
-                    && let Some(found) = networks.of(process, &mut buffer)
-                {
-                    interfaces = found;
-                    connected = pod.cloned();
-                }
-            }
+            let (found, connected) = processes.of(&pids, pod, &mut buffer);
+            let interfaces = match (&visited.whose, &own) {
+                (Whose::Node, Some(own)) => interfaces(own, &mut buffer),
+                _ => connected,
+            };
             for device in &mut details.devices {
                 let number = (device.major, device.minor);
                 device.name = devices.get(&number).cloned().unwrap_or_default();
@@ -106,7 +84,7 @@ impl Places {
                 memory: details.memory,
                 n_threads: details.n_threads,
                 max_threads: details.max_threads,
-                processes,
+                processes: found,
                 devices: details.devices,
                 pressure: details.pressure,
                 interfaces,
@@ -136,6 +114,51 @@ pub(super) fn nothing(at: Timestamp) -> CgroupUsage {
         memory: None,
         swap_bytes: None,
         swap_limit_bytes: None,
+    }
+}
+
+/// Processes on the way over the cgroups.
+struct Processes<'a> {
+    proc: Option<&'a Directory>,
+    breadth: Breadth,
+    networks: Networks,
+    /// The pod whose network a summary knows already: all of its containers share it.
+    connected: Option<PodUid>,
+}
+
+impl Processes<'_> {
+    /// The processes of one cgroup, and the interfaces of the container's network if it is one of
+    /// `pod`.
+    fn of(
+        &mut self,
+        pids: &[u32],
+        pod: Option<&PodUid>,
+        buffer: &mut Vec<u8>,
+    ) -> (ProcessFigures, Vec<InterfaceFigures>) {
+        let (mut processes, mut interfaces) = (ProcessFigures::default(), Vec::new());
+        for (n, pid) in pids.iter().enumerate() {
+            // A container's network is that of its first process.
+            let has_network = n == 0 && pod.is_some();
+            let is_wanted = match self.breadth {
+                Breadth::All => true,
+                Breadth::Basic => has_network && self.connected.as_ref() != pod,
+            };
+            let process = self.proc.filter(|_| is_wanted);
+            let process = process.and_then(|proc| proc.child(pid.to_string()));
+            match (&process, self.breadth) {
+                // Of processes a summary wants only that they are there.
+                (_, Breadth::Basic) => processes.n_processes += 1,
+                (Some(process), Breadth::All) => add_process(&mut processes, process, buffer),
+                (None, Breadth::All) => {}
+            }
+            if let (Some(process), true) = (&process, has_network)
+                && let Some(found) = self.networks.of(process, buffer)
+            {
+                interfaces = found;
+                self.connected = pod.cloned();
+            }
+        }
+        (processes, interfaces)
     }
 }
 

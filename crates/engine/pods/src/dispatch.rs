@@ -148,37 +148,7 @@ impl Dispatcher {
             Event::Earlier(stored) => {
                 self.roster.lived_before(stored.into_iter().map(|pod| (pod.uid, pod.key)))
             }
-            Event::Changes(changes) => {
-                for change in changes.changes {
-                    if let PodChange::Updated(new) = &change
-                        && let Some(old) = self.roster.wanted(&new.uid())
-                    {
-                        metrics::resizes_requested(&requested::changes(old, new));
-                        self.say_what_is_missing(old, new);
-                    }
-                    let commands = self.with_gate(|roster, gate| roster.change(change, gate));
-                    self.obey(commands);
-                }
-                if changes.all_sources_ready && !self.all_sources_ready {
-                    self.all_sources_ready = true;
-                    self.world.board.complete();
-                    if let Some(placing) = &self.world.placing {
-                        placing.all_known();
-                    }
-                    let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
-                    self.obey(commands);
-                    self.world.records.retain(|uid| self.roster.knows(uid));
-                    self.world.answers.retain(|uid| self.roster.knows(uid));
-                    self.world.devices.retain(&|uid| self.roster.knows(uid));
-                    self.world.endings.retain(|uid| self.roster.knows(uid));
-                    // What drivers hold for a pod that is nowhere any more is taken back as its
-                    // containers would be.
-                    for uid in self.world.claims.holders() {
-                        let command = self.roster.left_over(uid, None);
-                        self.obey(command.into_iter().collect());
-                    }
-                }
-            }
+            Event::Changes(changes) => self.change(changes),
             Event::Hint(Hint::Changed { uid, news }) => {
                 if let Some(inbox) = self.inboxes.get(&uid) {
                     inbox.hint(news);
@@ -234,27 +204,64 @@ impl Dispatcher {
                     self.obey(command.into_iter().collect());
                 }
             }
-            Event::WorkerEnded { uid, is_done } => {
-                self.inboxes.remove(&uid);
-                let commands = if is_done {
-                    self.panics.remove(&uid);
-                    let next = self.with_gate(|roster, gate| roster.finished(&uid, gate));
-                    for command in &next {
-                        if let Command::Start(it) = command
-                            && it.pod.uid() == uid
-                        {
-                            metrics::restarted(&it.pod);
-                        }
-                    }
-                    next
-                } else {
-                    tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
-                    *self.panics.entry(uid.clone()).or_default() += 1;
-                    self.with_gate(|roster, gate| roster.panicked(&uid, gate))
-                };
-                self.obey(commands);
-            }
+            Event::WorkerEnded { uid, is_done } => self.end_worker(&uid, is_done),
         }
+    }
+
+    /// What sources say. Once all of them have spoken, what nobody knows is forgotten.
+    fn change(&mut self, changes: PodChanges) {
+        for change in changes.changes {
+            if let PodChange::Updated(new) = &change
+                && let Some(old) = self.roster.wanted(&new.uid())
+            {
+                metrics::resizes_requested(&requested::changes(old, new));
+                self.say_what_is_missing(old, new);
+            }
+            let commands = self.with_gate(|roster, gate| roster.change(change, gate));
+            self.obey(commands);
+        }
+        if !changes.all_sources_ready || self.all_sources_ready {
+            return;
+        }
+        self.all_sources_ready = true;
+        self.world.board.complete();
+        if let Some(placing) = &self.world.placing {
+            placing.all_known();
+        }
+        let commands = self.with_gate(|roster, gate| roster.sources_ready(gate));
+        self.obey(commands);
+        self.world.records.retain(|uid| self.roster.knows(uid));
+        self.world.answers.retain(|uid| self.roster.knows(uid));
+        self.world.devices.retain(&|uid| self.roster.knows(uid));
+        self.world.endings.retain(|uid| self.roster.knows(uid));
+        // What drivers hold for a pod that is nowhere any more is taken back as its containers
+        // would be.
+        for uid in self.world.claims.holders() {
+            let command = self.roster.left_over(uid, None);
+            self.obey(command.into_iter().collect());
+        }
+    }
+
+    /// A pod's worker is through with it, or panicked.
+    fn end_worker(&mut self, uid: &PodUid, is_done: bool) {
+        self.inboxes.remove(uid);
+        let commands = if is_done {
+            self.panics.remove(uid);
+            let next = self.with_gate(|roster, gate| roster.finished(uid, gate));
+            for command in &next {
+                if let Command::Start(it) = command
+                    && it.pod.uid() == *uid
+                {
+                    metrics::restarted(&it.pod);
+                }
+            }
+            next
+        } else {
+            tracing::error!(pod_uid = %uid, "Pod worker panicked, starting it again");
+            *self.panics.entry(uid.clone()).or_default() += 1;
+            self.with_gate(|roster, gate| roster.panicked(uid, gate))
+        };
+        self.obey(commands);
     }
 
     /// Tells whoever updates a pod that runs here what this node cannot do.
@@ -303,7 +310,7 @@ impl Dispatcher {
                     metrics::taken(pod);
                     let mut memory = Memory::new(pod.uid(), None, Some(pod.clone()), now);
                     memory.made.note_actuated(self.world.records.actuated(&pod.uid()));
-                    memory.seen.told_before = self.world.answers.of(&pod.uid());
+                    memory.seen.told_before = self.world.answers.of(&pod.uid()).unwrap_or_default();
                     memory.made.resizing = Resizing::from_status(pod, now);
                     memory.asked.recall(earlier_rejection(pod));
                     // What the API may not have heard of.

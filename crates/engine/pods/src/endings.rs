@@ -1,91 +1,44 @@
-//! Pods that the node ended for its own sake, kept on disk for the agent's next life:
-//! `ended_pods_state` in the root directory.
+//! Pods that the node ended for its own sake, noted for the agent's next life in
+//! `ended_pods_state`.
 //!
 //! The API's status says so too, but only once the API server has heard of it. An agent that dies
 //! before that, or while the server is away, would find the pod without containers and start it
-//! anew on the node that had no room for it. Workers note their verdicts, and [`Endings::keep`]
-//! writes them at once; what comes while it writes is written together. A pod that is gone is
-//! forgotten. Refuses: deciding anything; deadlines, which follow from the pod itself.
+//! anew on the node that had no room for it. What the API knows is known anyway. Refuses: deciding
+//! anything; deadlines, which follow from the pod itself.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Mutex};
+use std::collections::BTreeMap;
 
 use ferrolet_pod::{EndReason, Ending};
-use ferrolet_ports::StateFiles;
 use ferrolet_types::PodUid;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
-const FILE: &str = "ended_pods_state";
-
-type Book = BTreeMap<PodUid, Ending>;
+use crate::notes::{Book, Noted, Notes};
 
 /// Every pod that the node ended and that is still known.
-#[derive(Debug, Default)]
-pub(crate) struct Endings {
-    book: Mutex<Book>,
-    changed: Notify,
+pub(crate) type Endings = Notes<Ending>;
+
+impl Noted for Ending {
+    const FILE: &'static str = "ended_pods_state";
+
+    fn encode(book: &Book<Self>) -> Vec<u8> {
+        encode(book)
+    }
+
+    fn decode(content: &[u8]) -> Result<Book<Self>, String> {
+        decode(content)
+    }
 }
 
 impl Endings {
-    /// Reads the file, once, before anybody notes anything. One that cannot be read is reported and
-    /// begun anew: what the API knows is known anyway.
-    pub(crate) async fn load(&self, files: &dyn StateFiles) {
-        let book = match files.read(FILE).await {
-            Ok(content) => content.map_or_else(|| Ok(Book::new()), |it| decode(&it)),
-            Err(error) => Err(error.to_string()),
-        };
-        match book {
-            Ok(book) => self.edit(|kept| *kept = book),
-            Err(error) => {
-                tracing::warn!(file = FILE, error, "Which pods were ended cannot be read");
-            }
+    /// Notes a verdict that does not follow from the pod itself.
+    pub(crate) fn note_verdict(&self, uid: &PodUid, ending: &Ending) {
+        if ending.reason != EndReason::DeadlineExceeded {
+            self.note(uid, ending.clone());
         }
-    }
-
-    /// Why the node ended a pod.
-    pub(crate) fn of(&self, uid: &PodUid) -> Option<Ending> {
-        self.edit(|book| book.get(uid).cloned())
-    }
-
-    /// Notes that the node ends a pod for its own sake.
-    pub(crate) fn note(&self, uid: &PodUid, ending: &Ending) {
-        if ending.reason == EndReason::DeadlineExceeded {
-            return;
-        }
-        self.edit(|book| book.insert(uid.clone(), ending.clone()));
-        self.changed.notify_one();
-    }
-
-    /// Keeps what is said of these pods only.
-    pub(crate) fn retain(&self, is_known: impl Fn(&PodUid) -> bool) {
-        let is_less = self.edit(|book| {
-            let before = book.len();
-            book.retain(|uid, _| is_known(uid));
-            book.len() < before
-        });
-        if is_less {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Writes what was noted, for ever. Cancel-safe between two writes; each replaces the file in
-    /// one step.
-    pub(crate) async fn keep(&self, files: &dyn StateFiles) -> Infallible {
-        loop {
-            self.changed.notified().await;
-            let content = self.edit(|book| encode(book));
-            if let Err(error) = files.write(FILE, content).await {
-                tracing::warn!(%error, "Which pods were ended cannot be noted");
-            }
-        }
-    }
-
-    fn edit<T>(&self, with: impl FnOnce(&mut Book) -> T) -> T {
-        with(&mut self.book.lock().expect("no panic while the lock is held"))
     }
 }
 
-fn encode(book: &Book) -> Vec<u8> {
+fn encode(book: &Book<Ending>) -> Vec<u8> {
     let told = |it: &Ending| {
         let (reason, message) = (it.reason.as_str(), &it.message);
         json!({"reason": reason, "message": message, "disruption": it.disruption})
@@ -95,7 +48,7 @@ fn encode(book: &Book) -> Vec<u8> {
     json!(pods).to_string().into_bytes()
 }
 
-fn decode(content: &[u8]) -> Result<Book, String> {
+fn decode(content: &[u8]) -> Result<Book<Ending>, String> {
     let pods: BTreeMap<String, BTreeMap<String, Option<String>>> =
         serde_json::from_slice(content).map_err(|error| error.to_string())?;
     let ending = |(uid, mut told): (String, BTreeMap<String, Option<String>>)| {
@@ -128,7 +81,7 @@ mod tests {
     #[test]
     fn a_deadline_is_not_noted() {
         let endings = Endings::default();
-        endings.note(&"a".into(), &Ending::new(EndReason::DeadlineExceeded, ""));
+        endings.note_verdict(&"a".into(), &Ending::new(EndReason::DeadlineExceeded, ""));
         assert_eq!(endings.of(&"a".into()), None);
     }
 }

@@ -24,6 +24,7 @@ mod left_behind;
 mod making;
 mod memory;
 mod metrics;
+mod notes;
 mod objects;
 pub mod once;
 mod part;

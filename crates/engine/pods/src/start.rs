@@ -1,7 +1,7 @@
 //! Making sandboxes and starting containers: the longer actions, step by step, each failure with
 //! upstream's reason.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt::Display, path::PathBuf};
 
 use ferrolet_lifecycle::{RestartCount, StartError};
 use ferrolet_pod::{WaitingReason, containers_of};
@@ -289,7 +289,7 @@ async fn request_container(
 ) -> Result<ContainerSpec, StartError> {
     let config_error =
         |message: String| StartError::other(WaitingReason::CreateContainerConfigError, message);
-    let (key, uid) = (pod.key(), memory.asked.uid());
+    let uid = memory.asked.uid();
     let sandbox_seen = memory.seen.observation().sandboxes.iter().find(|it| it.id == order.sandbox);
     // On the host's network the pod's addresses are the node's, and its sandbox has none.
     let pod_ips = if pod.is_host_network() {
@@ -298,18 +298,7 @@ async fn request_container(
         sandbox_seen.map(|it| it.ips.clone()).unwrap_or_default()
     };
 
-    let newest_log = world.files.ensure_container_logs(&key, uid, &container.name).await;
-    let newest_log = newest_log.map_err(|error| config_error(error.to_string()))?;
-    let termination_log = world.files.new_termination_log(uid, &container.name).await;
-    let termination_log = termination_log.map_err(|error| config_error(error.to_string()))?;
-    let hosts = hosts_text(world, pod, &pod_ips).await;
-    let hosts = hosts.map_err(|error| config_error(error.to_string()))?;
-    let hosts_path = world
-        .files
-        .write_hosts(uid, &hosts)
-        .await
-        .map_err(|error| config_error(error.to_string()))?;
-
+    let files = own_files(world, pod, &container.name, &pod_ips).await?;
     let volumes = volume_sources(world, memory, pod, container, sandbox).await?;
     let extra_groups: Vec<i64> = memory.made.volumes().values().filter_map(|it| it.group).collect();
     let has_recursive_mounts =
@@ -335,7 +324,7 @@ async fn request_container(
         None => PlacedContainer::default(),
     };
     let node = world.node();
-    let restart_count = restart_number(order.restarts, newest_log);
+    let restart_count = restart_number(order.restarts, files.newest_log);
     let seen = memory.seen.observation();
     let mut inputs = ContainerInputs {
         settings: &world.settings.spec,
@@ -354,8 +343,8 @@ async fn request_container(
             None => ImageUser::Name(image.username.clone()),
         },
         pod_ips: &pod_ips,
-        hosts_file: Some(&hosts_path),
-        termination_log: Some(&termination_log),
+        hosts_file: Some(&files.hosts),
+        termination_log: Some(&files.termination_log),
         target: target.as_ref(),
         user_mappings: &sandbox.security.namespaces.user_mappings,
         extra_groups: &extra_groups,
@@ -373,6 +362,32 @@ async fn request_container(
     spec.resources.cpuset_cpus = place.cpus;
     spec.resources.cpuset_mems = place.mems;
     Ok(spec)
+}
+
+/// Files that a container has of its own before it starts.
+struct OwnFiles {
+    newest_log: Option<u32>,
+    termination_log: PathBuf,
+    hosts: PathBuf,
+}
+
+async fn own_files(
+    world: &World,
+    pod: &Pod,
+    container: &str,
+    pod_ips: &[String],
+) -> Result<OwnFiles, StartError> {
+    let refused = |error: &dyn Display| {
+        StartError::other(WaitingReason::CreateContainerConfigError, error.to_string())
+    };
+    let (key, uid) = (pod.key(), pod.uid());
+    let newest_log = world.files.ensure_container_logs(&key, &uid, container).await;
+    let newest_log = newest_log.map_err(|error| refused(&error))?;
+    let termination_log = world.files.new_termination_log(&uid, container).await;
+    let termination_log = termination_log.map_err(|error| refused(&error))?;
+    let hosts = hosts_text(world, pod, pod_ips).await.map_err(|error| refused(&error))?;
+    let hosts = world.files.write_hosts(&uid, &hosts).await.map_err(|error| refused(&error))?;
+    Ok(OwnFiles { newest_log, termination_log, hosts })
 }
 
 /// Where the pod's volumes stand; images that the container mounts are fetched first.

@@ -20,6 +20,7 @@ use ferrolet_resources::{
 use ferrolet_spec::{NodeDns, SpecSettings};
 
 /// Everything that the making of pods asks about the node.
+// tidy: a table, one setting after another
 pub(super) fn pod_settings(
     loaded: &Loaded,
     machine: &MachineFacts,

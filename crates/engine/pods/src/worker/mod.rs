@@ -206,7 +206,7 @@ impl Worker {
             tracing::trace!(pod = %memory.name(), stages = ?step.stages, "Pod step");
         }
         if let Some(ending) = &step.verdict {
-            world.endings.note(memory.asked.uid(), ending);
+            world.endings.note_verdict(memory.asked.uid(), ending);
             memory.asked.end(ending.clone());
         }
         memory.shown.take_waiting(&step);

@@ -80,11 +80,8 @@ where
             spdy::Heard::Opened { id, headers, .. } => {
                 while connections.try_join_next().is_some() {}
                 let header = |name: &str| {
-                    headers
-                        .iter()
-                        .find(|it| it.0 == name)
-                        .map(|it| it.1.as_str())
-                        .unwrap_or_default()
+                    let found = headers.iter().find(|it| it.0 == name);
+                    found.map(|it| it.1.as_str()).unwrap_or_default()
                 };
                 let port: u16 = header("port").parse().map_err(|_| wrong("a stream of no port"))?;
                 if pairs.len() + connections.len() > MOST {

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use ferrolet_ports::{CgroupFigures, UsageFigures, Whose};
+use ferrolet_ports::{CgroupFigures, DeviceFigures, UsageFigures, Whose};
 use ferrolet_types::{Pod, Timestamp};
 
 use self::table::{FAMILIES, Family, MACHINE, Values};
@@ -169,90 +169,95 @@ fn write_family(family: &Family, rows: &[Row<'_>], figures: &UsageFigures, out: 
     let name = family.name;
     let mut line = Line { out, name };
     for row in rows {
-        let (labels, at) = (row.labels.as_str(), row.at.as_str());
-        let mut labelled = |more: &[(&str, &str)], value: f64| line.sample(labels, more, value, at);
-        match family.values {
-            Values::Fixed(value) => {
-                if let Some(value) = value(row) {
-                    line.sample(labels, &[], value, "");
-                }
+        write_row(family.values, row, figures, &mut line);
+    }
+    if line.out.len() == after_head {
+        line.out.truncate(before);
+    }
+}
+
+/// One cgroup's lines of a family.
+fn write_row(values: Values, row: &Row<'_>, figures: &UsageFigures, line: &mut Line<'_>) {
+    let (labels, at) = (row.labels.as_str(), row.at.as_str());
+    let mut labelled = |more: &[(&str, &str)], value: f64| line.sample(labels, more, value, at);
+    match values {
+        Values::Fixed(value) => {
+            if let Some(value) = value(row) {
+                line.sample(labels, &[], value, "");
             }
-            Values::Read(value) => {
-                if let Some(value) = value(row) {
-                    labelled(&[], value);
-                }
+        }
+        Values::Read(value) => {
+            if let Some(value) = value(row) {
+                labelled(&[], value);
             }
-            Values::Seen(value) => {
-                let now = millis(row.now).to_string();
-                line.sample(labels, &[], value(row), &now);
+        }
+        Values::Seen(value) => {
+            let now = millis(row.now).to_string();
+            line.sample(labels, &[], value(row), &now);
+        }
+        Values::Total(value) => {
+            if let Some(value) = value(row) {
+                labelled(&[("cpu", "total")], value);
             }
-            Values::Total(value) => {
-                if let Some(value) = value(row) {
-                    labelled(&[("cpu", "total")], value);
-                }
-            }
-            Values::Faults => {
-                if let Some(memory) = row.figures.usage.memory {
-                    for (kind, value) in
-                        [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)]
-                    {
-                        for scope in ["container", "hierarchy"] {
-                            labelled(&[("failure_type", kind), ("scope", scope)], value as f64);
-                        }
-                    }
-                }
-            }
-            Values::OpenFiles => {
-                if let Some(most) = row.figures.processes.max_open_files {
-                    labelled(&[("ulimit", "max_open_files")], most as f64);
-                }
-            }
-            Values::Network(value) => {
-                let interfaces = row.figures.interfaces.iter();
-                for interface in interfaces.filter(|_| row.has_network) {
-                    labelled(&[("interface", &interface.name)], value(interface) as f64);
-                }
-            }
-            Values::Disk(of_disk, of_device) => {
-                if row.figures.whose == Whose::Node {
-                    for disk in &figures.disks {
-                        if let Some(value) = of_disk(disk) {
-                            labelled(&[("device", &disk.device)], value);
-                        }
-                    }
-                } else {
-                    for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
-                        if let Some(value) = of_device(device) {
-                            labelled(&[("device", &device.name)], value);
-                        }
-                    }
-                }
-            }
-            Values::DeviceBytes(value) => {
-                for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
-                    labelled(&[("device", &device.name)], value(device) as f64);
-                }
-            }
-            Values::Operations => {
-                for device in &row.figures.devices {
-                    let (major, minor) = (device.major.to_string(), device.minor.to_string());
-                    for (operation, value) in
-                        [("Read", device.read_bytes), ("Write", device.write_bytes)]
-                    {
-                        let more = [
-                            ("device", device.name.as_str()),
-                            ("major", &major),
-                            ("minor", &minor),
-                            ("operation", operation),
-                        ];
-                        labelled(&more, value as f64);
+        }
+        Values::Faults => {
+            if let Some(memory) = row.figures.usage.memory {
+                for (kind, value) in
+                    [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)]
+                {
+                    for scope in ["container", "hierarchy"] {
+                        labelled(&[("failure_type", kind), ("scope", scope)], value as f64);
                     }
                 }
             }
         }
+        Values::OpenFiles => {
+            if let Some(most) = row.figures.processes.max_open_files {
+                labelled(&[("ulimit", "max_open_files")], most as f64);
+            }
+        }
+        Values::Network(value) => {
+            let interfaces = row.figures.interfaces.iter();
+            for interface in interfaces.filter(|_| row.has_network) {
+                labelled(&[("interface", &interface.name)], value(interface) as f64);
+            }
+        }
+        Values::Disk(of_disk, _) if row.figures.whose == Whose::Node => {
+            for disk in &figures.disks {
+                if let Some(value) = of_disk(disk) {
+                    labelled(&[("device", &disk.device)], value);
+                }
+            }
+        }
+        Values::Disk(_, of_device) => {
+            for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
+                if let Some(value) = of_device(device) {
+                    labelled(&[("device", &device.name)], value);
+                }
+            }
+        }
+        Values::DeviceBytes(value) => {
+            for device in row.figures.devices.iter().filter(|it| !it.name.is_empty()) {
+                labelled(&[("device", &device.name)], value(device) as f64);
+            }
+        }
+        Values::Operations => write_operations(&row.figures.devices, labelled),
     }
-    if line.out.len() == after_head {
-        line.out.truncate(before);
+}
+
+/// Bytes by device and operation.
+fn write_operations(devices: &[DeviceFigures], mut labelled: impl FnMut(&[(&str, &str)], f64)) {
+    for device in devices {
+        let (major, minor) = (device.major.to_string(), device.minor.to_string());
+        for (operation, value) in [("Read", device.read_bytes), ("Write", device.write_bytes)] {
+            let more = [
+                ("device", device.name.as_str()),
+                ("major", &major),
+                ("minor", &minor),
+                ("operation", operation),
+            ];
+            labelled(&more, value as f64);
+        }
     }
 }
 
