@@ -8,9 +8,9 @@
 //! cargo metadata, Cargo.lock ─► sbom::bill
 //! ```
 //!
-//! Owned by `cargo xtask dist` and by the end-to-end test that installs a package. Values in, files
-//! out: it runs no program, so no tools of a distribution are needed to make a package for it, and
-//! the same input gives the same bytes. Refuses: building, and looking at the network.
+//! Owned by `cargo xtask dist`. Values in, files out: it runs no program, so no tools of a
+//! distribution are needed to make a package for it, and the same input gives the same bytes.
+//! Refuses: building, and looking at the network.
 #![forbid(unsafe_code)]
 
 mod checksums;

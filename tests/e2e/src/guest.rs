@@ -86,10 +86,6 @@ fn job(shared: &Shared<'_>, cases: &[Case]) -> Result<Job> {
     };
     files.extend(server.clone());
     let with_systemd = cases.iter().any(Case::needs_systemd);
-    if with_systemd {
-        let programs = ["dpkg", "dpkg-deb", "dpkg-split", "dpkg-query"];
-        files.extend(programs.into_iter().filter_map(find_program));
-    }
     let mut command = format!("{} --agent {}", tests.display(), agent.display());
     // The systemd of a machine makes one tree of pods.
     command.push_str(if with_systemd { " --jobs 1" } else { " --jobs 2" });

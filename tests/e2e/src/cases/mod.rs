@@ -58,7 +58,6 @@ mod images;
 mod life;
 mod local_services;
 mod node_means;
-mod package;
 mod page;
 mod places;
 mod reclaim;
@@ -266,7 +265,6 @@ pub(crate) fn all() -> Vec<Case> {
         attackers_inside::cases(),
         local_services::cases(),
         node_means::cases(),
-        package::cases(),
         shutdown::cases(),
         systemd::cases(),
         page::cases(),
