@@ -32,8 +32,9 @@ use super::{
     table::{Container, Link, SandboxState},
 };
 
-/// How long a monitor may take to answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(1);
+/// How long a monitor may take to answer. One that does not is shown as not ready, and a kubelet then ends its pod: a busy
+/// machine must not look like that. One that is dead is known at once.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// Between two attempts to reach a monitor that lives and does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long groups are tried to be removed, and how often.
