@@ -126,11 +126,19 @@ fn phase_and_reason(
     }
     if let Some(StatusOverride::Ended { phase, reason: why, message: sentence, .. }) =
         inputs.verdict
+        && !(computed == Phase::Succeeded && counts_by_containers(why))
     {
         (reason, message) = (text(why.as_str()), text(sentence));
         outcome = terminal(api_phase).unwrap_or(*phase);
     }
     (outcome, reason, message)
+}
+
+/// Whoever had to go for somebody else's sake, and whose containers all ended well when they were told
+/// to, has succeeded and says no more of it; upstream counts by the containers once they have
+/// ended, and so do controllers of jobs.
+fn counts_by_containers(why: &EndReason) -> bool {
+    matches!(why, EndReason::Evicted | EndReason::Preempting | EndReason::Terminated)
 }
 
 /// True when a regular container exists in the sandbox in use, which init containers come before.

@@ -19,9 +19,10 @@ cases![
 const HELD: &str = "held shutdown kubelet delay";
 const RELEASED: &str = "released";
 
-/// A pod that says when it is told to end, takes two seconds and says when it ends.
+/// A pod that says when it is told to end, takes two seconds and says when it ends, in failure: one that
+/// ends well has succeeded.
 fn slow(name: &str, priority: i64) -> Value {
-    let text = "trap 'echo told; sleep 2; echo ended; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
+    let text = "trap 'echo told; sleep 2; echo ended; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
     with(
         pod(name, &[script("main", text)]),
         json!({"spec": {"priority": priority, "terminationGracePeriodSeconds": 15}}),

@@ -145,6 +145,28 @@ fn a_verdict_names_phase_reason_and_readiness() {
     assert_eq!(said(&later, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
+/// The last status of a pod that was killed with a status of its own.
+#[test]
+fn who_had_to_go_and_ended_well_has_succeeded() {
+    let check = |why: EndReason, code: i32, phase: &str, reason: Option<&str>| {
+        let mut world = World::of_one("Always").seeing(vec![exited("c", 0, code)]);
+        world.verdict = Some(StatusOverride::Ended {
+            phase: Phase::Failed,
+            reason: why,
+            message: "why".to_owned(),
+            conditions: Vec::new(),
+        });
+        let status = world.at(Stage::Stopped).status();
+        assert_eq!(status.phase.as_deref(), Some(phase));
+        assert_eq!(status.reason.as_deref(), reason);
+    };
+    check(EndReason::Preempting, 0, "Succeeded", None);
+    check(EndReason::Preempting, 137, "Failed", Some("Preempting"));
+    check(EndReason::Evicted, 0, "Succeeded", None);
+    check(EndReason::Terminated, 1, "Failed", Some("Terminated"));
+    check(EndReason::DeadlineExceeded, 0, "Failed", Some("DeadlineExceeded"));
+}
+
 /// Condition PodReadyToStartContainers.
 #[test]
 fn the_sandbox_condition_says_what_is_wrong() {
