@@ -39,7 +39,10 @@ impl NodePullFiles {
         work: impl FnOnce(&Rooted) -> io::Result<T> + Send + 'static,
     ) -> Fut<'a, Result<T, HostError>> {
         let root = self.root.clone();
-        Box::pin(Job::on(Pool::State, attempt.clone()).run(move || {
+        // Pods that start together want the same image, and two writers of one file would share its
+        // draft.
+        let job = Job::on(Pool::State, attempt.clone()).alone(attempt.as_str());
+        Box::pin(job.run(move || {
             open(&root, kind)
                 .and_then(|directory| work(&directory))
                 .map_err(|cause| refused(attempt, &cause))

@@ -28,6 +28,17 @@ async fn records_are_private_whole_and_found_again() {
     assert!(files.write(record, "../escape", "x").await.is_err());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_start_together_write_the_same_intent() {
+    let root = tempfile::tempdir().unwrap();
+    let files = NodePullFiles::new(root.path());
+    for _ in 0..20 {
+        let writes = (0..16).map(|_| files.write(PullFile::Intent, "sha256-1", "one"));
+        let written = futures::future::join_all(writes).await;
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
+    }
+}
+
 fn places(root: &Path) -> LoginPlaces {
     LoginPlaces {
         json: vec![root.join("a"), root.join("b")],
