@@ -69,6 +69,7 @@ fn unasked(world: &World) -> NodeState {
 }
 
 /// Upstream's defaults, as far as they matter to a node without hardware of its own.
+// tidy: a table, one value for each setting
 fn settings(world: &World) -> Settings {
     let state = unasked(world);
     let anything = images::Policy {
