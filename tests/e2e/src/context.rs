@@ -15,8 +15,9 @@ use ferrolet_lab::parts::ControlPlane;
 use ferrolet_lab::process::{keep, tail};
 use ferrolet_lab::{
     Bench, Cluster, ClusterNode, ClusterOptions, Containerd, Node, NodeOptions, Part, Toolbox,
-    cgroups, mounts,
+    cgroups, mounts, node,
 };
+use serde_json::Value;
 
 use crate::Options;
 
@@ -214,6 +215,14 @@ impl<'a> Context<'a> {
         Ok(node)
     }
 
+    /// An agent that is its own runtime and has not been started.
+    pub(crate) fn prepare_embedded(&mut self, configuration: Value) -> Result<Node> {
+        let options = NodeOptions { configuration, ..self.node_options() };
+        let node = Node::prepare_embedded(self.bench, options)?;
+        self.nodes.push(node.directory().to_owned());
+        Ok(node)
+    }
+
     /// Copies what explains a failure out of the run; gives the text for the report.
     pub(crate) fn keep(&self) -> String {
         let target = self.options.keep.join(self.name);
@@ -260,7 +269,9 @@ impl<'a> Context<'a> {
                 .file_name()
                 .map(|name| name.to_string_lossy().replace("node-", ""))
                 .unwrap_or_default();
-            cgroups::remove(&format!("{}/{name}", self.bench.run_id().cgroup()))?;
+            let group = format!("{}/{name}", self.bench.run_id().cgroup());
+            node::end_marked(&group)?;
+            cgroups::remove(&group)?;
             mounts::remove_tree(dir)?;
         }
         Ok(())

@@ -52,6 +52,7 @@ mod cluster_volume_kinds;
 mod cluster_volume_uses;
 mod cluster_volumes;
 mod containers;
+mod embedded;
 mod figures;
 mod hand_over;
 mod images;
@@ -256,6 +257,7 @@ pub(crate) fn all() -> Vec<Case> {
         hand_over::cases(),
         images::cases(),
         away::cases(),
+        embedded::cases(),
         life::cases(),
         bad_input::cases(),
         containers::cases(),
