@@ -51,6 +51,14 @@ struct FoundImage {
     bytes: u64,
 }
 
+impl Drop for Inner {
+    /// A program that is being started at this moment has the descriptor until it executes, and the lock with it.
+    fn drop(&mut self) {
+        // Whoever cannot let go of it has closed it anyway.
+        let _closed_too = rustix::fs::flock(&self.root, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
 impl Inner {
     pub(super) fn open(path: &Path, boot: BootId, limits: &Limits) -> Result<Self, StoreError> {
         let name = path.display().to_string();
