@@ -73,14 +73,14 @@ fn a_group_moves_the_gates_that_nobody_named() {
 #[test]
 fn a_gate_that_makes_no_difference_here_is_said_so() {
     let loaded = super::load_file(
-        "featureGates: {EmptyDirVolumeMode: true, KubeletSeparateDiskGC: false, ContextualLogging: false, \
+        "featureGates: {ImageVolumeWithDigest: true, KubeletSeparateDiskGC: false, ContextualLogging: false, \
          ContainerStopSignals: true, CRIListStreaming: false, WatchListClient: false}",
     )
     .unwrap();
     assert_eq!(
         loaded.warnings,
         [
-            "feature gates that are set and have no effect: EmptyDirVolumeMode=true (not built yet), \
+            "feature gates that are set and have no effect: ImageVolumeWithDigest=true (not built yet), \
              KubeletSeparateDiskGC=false (always on here)"
         ]
     );
