@@ -48,6 +48,8 @@ enum Floor {
     /// What makes packages out of files.
     Dist,
     Sim,
+    /// What damages the texts that others write, for whoever reads them.
+    Parsers,
     /// Tools that drive the agent from outside: xtask, the end-to-end tests and the differential
     /// judge.
     Outside,
@@ -199,12 +201,29 @@ fn is_allowed((from, name): (Floor, &str), (to, used): (Floor, &str), is_dev: bo
         Floor::Executable => {
             let is_beside = matches!(
                 to,
-                Floor::CriProto | Floor::Lab | Floor::Dist | Floor::Sim | Floor::Outside
+                Floor::CriProto
+                    | Floor::Lab
+                    | Floor::Dist
+                    | Floor::Sim
+                    | Floor::Parsers
+                    | Floor::Outside
             );
             !is_beside && to != Floor::Executable && (to != Floor::Testkit || is_dev)
         }
         Floor::Lab | Floor::Dist => false,
-        Floor::Sim => !matches!(to, Floor::Lab | Floor::Dist | Floor::Outside),
+        Floor::Sim => !matches!(to, Floor::Lab | Floor::Dist | Floor::Parsers | Floor::Outside),
+        Floor::Parsers => {
+            is_dev
+                && matches!(
+                    to,
+                    Floor::Core
+                        | Floor::Ports
+                        | Floor::Linux
+                        | Floor::Streams
+                        | Floor::Engine
+                        | Floor::Adapters
+                )
+        }
         Floor::Outside => matches!(to, Floor::Lab | Floor::Dist),
     }
 }
@@ -239,6 +258,7 @@ fn floor(manifest: &str) -> Option<Floor> {
         ["tests", "lab", ..] => Floor::Lab,
         ["dist", ..] => Floor::Dist,
         ["tests", "sim", ..] => Floor::Sim,
+        ["tests", "parsers", ..] => Floor::Parsers,
         ["tests", "e2e" | "differential", ..] | ["xtask", ..] => Floor::Outside,
         _ => return None,
     })
@@ -287,6 +307,7 @@ mod tests {
             ("ferrolet-testkit", "crates/testkit"),
             ("ferrolet-lab", "tests/lab"),
             ("ferrolet-sim", "tests/sim"),
+            ("ferrolet-parsers-tests", "tests/parsers"),
             ("xtask", "xtask"),
         ];
         let packages: Vec<Package> = rooms
@@ -304,6 +325,9 @@ mod tests {
         let (dev, normal) = (true, false);
         let cases = [
             ("ferrolet-spec", "ferrolet-types", normal, true),
+            ("ferrolet-parsers-tests", "ferrolet-linux", dev, true),
+            ("ferrolet-parsers-tests", "ferrolet-linux", normal, false),
+            ("ferrolet", "ferrolet-parsers-tests", normal, false),
             ("ferrolet-spec", "ferrolet-resources", normal, true),
             ("ferrolet-resources", "ferrolet-spec", normal, false),
             ("ferrolet-resources", "ferrolet-node", normal, true),
